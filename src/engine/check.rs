@@ -1,0 +1,118 @@
+//! Every invariant of the engine, checked by brute force.
+//!
+//! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; it costs time in
+//! proportion to all there is.
+
+use super::deadlines::Owner;
+use super::job::State;
+use super::list::NIL;
+use super::time::Time;
+use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
+use super::{Engine, JOB_COST, TUBE_COST};
+
+impl Engine {
+    /// Panics, saying what is wrong, unless the engine is in order.
+    pub fn check(&self) {
+        self.check_jobs();
+        self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
+        self.clients.iter().for_each(|(number, _)| self.check_client(number as u32));
+        self.check_deadlines();
+        self.check_sums();
+    }
+
+    fn check_jobs(&self) {
+        assert_eq!(self.jobs.iter().count(), self.jobs.len(), "the index knows all jobs");
+        for (slot, job) in self.jobs.iter() {
+            assert_eq!(self.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
+            assert!(job.id.0 <= self.last_id, "{:?} was never given", job.id);
+            assert_eq!(job.state == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
+            assert!(job.state == State::Ready || !job.in_run, "{:?} is in no run", job.id);
+        }
+    }
+
+    fn check_tube(&self, number: u32, tube: &Tube) {
+        let name = String::from_utf8_lossy(&tube.name);
+        assert_eq!(self.tubes.find(&tube.name), Some(number), "tube {name} is found by its name");
+        let mut counts = JobCounts::default();
+        for (_, job) in self.jobs.iter().filter(|(_, job)| job.tube == number) {
+            counts.add(job);
+        }
+        assert_eq!(tube.counts, counts, "the counts of tube {name}");
+        let expect = |slot: u32, state: State| {
+            let job = self.jobs.get(slot);
+            assert_eq!((job.tube, job.state), (number, state), "{:?} stands in {name}", job.id);
+        };
+        tube.ready.iter(&self.jobs).for_each(|slot| expect(slot, State::Ready));
+        tube.buried.iter(&self.jobs).for_each(|slot| expect(slot, State::Buried));
+        for (key, slot) in tube.delayed.iter() {
+            expect(slot, State::Delayed);
+            assert_eq!(key, self.jobs.get(slot).due_key(), "the delay of a job in {name}");
+        }
+        let lengths = [tube.ready.len(), tube.buried.len(), tube.delayed.len()];
+        assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
+        assert!(
+            tube.pause.is_some() || tube.ready.len() == 0 || tube.waiting.len() == 0,
+            "tube {name} has both a ready job and a waiting client"
+        );
+        let lives = number == DEFAULT_TUBE || tube.using + tube.watching > 0 || counts.all() > 0;
+        assert!(lives, "tube {name} should be gone");
+    }
+
+    fn check_client(&self, number: u32) {
+        let client = &self.clients[number as usize];
+        assert!(client.watched.len() > 0, "client {number} watches nothing");
+        for watch in client.watched.iter() {
+            let watched = self.watches.get(watch);
+            assert_eq!(watched.client, number);
+            let queue = &self.tubes.get(watched.tube).waiting;
+            let queued = queue.iter(&self.watches).any(|other| other == watch);
+            assert_eq!(queued, client.waiting.is_some(), "client {number} waits in all its tubes or none");
+        }
+        for (key, slot) in client.reserved.iter() {
+            let job = self.jobs.get(slot);
+            assert_eq!((job.state, job.holder, job.due_key()), (State::Reserved, number, key));
+        }
+    }
+
+    fn check_deadlines(&self) {
+        let mut timed = 0;
+        let mut expect = |owner: Owner, due: Time| {
+            if due != Time::NEVER {
+                timed += 1;
+                assert!(self.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
+            }
+        };
+        self.clients.iter().for_each(|(number, client)| expect(Owner::Client(number as u32), client.due()));
+        self.tubes.iter().for_each(|(number, tube)| expect(Owner::Tube(number), tube.due()));
+        assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
+    }
+
+    fn check_sums(&self) {
+        let mut counts = JobCounts::default();
+        let mut memory = TUBE_COST;
+        for (_, job) in self.jobs.iter() {
+            counts.add(job);
+            memory += JOB_COST + job.body.len() as u64;
+        }
+        for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
+            memory += TUBE_COST + tube.name.len() as u64;
+        }
+        assert_eq!(self.counts, counts, "the counts of all jobs");
+        assert_eq!(self.memory, memory, "the account of memory");
+        let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len()).sum();
+        assert_eq!(held as u64, counts.reserved, "every reserved job is with its holder");
+        let count =
+            |test: fn(&super::client::Client) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();
+        assert_eq!(self.producers, count(|client| client.producer));
+        assert_eq!(self.workers, count(|client| client.worker));
+        assert_eq!(self.waiting, count(|client| client.waiting.is_some()));
+        let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
+        assert_eq!(self.watches.len(), watches, "no watch without its client");
+        for (number, tube) in self.tubes.iter() {
+            let using = self.clients.iter().filter(|(_, client)| client.used == number).count();
+            let contains = |client: &super::client::Client| client.watched.contains(number, &self.watches);
+            let watching = self.clients.iter().filter(|(_, client)| contains(client)).count();
+            assert_eq!((tube.using as usize, tube.watching as usize), (using, watching));
+        }
+    }
+}

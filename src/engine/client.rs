@@ -1,0 +1,189 @@
+//! Clients, as the engine sees them: which tube they use, which they watch, what they hold, and whether they wait.
+//!
+//! Owns those four. Must not know connections: a client is a number that the server gives meaning to.
+
+use std::collections::BTreeMap;
+
+use slab::Slab;
+
+use super::heap::Heap;
+use super::job::JobId;
+use super::list::{Linked, Links};
+use super::time::{Span, Time};
+
+/// The last part of a time to run, in which its holder is warned instead of made to wait (beanstalk protocol, reserve).
+pub const MARGIN: Span = Span::from_secs(1);
+
+/// A client's number; may be given again after it has disconnected.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// A client that wants a job and has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// When it gives up; [`Time::NEVER`] if it does not.
+    pub until: Time,
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    pub(super) used: u32,
+    pub(super) watched: WatchList,
+    /// What it has reserved, by the end of the time to run.
+    pub(super) reserved: Heap<(Time, JobId)>,
+    pub(super) waiting: Option<Waiting>,
+    /// Has put a job.
+    pub(super) producer: bool,
+    /// Has asked for a job.
+    pub(super) worker: bool,
+}
+
+impl Client {
+    /// When the time to run of its most urgent reservation ends.
+    pub(super) fn nearest_end(&self) -> Time {
+        self.reserved.first().map_or(Time::NEVER, |((end, _), _)| end)
+    }
+
+    /// Whether a reservation is in its last second.
+    pub(super) fn in_margin(&self, now: Time) -> bool {
+        self.nearest_end() != Time::NEVER && self.nearest_end() - MARGIN <= now
+    }
+
+    /// When something happens to this client by itself.
+    pub(super) fn due(&self) -> Time {
+        match (self.waiting, self.nearest_end()) {
+            (Some(waiting), Time::NEVER) => waiting.until,
+            (Some(waiting), end) => waiting.until.min(end - MARGIN),
+            (None, end) => end,
+        }
+    }
+}
+
+/// That one client watches one tube. While the client waits, the watch stands in the tube's queue of waiting clients.
+#[derive(Debug)]
+pub struct Watch {
+    pub(super) client: u32,
+    pub(super) tube: u32,
+    links: Links,
+}
+
+/// All watches of all clients.
+#[derive(Debug, Default)]
+pub struct Watches(Slab<Watch>);
+
+impl Watches {
+    /// The watch with this number.
+    pub fn get(&self, number: u32) -> &Watch {
+        &self.0[number as usize]
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Linked for Watches {
+    fn links(&self, number: u32) -> Links {
+        self.0[number as usize].links
+    }
+    fn links_mut(&mut self, number: u32) -> &mut Links {
+        &mut self.0[number as usize].links
+    }
+}
+
+/// From this length on a watch list has an index, so that adding the thousandth tube costs what the second did.
+const INDEXED_FROM: usize = 32;
+
+/// The watches of one client, in the order that the protocol lists them: as added, but the last one moves into the place
+/// of one that is removed, as in beanstalkd.
+#[derive(Debug, Default)]
+pub struct WatchList {
+    numbers: Vec<u32>,
+    /// Tube to place in `numbers`; only for long lists.
+    index: Option<Box<BTreeMap<u32, u32>>>,
+}
+
+impl WatchList {
+    /// How many tubes are watched.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The numbers of the watches.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.numbers.iter().copied()
+    }
+
+    /// Whether `tube` is watched.
+    pub fn contains(&self, tube: u32, watches: &Watches) -> bool {
+        self.place(tube, watches).is_some()
+    }
+
+    /// Watches `tube`, which must not be watched yet.
+    pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
+        let number = watches.0.insert(Watch { client, tube, links: Links::NONE }) as u32;
+        let place = self.numbers.len() as u32;
+        self.numbers.push(number);
+        match &mut self.index {
+            Some(index) => {
+                index.insert(tube, place);
+            }
+            None if self.numbers.len() >= INDEXED_FROM => {
+                let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
+                self.index = Some(Box::new(tubes.zip(0..).collect()));
+            }
+            None => {}
+        }
+    }
+
+    /// Stops watching `tube`, and tells whether it was watched. The client must not be waiting.
+    pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
+        let Some(place) = self.place(tube, watches) else { return false };
+        let number = self.numbers.swap_remove(place);
+        watches.0.remove(number as usize);
+        if let Some(index) = &mut self.index {
+            index.remove(&tube);
+            if let Some(&moved) = self.numbers.get(place) {
+                index.insert(watches.get(moved).tube, place as u32);
+            }
+        }
+        true
+    }
+
+    fn place(&self, tube: u32, watches: &Watches) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.get(&tube).map(|&place| place as usize),
+            None => self.numbers.iter().position(|&number| watches.get(number).tube == tube),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tubes(list: &WatchList, watches: &Watches) -> Vec<u32> {
+        list.iter().map(|number| watches.get(number).tube).collect()
+    }
+
+    #[test]
+    fn a_long_watch_list_keeps_the_order_of_a_short_one() {
+        let mut watches = Watches::default();
+        let (mut list, mut plain) = (WatchList::default(), Vec::new());
+        for tube in 0..100 {
+            list.add(0, tube, &mut watches);
+            plain.push(tube);
+        }
+        for tube in [3, 99, 50, 0, 98, 7] {
+            assert!(list.remove(tube, &mut watches));
+            plain.swap_remove(plain.iter().position(|&other| other == tube).unwrap());
+            assert!(!list.contains(tube, &watches));
+            assert!(!list.remove(tube, &mut watches));
+        }
+        assert_eq!(tubes(&list, &watches), plain);
+        assert!(plain.iter().all(|&tube| list.contains(tube, &watches)));
+        assert_eq!(watches.len(), plain.len());
+    }
+}

@@ -1,0 +1,119 @@
+//! The one ordered index of everything timed.
+//!
+//! Owns which owner is due next. An owner is a client (its nearest time to run, its reserve time-out, its warning) or a
+//! tube (its next delayed job, the end of its pause); each has at most one entry, the earliest of what it waits for, so
+//! the index stays small however many jobs there are. Must not know what happens when something is due.
+
+use super::heap::{Heap, Places};
+use super::list::NIL;
+use super::time::Time;
+
+/// Whose deadline it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// The client with this number.
+    Client(u32),
+    /// The tube with this number.
+    Tube(u32),
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Deadlines {
+    heap: Heap<Time>,
+    places: PlaceTable,
+}
+
+/// The place of each owner in the heap, [`NIL`] for one that waits for nothing.
+#[derive(Debug, Default)]
+struct PlaceTable {
+    clients: Vec<u32>,
+    tubes: Vec<u32>,
+}
+
+impl Owner {
+    /// As a heap's member: the lowest bit tells the kind.
+    fn member(self) -> u32 {
+        match self {
+            Owner::Client(number) => number << 1,
+            Owner::Tube(number) => number << 1 | 1,
+        }
+    }
+
+    fn of(member: u32) -> Owner {
+        match member & 1 {
+            0 => Owner::Client(member >> 1),
+            _ => Owner::Tube(member >> 1),
+        }
+    }
+}
+
+impl PlaceTable {
+    fn slot(&mut self, owner: Owner) -> &mut u32 {
+        let (table, number) = match owner {
+            Owner::Client(number) => (&mut self.clients, number as usize),
+            Owner::Tube(number) => (&mut self.tubes, number as usize),
+        };
+        if table.len() <= number {
+            table.resize(number + 1, NIL);
+        }
+        &mut table[number]
+    }
+}
+
+impl Places for PlaceTable {
+    fn set_place(&mut self, member: u32, place: u32) {
+        *self.slot(Owner::of(member)) = place;
+    }
+}
+
+impl Deadlines {
+    /// Nothing is due, ever.
+    pub fn new() -> Deadlines {
+        Deadlines { heap: Heap::new(), places: PlaceTable::default() }
+    }
+
+    /// From now on `owner` is due at `at`, and no longer at any other time; never, with [`Time::NEVER`].
+    pub fn set(&mut self, owner: Owner, at: Time) {
+        let place = *self.places.slot(owner);
+        match (place, at) {
+            (NIL, Time::NEVER) => {}
+            (NIL, at) => self.heap.push(at, owner.member(), &mut self.places),
+            (place, Time::NEVER) => {
+                self.heap.remove(place, &mut self.places);
+                *self.places.slot(owner) = NIL;
+            }
+            (place, at) if self.heap.at(place).0 == at => {}
+            (place, at) => self.heap.change(place, at, &mut self.places),
+        }
+    }
+
+    /// Who is due next, and when.
+    pub fn first(&self) -> Option<(Time, Owner)> {
+        self.heap.first().map(|(at, member)| (at, Owner::of(member)))
+    }
+
+    /// Every entry, in no useful order.
+    pub fn iter(&self) -> impl Iterator<Item = (Time, Owner)> + '_ {
+        self.heap.iter().map(|(at, member)| (at, Owner::of(member)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_has_one_entry_which_moves_and_goes() {
+        let at = Time::from_nanos;
+        let mut deadlines = Deadlines::new();
+        deadlines.set(Owner::Client(7), at(30));
+        deadlines.set(Owner::Tube(7), at(20));
+        deadlines.set(Owner::Client(7), at(10));
+        assert_eq!(deadlines.first(), Some((at(10), Owner::Client(7))));
+        deadlines.set(Owner::Client(7), Time::NEVER);
+        deadlines.set(Owner::Client(7), Time::NEVER);
+        assert_eq!(deadlines.first(), Some((at(20), Owner::Tube(7))));
+        assert_eq!(deadlines.iter().count(), 1);
+    }
+}

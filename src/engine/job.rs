@@ -1,0 +1,195 @@
+//! One job, and the one table of how a job goes from state to state.
+//!
+//! Owns what a job remembers. Must not know the queues that it stands in.
+
+use super::body::Body;
+use super::list::{Links, NIL};
+use super::time::{Span, Time};
+
+/// The number a job has for good: from 1 upwards, in the order of insertion, never given twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobId(pub u64);
+
+/// The queue a tube keeps a job in; smaller comes first.
+pub type Priority = u32;
+
+/// Jobs with a smaller priority than this are counted as urgent while they are ready.
+pub const URGENT: Priority = 1024;
+
+/// Where a job stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Waits for a worker.
+    Ready,
+    /// Becomes ready when its delay ends.
+    Delayed,
+    /// In the hands of one client until its time to run ends.
+    Reserved,
+    /// Set aside until somebody kicks it.
+    Buried,
+}
+
+/// What moves a job from one state to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A worker asked for any job.
+    Reserve,
+    /// A worker asked for this job by its id.
+    ReserveJob,
+    /// The holder gave it back, to be ready at once.
+    Release,
+    /// The holder gave it back, to be ready later.
+    ReleaseLater,
+    /// The holder set it aside.
+    Bury,
+    /// Somebody kicked it.
+    Kick,
+    /// Its delay ended.
+    Due,
+    /// Its time to run ended.
+    Expire,
+    /// Its holder went away.
+    HangUp,
+}
+
+impl State {
+    /// The state that `cause` leads to, or none where it does not apply: the transition table of the whole engine.
+    pub const fn after(self, cause: Cause) -> Option<State> {
+        use State::*;
+        match (cause, self) {
+            (Cause::Reserve, Ready) => Some(Reserved),
+            (Cause::ReserveJob, Ready | Delayed | Buried) => Some(Reserved),
+            (Cause::Release | Cause::Expire | Cause::HangUp, Reserved) => Some(Ready),
+            (Cause::ReleaseLater, Reserved) => Some(Delayed),
+            (Cause::Bury, Reserved) => Some(Buried),
+            (Cause::Kick, Delayed | Buried) => Some(Ready),
+            (Cause::Due, Delayed) => Some(Ready),
+            _ => None,
+        }
+    }
+}
+
+/// How often what happened to a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// Times it was reserved.
+    pub reserves: u32,
+    /// Times its time to run ended.
+    pub timeouts: u32,
+    /// Times it was released by its holder.
+    pub releases: u32,
+    /// Times it was buried.
+    pub buries: u32,
+    /// Times it was kicked.
+    pub kicks: u32,
+}
+
+/// A job. The engine's own fields are for its rooms only; everybody else reads through the methods.
+#[derive(Debug)]
+pub struct Job {
+    pub(super) id: JobId,
+    pub(super) body: Body,
+    pub(super) created: Time,
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Else without meaning.
+    pub(super) due: Time,
+    pub(super) delay: Span,
+    pub(super) ttr: Span,
+    pub(super) pri: Priority,
+    pub(super) tube: u32,
+    /// The client that has it reserved, else [`NIL`].
+    pub(super) holder: u32,
+    pub(super) history: History,
+    /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
+    pub(super) links: Links,
+    /// The next job in the same bucket of the index by id.
+    pub(super) chain: u32,
+    pub(super) state: State,
+    /// Ready, and in the sorted run of its tube rather than in the heap beside it.
+    pub(super) in_run: bool,
+}
+
+/// What a producer says of a job; see [`super::Engine::put`].
+#[derive(Debug)]
+pub struct NewJob {
+    /// Smaller is served first.
+    pub pri: Priority,
+    /// How long it stays delayed; zero makes it ready at once.
+    pub delay: Span,
+    /// How long a worker may keep it.
+    pub ttr: Span,
+    /// The job itself.
+    pub body: Body,
+}
+
+impl Job {
+    pub(super) fn new(id: JobId, tube: u32, new: NewJob, now: Time) -> Job {
+        let NewJob { pri, delay, ttr, body } = new;
+        let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
+        Job {
+            id,
+            body,
+            created: now,
+            due: now + delay,
+            delay,
+            ttr,
+            pri,
+            tube,
+            holder: NIL,
+            history: History::default(),
+            links: Links::NONE,
+            chain: NIL,
+            state,
+            in_run: false,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Its bytes.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Its state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    pub(super) fn is_urgent(&self) -> bool {
+        self.state == State::Ready && self.pri < URGENT
+    }
+
+    /// The order in which the ready jobs of a tube are served.
+    pub(super) fn ready_key(&self) -> (Priority, JobId) {
+        (self.pri, self.id)
+    }
+
+    /// The order in which delayed and reserved jobs are due.
+    pub(super) fn due_key(&self) -> (Time, JobId) {
+        (self.due, self.id)
+    }
+
+    /// The job's place in the heap that it stands in.
+    pub(super) fn place(&self) -> u32 {
+        self.links.prev
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_holder_s_causes_end_a_reservation() {
+        for cause in [Cause::Reserve, Cause::ReserveJob, Cause::Kick, Cause::Due] {
+            assert_eq!(State::Reserved.after(cause), None, "{cause:?}");
+        }
+        for cause in [Cause::Release, Cause::ReleaseLater, Cause::Bury, Cause::Expire, Cause::HangUp] {
+            assert!(State::Reserved.after(cause).is_some(), "{cause:?}");
+            assert_eq!(State::Ready.after(cause), None, "{cause:?}");
+        }
+    }
+}

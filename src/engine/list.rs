@@ -1,0 +1,122 @@
+//! An intrusive doubly linked list over numbered members.
+//!
+//! Owns the linking. The links themselves live with the members (jobs, watches), so a list costs twelve bytes, nothing is
+//! allocated, and a member leaves from the middle in constant time. Must not know what its members are.
+
+/// "No member": the end of a list.
+pub const NIL: u32 = u32::MAX;
+
+/// The neighbours of a member.
+#[derive(Clone, Copy, Debug)]
+pub struct Links {
+    /// The member before this one, or [`NIL`].
+    pub prev: u32,
+    /// The member after this one, or [`NIL`].
+    pub next: u32,
+}
+
+impl Links {
+    /// Of a member that is in no list.
+    pub const NONE: Links = Links { prev: NIL, next: NIL };
+}
+
+/// The store of members whose links a [`List`] uses.
+pub trait Linked {
+    /// The links of `member`.
+    fn links(&self, member: u32) -> Links;
+    /// The same, to change them.
+    fn links_mut(&mut self, member: u32) -> &mut Links;
+}
+
+/// A queue of members; see the module's page.
+#[derive(Clone, Copy, Debug)]
+pub struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl List {
+    /// A list without members.
+    pub const EMPTY: List = List { head: NIL, tail: NIL, len: 0 };
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The first member.
+    pub fn first(&self) -> Option<u32> {
+        (self.head != NIL).then_some(self.head)
+    }
+
+    /// The last member.
+    pub fn last(&self) -> Option<u32> {
+        (self.tail != NIL).then_some(self.tail)
+    }
+
+    /// Puts `member`, which must be in no list, behind all others.
+    pub fn push_back(&mut self, member: u32, store: &mut impl Linked) {
+        *store.links_mut(member) = Links { prev: self.tail, next: NIL };
+        match self.tail {
+            NIL => self.head = member,
+            tail => store.links_mut(tail).next = member,
+        }
+        self.tail = member;
+        self.len += 1;
+    }
+
+    /// Takes `member`, which must be in this list, out of it.
+    pub fn remove(&mut self, member: u32, store: &mut impl Linked) {
+        let Links { prev, next } = store.links(member);
+        match prev {
+            NIL => self.head = next,
+            prev => store.links_mut(prev).next = next,
+        }
+        match next {
+            NIL => self.tail = prev,
+            next => store.links_mut(next).prev = prev,
+        }
+        *store.links_mut(member) = Links::NONE;
+        self.len -= 1;
+    }
+
+    /// The members from first to last.
+    pub fn iter<'a>(&self, store: &'a impl Linked) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors(self.first(), |&member| {
+            let next = store.links(member).next;
+            (next != NIL).then_some(next)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Linked for Vec<Links> {
+        fn links(&self, member: u32) -> Links {
+            self[member as usize]
+        }
+        fn links_mut(&mut self, member: u32) -> &mut Links {
+            &mut self[member as usize]
+        }
+    }
+
+    #[test]
+    fn members_leave_from_front_middle_and_back() {
+        let mut store = vec![Links::NONE; 5];
+        let mut list = List::EMPTY;
+        for member in 0..5 {
+            list.push_back(member, &mut store);
+        }
+        for gone in [2, 0, 4] {
+            list.remove(gone, &mut store);
+        }
+        assert_eq!(list.iter(&store).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!((list.first(), list.last(), list.len()), (Some(1), Some(3), 2));
+        list.remove(1, &mut store);
+        list.remove(3, &mut store);
+        assert_eq!((list.first(), list.last(), list.len()), (None, None, 0));
+    }
+}

@@ -1,0 +1,103 @@
+//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest id.
+//!
+//! Owns that order. Most jobs arrive in order already (same priority, growing id), so they are appended to a sorted run, a
+//! plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a heap
+//! beside it. Must not know states or counters.
+
+use super::heap::Heap;
+use super::job::{JobId, Priority};
+use super::jobs::Jobs;
+use super::list::List;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct ReadyQueue {
+    /// Sorted by (priority, id).
+    run: List,
+    rest: Heap<(Priority, JobId)>,
+}
+
+impl ReadyQueue {
+    /// A queue without jobs.
+    pub const fn new() -> ReadyQueue {
+        ReadyQueue { run: List::EMPTY, rest: Heap::new() }
+    }
+
+    /// How many jobs wait.
+    pub fn len(&self) -> usize {
+        self.run.len() + self.rest.len()
+    }
+
+    /// The job that is served next.
+    pub fn first(&self, jobs: &Jobs) -> Option<u32> {
+        match (self.run.first(), self.rest.first()) {
+            (Some(slot), Some((key, other))) => Some(if jobs.get(slot).ready_key() < key { slot } else { other }),
+            (Some(slot), None) | (None, Some((_, slot))) => Some(slot),
+            (None, None) => None,
+        }
+    }
+
+    /// Adds a job, which must stand in no queue.
+    pub fn push(&mut self, slot: u32, jobs: &mut Jobs) {
+        let key = jobs.get(slot).ready_key();
+        let in_order = self.run.last().is_none_or(|last| jobs.get(last).ready_key() < key);
+        jobs.get_mut(slot).in_run = in_order;
+        if in_order {
+            self.run.push_back(slot, jobs);
+        } else {
+            self.rest.push(key, slot, jobs);
+        }
+    }
+
+    /// Takes out a job of this queue.
+    pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
+        let job = jobs.get_mut(slot);
+        if std::mem::take(&mut job.in_run) {
+            self.run.remove(slot, jobs);
+        } else {
+            let place = job.place();
+            self.rest.remove(place, jobs);
+        }
+    }
+
+    /// The jobs in no useful order.
+    pub fn iter<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
+        self.run.iter(jobs).chain(self.rest.iter().map(|(_, slot)| slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::body::Body;
+    use super::super::job::{Job, NewJob};
+    use super::super::time::{Span, Time};
+    use super::*;
+
+    #[test]
+    fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
+        let mut jobs = Jobs::new();
+        let mut queue = ReadyQueue::new();
+        let mut slots = Vec::new();
+        for id in 1..=500u64 {
+            let new =
+                NewJob { pri: (id * 7919 % 13) as u32, delay: Span::ZERO, ttr: Span::ZERO, body: Body::from(vec![]) };
+            let slot = jobs.insert(Job::new(JobId(id), 0, new, Time::default()));
+            queue.push(slot, &mut jobs);
+            slots.push(slot);
+        }
+        for &slot in slots.iter().step_by(5) {
+            queue.remove(slot, &mut jobs);
+        }
+        for &slot in slots.iter().step_by(10) {
+            queue.push(slot, &mut jobs);
+        }
+        assert_eq!(queue.len(), 450);
+        let mut served = Vec::new();
+        while let Some(slot) = queue.first(&jobs) {
+            queue.remove(slot, &mut jobs);
+            served.push(jobs.get(slot).ready_key());
+        }
+        assert_eq!(served.len(), 450);
+        assert!(served.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

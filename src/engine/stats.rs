@@ -1,0 +1,142 @@
+//! What the engine can tell about itself, as plain data.
+//!
+//! Owns the gathering. Must not format: each protocol shows these figures in its own way.
+
+use super::job::{History, JobId, Priority, State};
+use super::time::{Span, Time};
+use super::tube::JobCounts;
+use super::Engine;
+
+/// The whole engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stats {
+    /// Jobs by state.
+    pub jobs: JobCounts,
+    /// Jobs ever put.
+    pub total_jobs: u64,
+    /// Reservations that ended because their time to run did.
+    pub timeouts: u64,
+    /// Tubes.
+    pub tubes: usize,
+    /// Clients.
+    pub connections: usize,
+    /// Clients that have put a job.
+    pub producers: usize,
+    /// Clients that have asked for a job.
+    pub workers: usize,
+    /// Clients that wait for a job now.
+    pub waiting: usize,
+    /// Clients there ever were.
+    pub total_connections: u64,
+    /// No jobs are taken any more.
+    pub draining: bool,
+    /// Bytes that jobs and tubes take, by the engine's own account.
+    pub memory: u64,
+    /// The limit of that account.
+    pub max_memory: u64,
+}
+
+/// One tube.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TubeStats<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its jobs by state.
+    pub jobs: JobCounts,
+    /// Jobs ever put here.
+    pub total_jobs: u64,
+    /// Clients that use it.
+    pub using: u32,
+    /// Clients that watch it.
+    pub watching: u32,
+    /// Clients that watch it and wait for a job.
+    pub waiting: usize,
+    /// Jobs deleted from here.
+    pub deletes: u64,
+    /// Times it was paused.
+    pub pauses: u64,
+    /// The full length of the pause in progress; zero if there is none.
+    pub pause: Span,
+    /// How much of it is left.
+    pub pause_left: Span,
+}
+
+/// One job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobStats<'a> {
+    /// Its number.
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: &'a [u8],
+    /// Its state.
+    pub state: State,
+    /// Its priority.
+    pub pri: Priority,
+    /// Time since it was put.
+    pub age: Span,
+    /// The delay last given to it.
+    pub delay: Span,
+    /// Its time to run.
+    pub ttr: Span,
+    /// Reserved or delayed: what is left of the time to run or the delay; else zero.
+    pub left: Span,
+    /// What happened to it.
+    pub history: History,
+}
+
+impl Engine {
+    /// The figures of the whole engine.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            jobs: self.counts,
+            total_jobs: self.total_jobs,
+            timeouts: self.timeouts,
+            tubes: self.tubes.len(),
+            connections: self.clients.len(),
+            producers: self.producers,
+            workers: self.workers,
+            waiting: self.waiting,
+            total_connections: self.total_connections,
+            draining: self.draining,
+            memory: self.memory,
+            max_memory: self.limits.max_memory,
+        }
+    }
+
+    /// The figures of the tube with this name, if there is one.
+    pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
+        let tube = self.tubes.get(self.tubes.find(name)?);
+        Some(TubeStats {
+            name: &tube.name,
+            jobs: tube.counts,
+            total_jobs: tube.total_jobs,
+            using: tube.using,
+            watching: tube.watching,
+            waiting: tube.waiting.len(),
+            deletes: tube.deletes,
+            pauses: tube.pauses,
+            pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
+            pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
+        })
+    }
+
+    /// The figures of the job with this id, if there is one.
+    pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
+        let job = self.job(id)?;
+        let left = match job.state {
+            State::Reserved | State::Delayed => job.due.since(now),
+            State::Ready | State::Buried => Span::ZERO,
+        };
+        Some(JobStats {
+            id,
+            tube: &self.tubes.get(job.tube).name,
+            state: job.state,
+            pri: job.pri,
+            age: now.since(job.created),
+            delay: job.delay,
+            ttr: job.ttr,
+            left,
+            history: job.history,
+        })
+    }
+}

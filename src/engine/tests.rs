@@ -1,0 +1,2 @@
+//! Tests of the engine as a whole.
+use super::*;

@@ -1,0 +1,97 @@
+//! Points in time and lengths of time, as the engine counts them.
+//!
+//! Owns the arithmetic, which saturates: a delay of 136 years is legal, an overflow is not. Must not read a clock: the
+//! caller says what time it is.
+
+use std::ops::{Add, Sub};
+
+/// A moment, in nanoseconds since the Unix epoch. The server anchors it to the wall clock once, at start, and moves it
+/// by a monotonic clock from there on, so that it never jumps and still means something after a restart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Time(u64);
+
+/// A length of time, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Span(u64);
+
+impl Time {
+    /// Later than every moment that can be reached.
+    pub const NEVER: Time = Time(u64::MAX);
+
+    /// The moment `nanos` nanoseconds after the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Time {
+        Time(nanos)
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long ago `earlier` was; nothing if it is still to come.
+    pub const fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+    fn add(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Span> for Time {
+    type Output = Time;
+    fn sub(self, span: Span) -> Time {
+        Time(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+
+    /// `secs` whole seconds.
+    pub const fn from_secs(secs: u64) -> Span {
+        Span(secs.saturating_mul(1_000_000_000))
+    }
+
+    /// `millis` milliseconds.
+    pub const fn from_millis(millis: u64) -> Span {
+        Span(millis.saturating_mul(1_000_000))
+    }
+
+    /// `nanos` nanoseconds.
+    pub const fn from_nanos(nanos: u64) -> Span {
+        Span(nanos)
+    }
+
+    /// Nanoseconds.
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds, the rest cut off, as every statistic of the protocol shows them.
+    pub const fn secs(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_saturate_instead_of_wrapping() {
+        assert_eq!(Time::NEVER + Span::from_secs(1), Time::NEVER);
+        assert_eq!(Time::from_nanos(5) - Span::from_nanos(9), Time::from_nanos(0));
+        assert_eq!(Span::from_secs(u64::MAX).nanos(), u64::MAX);
+    }
+
+    #[test]
+    fn seconds_are_cut_not_rounded() {
+        assert_eq!(Span::from_nanos(1_999_999_999).secs(), 1);
+        assert_eq!(Time::from_nanos(10).since(Time::from_nanos(30)), Span::ZERO);
+    }
+}

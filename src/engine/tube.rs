@@ -1,0 +1,254 @@
+//! Tubes: the named queues, and how they are found.
+//!
+//! Owns what a tube holds and when it ends: a tube lives while a client uses or watches it or a job is in it; the default
+//! tube lives for ever. Must not decide which job goes to whom.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::heap::Heap;
+use super::job::{Job, JobId, State};
+use super::list::List;
+use super::ready::ReadyQueue;
+use super::time::{Span, Time};
+
+/// The name of the tube that every client starts with.
+pub const DEFAULT: &[u8] = b"default";
+
+/// The number of the default tube, which is opened first and never closed.
+pub const DEFAULT_TUBE: u32 = 0;
+
+/// How many jobs are in which state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct JobCounts {
+    /// Ready with a priority below [`super::job::URGENT`].
+    pub urgent: u64,
+    /// Ready, urgent ones included.
+    pub ready: u64,
+    /// Reserved.
+    pub reserved: u64,
+    /// Delayed.
+    pub delayed: u64,
+    /// Buried.
+    pub buried: u64,
+}
+
+impl JobCounts {
+    /// Counts a job in its present state.
+    pub fn add(&mut self, job: &Job) {
+        *self.of(job.state) += 1;
+        self.urgent += u64::from(job.is_urgent());
+    }
+
+    /// Takes a job in its present state out of the count.
+    pub fn subtract(&mut self, job: &Job) {
+        *self.of(job.state) -= 1;
+        self.urgent -= u64::from(job.is_urgent());
+    }
+
+    /// Jobs in any state.
+    pub fn all(&self) -> u64 {
+        self.ready + self.reserved + self.delayed + self.buried
+    }
+
+    fn of(&mut self, state: State) -> &mut u64 {
+        match state {
+            State::Ready => &mut self.ready,
+            State::Delayed => &mut self.delayed,
+            State::Reserved => &mut self.reserved,
+            State::Buried => &mut self.buried,
+        }
+    }
+}
+
+/// A pause in progress.
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    /// Its full length.
+    pub length: Span,
+    /// When it ends.
+    pub until: Time,
+}
+
+/// One tube.
+#[derive(Debug)]
+pub struct Tube {
+    pub(super) name: Arc<[u8]>,
+    pub(super) ready: ReadyQueue,
+    pub(super) delayed: Heap<(Time, JobId)>,
+    pub(super) buried: List,
+    /// The watches of the clients that wait for a job, the longest waiting first.
+    pub(super) waiting: List,
+    pub(super) counts: JobCounts,
+    pub(super) pause: Option<Pause>,
+    /// Jobs ever put here.
+    pub(super) total_jobs: u64,
+    /// Jobs deleted from here.
+    pub(super) deletes: u64,
+    /// Times it was paused.
+    pub(super) pauses: u64,
+    /// Clients that use it.
+    pub(super) using: u32,
+    /// Clients that watch it.
+    pub(super) watching: u32,
+    /// Its place in [`Tubes::order`].
+    order: u32,
+}
+
+impl Tube {
+    fn new(name: Arc<[u8]>, order: u32) -> Tube {
+        Tube {
+            name,
+            ready: ReadyQueue::new(),
+            delayed: Heap::new(),
+            buried: List::EMPTY,
+            waiting: List::EMPTY,
+            counts: JobCounts::default(),
+            pause: None,
+            total_jobs: 0,
+            deletes: 0,
+            pauses: 0,
+            using: 0,
+            watching: 0,
+            order,
+        }
+    }
+
+    /// When something happens in this tube by itself.
+    pub(super) fn due(&self) -> Time {
+        let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
+        let pause = self.pause.map_or(Time::NEVER, |pause| pause.until);
+        delay.min(pause)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.using == 0 && self.watching == 0 && self.counts.all() == 0
+    }
+}
+
+/// SipHash behind a secret, so that nobody can choose names that collide; the secret comes from outside, because the
+/// engine has no randomness of its own.
+#[derive(Debug)]
+struct Secret(u64);
+
+impl BuildHasher for Secret {
+    type Hasher = DefaultHasher;
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0);
+        hasher
+    }
+}
+
+/// All tubes.
+#[derive(Debug)]
+pub struct Tubes {
+    slab: Slab<Tube>,
+    by_name: HashMap<Arc<[u8]>, u32, Secret>,
+    /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
+    order: Vec<u32>,
+    limit: usize,
+}
+
+/// There are as many tubes as there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooManyTubes;
+
+impl Tubes {
+    /// Just the default tube; at most `limit` tubes.
+    pub fn new(limit: usize, hash_secret: u64) -> Tubes {
+        let by_name = HashMap::with_hasher(Secret(hash_secret));
+        let mut tubes = Tubes { slab: Slab::new(), by_name, order: Vec::new(), limit: limit.max(1) };
+        let default = tubes.open(DEFAULT).expect("room for one tube");
+        assert_eq!(default, DEFAULT_TUBE);
+        tubes
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// The number of the tube with this name.
+    pub fn find(&self, name: &[u8]) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it again.
+    pub fn open(&mut self, name: &[u8]) -> Result<u32, TooManyTubes> {
+        if let Some(number) = self.find(name) {
+            return Ok(number);
+        }
+        if self.len() >= self.limit {
+            return Err(TooManyTubes);
+        }
+        let name: Arc<[u8]> = name.into();
+        let number = self.slab.insert(Tube::new(name.clone(), self.order.len() as u32)) as u32;
+        self.order.push(number);
+        self.by_name.insert(name, number);
+        Ok(number)
+    }
+
+    /// Ends the tube if nothing refers to it any more, and tells whether it did.
+    pub fn close_if_idle(&mut self, number: u32) -> bool {
+        if number == DEFAULT_TUBE || !self.get(number).is_idle() {
+            return false;
+        }
+        let tube = self.slab.remove(number as usize);
+        self.by_name.remove(&tube.name);
+        self.order.swap_remove(tube.order as usize);
+        if let Some(&moved) = self.order.get(tube.order as usize) {
+            self.get_mut(moved).order = tube.order;
+        }
+        if self.by_name.capacity() > 1024 && self.by_name.len() < self.by_name.capacity() / 4 {
+            self.by_name.shrink_to(self.by_name.len() * 2);
+        }
+        true
+    }
+
+    /// The tube with this number.
+    pub fn get(&self, number: u32) -> &Tube {
+        &self.slab[number as usize]
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, number: u32) -> &mut Tube {
+        &mut self.slab[number as usize]
+    }
+
+    /// All tubes with their numbers, in the order of listing.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
+        self.order.iter().map(|&number| (number, self.get(number)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_tube_moves_into_the_hole() {
+        let mut tubes = Tubes::new(100, 1);
+        for name in [b"a", b"b", b"c", b"d", b"e"] {
+            tubes.open(name).unwrap();
+        }
+        let b = tubes.find(b"b").unwrap();
+        assert!(tubes.close_if_idle(b));
+        let names: Vec<_> = tubes.iter().map(|(_, tube)| &*tube.name).collect();
+        assert_eq!(names, [DEFAULT, b"a", b"e", b"c", b"d"]);
+        assert_eq!(tubes.find(b"b"), None);
+    }
+
+    #[test]
+    fn the_limit_counts_and_the_default_tube_stays() {
+        let mut tubes = Tubes::new(2, 1);
+        assert!(!tubes.close_if_idle(DEFAULT_TUBE));
+        assert_eq!(tubes.open(b"x"), Ok(1));
+        assert_eq!(tubes.open(b"y"), Err(TooManyTubes));
+        assert_eq!(tubes.open(b"x"), Ok(1));
+    }
+}
