@@ -1,0 +1,39 @@
+//! The beanstalk protocol, as beanstalkd speaks it.
+//!
+//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] carries one out, and [`tell`]
+//! reports an event to a client that waited. Must not remember anything about the queue.
+
+mod commands;
+mod reply;
+mod request;
+mod session;
+mod yaml;
+
+pub use commands::{Command, Verb, COMMANDS};
+pub use request::{Act, Decoder, Request, MAX_LINE};
+pub use session::{execute, hang_up, tell};
+
+/// What a client is told that connects when there is no room for it.
+pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;
+
+/// How often each command was given.
+#[derive(Clone, Debug)]
+pub struct Tally([u64; COMMANDS.len()]);
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally([0; COMMANDS.len()])
+    }
+}
+
+impl Tally {
+    /// One more.
+    pub fn count(&mut self, verb: Verb) {
+        self.0[verb as usize] += 1;
+    }
+
+    /// How many so far.
+    pub fn of(&self, verb: Verb) -> u64 {
+        self.0[verb as usize]
+    }
+}

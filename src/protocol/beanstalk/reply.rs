@@ -1,0 +1,90 @@
+//! The reply words, byte for byte.
+//!
+//! Owns their spelling. Must not decide when each is due.
+
+use crate::engine::{Job, JobId, NoJob};
+use crate::protocol::text::push_number;
+use crate::protocol::Output;
+
+pub const OUT_OF_MEMORY: &[u8] = b"OUT_OF_MEMORY\r\n";
+pub const BAD_FORMAT: &[u8] = b"BAD_FORMAT\r\n";
+pub const UNKNOWN_COMMAND: &[u8] = b"UNKNOWN_COMMAND\r\n";
+pub const EXPECTED_CRLF: &[u8] = b"EXPECTED_CRLF\r\n";
+pub const JOB_TOO_BIG: &[u8] = b"JOB_TOO_BIG\r\n";
+pub const DRAINING: &[u8] = b"DRAINING\r\n";
+pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
+pub const NOT_IGNORED: &[u8] = b"NOT_IGNORED\r\n";
+pub const DELETED: &[u8] = b"DELETED\r\n";
+pub const RELEASED: &[u8] = b"RELEASED\r\n";
+pub const BURIED: &[u8] = b"BURIED\r\n";
+pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
+pub const KICKED: &[u8] = b"KICKED\r\n";
+pub const PAUSED: &[u8] = b"PAUSED\r\n";
+pub const TIMED_OUT: &[u8] = b"TIMED_OUT\r\n";
+pub const DEADLINE_SOON: &[u8] = b"DEADLINE_SOON\r\n";
+
+/// A reply of fixed words.
+pub fn words(out: &mut Output, words: &[u8]) {
+    out.text().extend_from_slice(words);
+}
+
+/// `done`, or NOT_FOUND.
+pub fn found(out: &mut Output, found: bool, done: &[u8]) {
+    words(out, if found { done } else { NOT_FOUND });
+}
+
+/// A word and a number.
+pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
+    let text = out.text();
+    text.extend_from_slice(word);
+    text.push(b' ');
+    push_number(text, number);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// INSERTED with the new job's id.
+pub fn inserted(out: &mut Output, id: JobId) {
+    numbered(out, b"INSERTED", id.0);
+}
+
+/// USING with the tube's name.
+pub fn using(out: &mut Output, name: &[u8]) {
+    let text = out.text();
+    text.extend_from_slice(b"USING ");
+    text.extend_from_slice(name);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// RESERVED or FOUND with a job, or NOT_FOUND.
+pub fn job(out: &mut Output, word: &[u8], job: Option<&Job>) {
+    let Some(job) = job else { return words(out, NOT_FOUND) };
+    let text = out.text();
+    text.extend_from_slice(word);
+    text.push(b' ');
+    push_number(text, job.id().0);
+    text.push(b' ');
+    push_number(text, job.body().len() as u64);
+    text.extend_from_slice(b"\r\n");
+    out.body(job.body());
+    out.text().extend_from_slice(b"\r\n");
+}
+
+/// Why there is no job.
+pub fn no_job(out: &mut Output, why: NoJob) {
+    words(
+        out,
+        match why {
+            NoJob::TimedOut => TIMED_OUT,
+            NoJob::DeadlineSoon => DEADLINE_SOON,
+        },
+    );
+}
+
+/// OK with a body of text, or NOT_FOUND.
+pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
+    let Some(body) = body else { return words(out, NOT_FOUND) };
+    numbered(out, b"OK", body.len() as u64);
+    let text = out.text();
+    text.extend_from_slice(&body);
+    text.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,356 @@
+//! From bytes to requests.
+//!
+//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR LF
+//! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
+
+use super::commands::{parse, Verb};
+use super::reply;
+use crate::engine::{Body, JobId, Priority, Span, State};
+use crate::protocol::Intake;
+
+/// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
+pub const MAX_LINE: usize = 224;
+
+/// A command as the client gave it.
+#[derive(Debug)]
+pub struct Request {
+    /// Under which verb it is counted.
+    pub counts: Option<Verb>,
+    /// What to do.
+    pub act: Act,
+}
+
+impl Request {
+    /// A line that is answered with an error and counted nowhere.
+    pub fn wrong(act: Act) -> Request {
+        Request { counts: None, act }
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
+pub enum Act {
+    Put {
+        pri: Priority,
+        delay: Span,
+        ttr: Span,
+        body: Body,
+    },
+    /// A put line whose body is still to come; the decoder keeps it to itself.
+    PutLine {
+        pri: Priority,
+        delay: Span,
+        ttr: Span,
+        size: u32,
+        garbage: bool,
+    },
+    /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
+    PutRefused {
+        answer: &'static [u8],
+        counts_producer: bool,
+    },
+    Peek(JobId),
+    PeekNext(State),
+    Reserve(Option<Span>),
+    ReserveJob(JobId),
+    Delete(JobId),
+    Release {
+        id: JobId,
+        pri: Priority,
+        delay: Span,
+    },
+    Bury {
+        id: JobId,
+        pri: Priority,
+    },
+    Kick(u32),
+    KickJob(JobId),
+    Touch(JobId),
+    Stats,
+    StatsJob(JobId),
+    StatsTube(Box<[u8]>),
+    Use(Box<[u8]>),
+    Watch(Box<[u8]>),
+    Ignore(Box<[u8]>),
+    ListTubes,
+    ListTubeUsed,
+    ListTubesWatched,
+    PauseTube {
+        tube: Box<[u8]>,
+        length: Span,
+    },
+    Quit,
+    BadFormat,
+    UnknownCommand,
+}
+
+/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
+/// line again, with more behind it.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: Reading,
+}
+
+#[derive(Debug, Default)]
+enum Reading {
+    #[default]
+    Line,
+    /// The rest of a line that is too long; `cr`: its last byte so far was a CR.
+    LongLine { cr: bool },
+    /// The body of a put.
+    Body(Box<Upload>),
+    /// A body that nobody wants, and what is answered behind it.
+    Skip { left: u64, answer: &'static [u8], counts_producer: bool },
+}
+
+#[derive(Debug)]
+struct Upload {
+    pri: Priority,
+    delay: Span,
+    ttr: Span,
+    /// As long as the whole body, from the start, so that its bytes are read to where they stay.
+    body: Vec<u8>,
+    filled: usize,
+    /// The two bytes behind the body, which must be CR LF.
+    end: [u8; 2],
+    end_filled: usize,
+}
+
+impl Decoder {
+    /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
+    /// `input`, if anything, is the beginning of a line.
+    pub fn next(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Request> {
+        loop {
+            match &mut self.state {
+                Reading::Line => {
+                    if let Some(request) = self.line(input, intake)? {
+                        return Some(request);
+                    }
+                }
+                Reading::LongLine { cr } => {
+                    if !skip_line(input, cr) {
+                        return None;
+                    }
+                    self.state = Reading::Line;
+                    return Some(Request::wrong(Act::BadFormat));
+                }
+                Reading::Body(upload) => {
+                    upload.take(input)?;
+                    let Reading::Body(upload) = std::mem::take(&mut self.state) else { unreachable!() };
+                    return Some(upload.finish());
+                }
+                Reading::Skip { left, answer, counts_producer } => {
+                    let count = (*left).min(input.len() as u64);
+                    *input = &input[count as usize..];
+                    *left -= count;
+                    if *left > 0 {
+                        return None;
+                    }
+                    let act = Act::PutRefused { answer, counts_producer: *counts_producer };
+                    self.state = Reading::Line;
+                    return Some(Request { counts: Some(Verb::Put), act });
+                }
+            }
+        }
+    }
+
+    /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
+    fn line(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Option<Request>> {
+        let window = &input[..input.len().min(MAX_LINE)];
+        let Some(length) = find_crlf(window) else {
+            if window.len() < MAX_LINE {
+                return None;
+            }
+            *input = &input[MAX_LINE..];
+            self.state = Reading::LongLine { cr: window[MAX_LINE - 1] == b'\r' };
+            return Some(None);
+        };
+        let line = &window[..length];
+        *input = &input[length + 2..];
+        let request = parse(line);
+        match request.act {
+            Act::PutLine { pri, delay, ttr, size, garbage } => {
+                Some(self.put_line(pri, delay, ttr, (size, garbage), input, intake))
+            }
+            _ => Some(Some(request)),
+        }
+    }
+
+    fn put_line(
+        &mut self,
+        pri: Priority,
+        delay: Span,
+        ttr: Span,
+        (size, garbage): (u32, bool),
+        input: &mut &[u8],
+        intake: &Intake,
+    ) -> Option<Request> {
+        if size > intake.max_job_size {
+            let left = u64::from(size) + 2;
+            self.state = Reading::Skip { left, answer: reply::JOB_TOO_BIG, counts_producer: false };
+            return None;
+        }
+        if garbage {
+            return Some(Request { counts: Some(Verb::Put), act: Act::BadFormat });
+        }
+        let size = size as usize;
+        if let Some(([body @ .., cr, lf], rest)) = input.split_at_checked(size + 2) {
+            *input = rest;
+            return Some(put_request(pri, delay, ttr, || Body::from(body), [*cr, *lf]));
+        }
+        self.state = if size as u64 > intake.room {
+            Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true }
+        } else {
+            let body = vec![0; size];
+            Reading::Body(Box::new(Upload { pri, delay, ttr, body, filled: 0, end: [0; 2], end_filled: 0 }))
+        };
+        None
+    }
+
+    /// The part of a body that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
+    pub fn gap(&mut self) -> Option<&mut [u8]> {
+        match &mut self.state {
+            Reading::Body(upload) if upload.filled < upload.body.len() => Some(&mut upload.body[upload.filled..]),
+            _ => None,
+        }
+    }
+
+    /// So many bytes were read into the gap.
+    pub fn filled(&mut self, count: usize) {
+        if let Reading::Body(upload) = &mut self.state {
+            upload.filled += count;
+            assert!(upload.filled <= upload.body.len(), "more was read than there was room for");
+        }
+    }
+
+    /// Bytes of memory taken for a body that is not complete yet.
+    pub fn uploading(&self) -> u64 {
+        match &self.state {
+            Reading::Body(upload) => upload.body.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+impl Upload {
+    fn take(&mut self, input: &mut &[u8]) -> Option<()> {
+        let count = input.len().min(self.body.len() - self.filled);
+        self.body[self.filled..self.filled + count].copy_from_slice(&input[..count]);
+        self.filled += count;
+        *input = &input[count..];
+        while self.filled == self.body.len() && self.end_filled < 2 {
+            let (&byte, rest) = input.split_first()?;
+            self.end[self.end_filled] = byte;
+            self.end_filled += 1;
+            *input = rest;
+        }
+        (self.end_filled == 2).then_some(())
+    }
+
+    fn finish(self) -> Request {
+        put_request(self.pri, self.delay, self.ttr, || Body::from(self.body), self.end)
+    }
+}
+
+fn put_request(pri: Priority, delay: Span, ttr: Span, body: impl FnOnce() -> Body, end: [u8; 2]) -> Request {
+    let act = match &end {
+        b"\r\n" => Act::Put { pri, delay, ttr, body: body() },
+        _ => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
+    };
+    Request { counts: Some(Verb::Put), act }
+}
+
+/// Where the first CR LF begins.
+fn find_crlf(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let lf = from + bytes[from..].iter().position(|&byte| byte == b'\n')?;
+        if lf > 0 && bytes[lf - 1] == b'\r' {
+            return Some(lf - 1);
+        }
+        from = lf + 1;
+    }
+}
+
+/// Drops bytes up to the next CR LF and with it; false if it has not come. `cr`: the last byte dropped was a CR.
+fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
+    let end = match input.first() {
+        Some(b'\n') if *cr => Some(1),
+        _ => find_crlf(input).map(|at| at + 2),
+    };
+    if end.is_none() {
+        *cr = input.last().map_or(*cr, |&byte| byte == b'\r');
+    }
+    *input = &input[end.unwrap_or(input.len())..];
+    end.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTAKE: Intake = Intake { max_job_size: 10, room: 1000 };
+
+    /// What comes out of a stream that is cut into pieces of `step` bytes.
+    fn decode(stream: &[u8], step: usize) -> Vec<String> {
+        let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
+        for piece in stream.chunks(step) {
+            rest.extend_from_slice(piece);
+            let mut input = rest.as_slice();
+            while let Some(request) = decoder.next(&mut input, &INTAKE) {
+                out.push(format!("{:?}", request.act));
+            }
+            rest = input.to_vec();
+        }
+        out
+    }
+
+    #[test]
+    fn the_pieces_in_which_a_stream_arrives_do_not_matter() {
+        let mut stream =
+            b"put 1 0 9 3\r\nab\n\r\nput 0 0 0 11\r\n0123456789a\r\nx\ry\r\nput 1 0 0 1\r\nabc\r\n".to_vec();
+        for length in [222, 223, 224, 225, 447, 448, 449, 673] {
+            stream.extend(vec![b'a'; length]);
+            stream.extend(b"\r\nstats\r\n");
+        }
+        let whole = decode(&stream, stream.len());
+        assert_eq!(whole.len(), 5 + 2 * 8);
+        for step in 1..40 {
+            assert_eq!(decode(&stream, step), whole, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_224_bytes_is_read_and_one_of_225_is_not() {
+        let line = |length: usize| [vec![b'a'; length - 2], b"\r\n".to_vec()].concat();
+        assert_eq!(decode(&line(224), 500), ["UnknownCommand"]);
+        assert_eq!(decode(&line(225), 500), ["BadFormat"]);
+    }
+
+    #[test]
+    fn a_body_is_read_in_place() {
+        let mut decoder = Decoder::default();
+        let mut input = b"put 0 0 1 6\r\nab".as_slice();
+        assert!(decoder.next(&mut input, &INTAKE).is_none());
+        let gap = decoder.gap().expect("four bytes are missing");
+        gap.copy_from_slice(b"cdef");
+        decoder.filled(4);
+        assert!(decoder.gap().is_none());
+        let mut input = b"\r\n".as_slice();
+        let request = decoder.next(&mut input, &INTAKE).expect("all there");
+        assert!(matches!(request.act, Act::Put { body, .. } if body.bytes() == b"abcdef"));
+    }
+
+    #[test]
+    fn a_body_without_room_is_swallowed() {
+        let mut decoder = Decoder::default();
+        let mut input = b"put 0 0 1 6\r\nabc".as_slice();
+        assert!(decoder.next(&mut input, &Intake { room: 5, ..INTAKE }).is_none());
+        assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
+        let mut input = b"defxxstats".as_slice();
+        let request = decoder.next(&mut input, &INTAKE).expect("all there");
+        assert!(matches!(request.act, Act::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));
+        assert_eq!(input, b"stats");
+    }
+}

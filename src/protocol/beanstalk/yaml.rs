@@ -1,0 +1,182 @@
+//! The bodies of OK replies: flat YAML that tools read line by line.
+//!
+//! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
+//! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
+
+use super::commands::Verb;
+use super::Tally;
+use crate::engine::{JobStats, State, Stats, Time, TubeStats};
+use crate::protocol::text::push_number;
+use crate::protocol::Host;
+
+/// Counted commands in the order in which `stats` shows them.
+const COUNTED: [(&str, Verb); 21] = [
+    ("cmd-put", Verb::Put),
+    ("cmd-peek", Verb::Peek),
+    ("cmd-peek-ready", Verb::PeekReady),
+    ("cmd-peek-delayed", Verb::PeekDelayed),
+    ("cmd-peek-buried", Verb::PeekBuried),
+    ("cmd-reserve", Verb::Reserve),
+    ("cmd-reserve-with-timeout", Verb::ReserveWithTimeout),
+    ("cmd-delete", Verb::Delete),
+    ("cmd-release", Verb::Release),
+    ("cmd-use", Verb::Use),
+    ("cmd-watch", Verb::Watch),
+    ("cmd-ignore", Verb::Ignore),
+    ("cmd-bury", Verb::Bury),
+    ("cmd-kick", Verb::Kick),
+    ("cmd-touch", Verb::Touch),
+    ("cmd-stats", Verb::Stats),
+    ("cmd-stats-job", Verb::StatsJob),
+    ("cmd-stats-tube", Verb::StatsTube),
+    ("cmd-list-tubes", Verb::ListTubes),
+    ("cmd-list-tube-used", Verb::ListTubeUsed),
+    ("cmd-list-tubes-watched", Verb::ListTubesWatched),
+];
+
+/// A body in the making.
+struct Yaml(Vec<u8>);
+
+impl Yaml {
+    fn new(size: usize) -> Yaml {
+        let mut text = Vec::with_capacity(size);
+        text.extend_from_slice(b"---\n");
+        Yaml(text)
+    }
+
+    fn word(&mut self, key: &str, word: &[u8]) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b": ");
+        self.0.extend_from_slice(word);
+        self.0.push(b'\n');
+    }
+
+    fn number(&mut self, key: &str, number: u64) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b": ");
+        push_number(&mut self.0, number);
+        self.0.push(b'\n');
+    }
+
+    fn quoted(&mut self, key: &str, text: &[u8]) {
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b": \"");
+        self.0.extend_from_slice(text);
+        self.0.extend_from_slice(b"\"\n");
+    }
+
+    fn micros(&mut self, key: &str, micros: u64) {
+        let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+        self.word(key, text.as_bytes());
+    }
+}
+
+/// A list of names.
+pub fn names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut yaml = Yaml::new(64);
+    for name in names {
+        yaml.0.extend_from_slice(b"- ");
+        yaml.0.extend_from_slice(name);
+        yaml.0.push(b'\n');
+    }
+    yaml.0
+}
+
+/// The answer to stats-job.
+pub fn job(job: &JobStats) -> Vec<u8> {
+    let mut yaml = Yaml::new(320);
+    yaml.number("id", job.id.0);
+    yaml.quoted("tube", job.tube);
+    yaml.word(
+        "state",
+        match job.state {
+            State::Ready => b"ready",
+            State::Delayed => b"delayed",
+            State::Reserved => b"reserved",
+            State::Buried => b"buried",
+        },
+    );
+    yaml.number("pri", job.pri.into());
+    yaml.number("age", job.age.secs());
+    yaml.number("delay", job.delay.secs());
+    yaml.number("ttr", job.ttr.secs());
+    yaml.number("time-left", job.left.secs());
+    yaml.number("file", 0);
+    yaml.number("reserves", job.history.reserves.into());
+    yaml.number("timeouts", job.history.timeouts.into());
+    yaml.number("releases", job.history.releases.into());
+    yaml.number("buries", job.history.buries.into());
+    yaml.number("kicks", job.history.kicks.into());
+    yaml.0
+}
+
+/// The answer to stats-tube.
+pub fn tube(tube: &TubeStats) -> Vec<u8> {
+    let mut yaml = Yaml::new(480);
+    yaml.quoted("name", tube.name);
+    yaml.number("current-jobs-urgent", tube.jobs.urgent);
+    yaml.number("current-jobs-ready", tube.jobs.ready);
+    yaml.number("current-jobs-reserved", tube.jobs.reserved);
+    yaml.number("current-jobs-delayed", tube.jobs.delayed);
+    yaml.number("current-jobs-buried", tube.jobs.buried);
+    yaml.number("total-jobs", tube.total_jobs);
+    yaml.number("current-using", tube.using.into());
+    yaml.number("current-watching", tube.watching.into());
+    yaml.number("current-waiting", tube.waiting as u64);
+    yaml.number("cmd-delete", tube.deletes);
+    yaml.number("cmd-pause-tube", tube.pauses);
+    yaml.number("pause", tube.pause.secs());
+    yaml.number("pause-time-left", tube.pause_left.secs());
+    yaml.0
+}
+
+/// The answer to stats.
+pub fn stats(stats: &Stats, tally: &Tally, host: &dyn Host, now: Time) -> Vec<u8> {
+    let mut yaml = Yaml::new(1536);
+    yaml.number("current-jobs-urgent", stats.jobs.urgent);
+    yaml.number("current-jobs-ready", stats.jobs.ready);
+    yaml.number("current-jobs-reserved", stats.jobs.reserved);
+    yaml.number("current-jobs-delayed", stats.jobs.delayed);
+    yaml.number("current-jobs-buried", stats.jobs.buried);
+    for (key, verb) in COUNTED {
+        yaml.number(key, tally.of(verb));
+    }
+    yaml.number("cmd-pause-tube", tally.of(Verb::PauseTube));
+    yaml.number("job-timeouts", stats.timeouts);
+    yaml.number("total-jobs", stats.total_jobs);
+    process(&mut yaml, stats, host, now);
+    yaml.number("cmd-reserve-job", tally.of(Verb::ReserveJob));
+    yaml.number("cmd-kick-job", tally.of(Verb::KickJob));
+    yaml.number("current-memory", stats.memory);
+    yaml.number("max-memory", stats.max_memory);
+    yaml.number("max-connections", host.facts().max_connections as u64);
+    yaml.number("rejected-connections", host.usage().rejected_connections);
+    yaml.0
+}
+
+fn process(yaml: &mut Yaml, stats: &Stats, host: &dyn Host, now: Time) {
+    let (facts, usage) = (host.facts(), host.usage());
+    yaml.number("max-job-size", facts.max_job_size.into());
+    yaml.number("current-tubes", stats.tubes as u64);
+    yaml.number("current-connections", stats.connections as u64);
+    yaml.number("current-producers", stats.producers as u64);
+    yaml.number("current-workers", stats.workers as u64);
+    yaml.number("current-waiting", stats.waiting as u64);
+    yaml.number("total-connections", stats.total_connections);
+    yaml.number("pid", facts.pid.into());
+    yaml.quoted("version", facts.version.as_bytes());
+    yaml.micros("rusage-utime", usage.user_micros);
+    yaml.micros("rusage-stime", usage.system_micros);
+    yaml.number("uptime", now.since(facts.started).secs());
+    // There is no binlog; clients demand its keys all the same.
+    yaml.number("binlog-oldest-index", 0);
+    yaml.number("binlog-current-index", 0);
+    yaml.number("binlog-records-migrated", 0);
+    yaml.number("binlog-records-written", 0);
+    yaml.number("binlog-max-size", 10_485_760);
+    yaml.word("draining", if stats.draining { b"true" } else { b"false" });
+    yaml.word("id", facts.id.as_bytes());
+    yaml.quoted("hostname", facts.hostname.as_bytes());
+    yaml.quoted("os", facts.os.as_bytes());
+    yaml.quoted("platform", facts.platform.as_bytes());
+}

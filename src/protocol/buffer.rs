@@ -1,0 +1,148 @@
+//! Replies on their way out.
+//!
+//! Owns their order and how much of them is gone. Short bytes are collected in one piece, so that many replies leave in one
+//! write; large bodies are carried by reference. Must not write anywhere itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::engine::Body;
+
+/// A stretch of output.
+#[derive(Debug)]
+pub enum Chunk {
+    /// Replies and small bodies, copied together.
+    Bytes(Vec<u8>),
+    /// A large body, shared with its job.
+    Shared(Arc<Box<[u8]>>),
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Chunk::Bytes(bytes) => bytes,
+            Chunk::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// A queue of bytes. An empty one owns at most one cleared buffer, which the next replies use again.
+#[derive(Debug, Default)]
+pub struct Output {
+    chunks: VecDeque<Chunk>,
+    /// How much of the first chunk is gone already.
+    gone: usize,
+}
+
+impl Output {
+    /// Nothing yet; allocates nothing.
+    pub const fn new() -> Output {
+        Output { chunks: VecDeque::new(), gone: 0 }
+    }
+
+    /// How many bytes wait.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>() - self.gone
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The buffer to append short bytes to.
+    pub fn text(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.chunks.back(), Some(Chunk::Bytes(_))) {
+            self.chunks.push_back(Chunk::Bytes(Vec::new()));
+        }
+        match self.chunks.back_mut() {
+            Some(Chunk::Bytes(bytes)) => bytes,
+            _ => unreachable!("bytes were just put there"),
+        }
+    }
+
+    /// Appends a job's body.
+    pub fn body(&mut self, body: &Body) {
+        match body {
+            Body::Small(bytes) => self.text().extend_from_slice(bytes),
+            Body::Large(bytes) => self.chunks.push_back(Chunk::Shared(bytes.clone())),
+        }
+    }
+
+    /// Moves all of `other` behind what waits here.
+    pub fn append(&mut self, other: &mut Output) {
+        if self.is_empty() && other.gone == 0 {
+            std::mem::swap(self, other);
+            return;
+        }
+        assert_eq!(other.gone, 0, "output that is half sent cannot be moved");
+        for chunk in other.chunks.drain(..) {
+            match chunk {
+                Chunk::Bytes(bytes) => self.text().extend_from_slice(&bytes),
+                shared => self.chunks.push_back(shared),
+            }
+        }
+    }
+
+    /// The stretches that wait, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let mut gone = self.gone;
+        self.chunks.iter().map(move |chunk| &chunk.bytes()[std::mem::take(&mut gone)..])
+    }
+
+    /// The first `count` bytes that wait are gone.
+    pub fn consume(&mut self, count: usize) {
+        self.gone += count;
+        while let Some(first) = self.chunks.front() {
+            let length = first.bytes().len();
+            if self.gone < length {
+                return;
+            }
+            self.gone -= length;
+            // The last buffer is kept, cleared, for the replies to come.
+            if let ([Chunk::Bytes(bytes)], _) = self.chunks.as_mut_slices() {
+                return bytes.clear();
+            }
+            self.chunks.pop_front();
+        }
+        assert_eq!(self.gone, 0, "more was sent than there was");
+    }
+
+    /// How much memory the buffers hold beyond what waits in them.
+    pub fn capacity(&self) -> usize {
+        self.chunks.iter().map(|chunk| if let Chunk::Bytes(bytes) = chunk { bytes.capacity() } else { 0 }).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(output: &Output) -> Vec<u8> {
+        output.chunks().flatten().copied().collect()
+    }
+
+    #[test]
+    fn bytes_leave_in_order_however_they_are_cut() {
+        let large = Body::from(vec![b'x'; 5000]);
+        for step in [1, 7, 4999, 5001, 10_000] {
+            let mut output = Output::new();
+            output.text().extend_from_slice(b"head\r\n");
+            output.body(&large);
+            output.text().extend_from_slice(b"\r\n");
+            let mut more = Output::new();
+            more.body(&Body::from(b"small".as_slice()));
+            output.append(&mut more);
+            assert!(more.is_empty());
+            let whole = all(&output);
+            let mut sent = Vec::new();
+            while !output.is_empty() {
+                let piece: Vec<u8> = all(&output).into_iter().take(step).collect();
+                output.consume(piece.len());
+                sent.extend(piece);
+            }
+            assert_eq!(sent, whole);
+            assert_eq!(sent.len(), 6 + 5000 + 2 + 5);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The protocols: bytes to verbs of the engine, and its answers to bytes.
+//!
+//! Owns everything about wires and nothing about queues. Each protocol is incremental (it takes whatever bytes have
+//! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the server
+//! brings bytes in and out and says what time it is.
+
+mod buffer;
+mod text;
+
+pub mod beanstalk;
+
+pub use buffer::{Chunk, Output};
+
+use crate::engine::{ClientId, Engine, Time};
+
+/// What the protocols tell about the process that they run in, and the engine cannot know.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Process number.
+    pub pid: u32,
+    /// The program's version.
+    pub version: String,
+    /// Sixteen hexadecimal digits that tell this process from every other; not readable as a number.
+    pub id: String,
+    /// Network name of the machine.
+    pub hostname: String,
+    /// Version of the operating system.
+    pub os: String,
+    /// Kind of machine.
+    pub platform: String,
+    /// When the server was started.
+    pub started: Time,
+    /// Largest body that is taken, in bytes.
+    pub max_job_size: u32,
+    /// How many connections are held at a time.
+    pub max_connections: usize,
+}
+
+/// What changes while the process runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// CPU time spent in the program, in microseconds.
+    pub user_micros: u64,
+    /// CPU time spent in the kernel for it, in microseconds.
+    pub system_micros: u64,
+    /// Connections turned away because there were too many.
+    pub rejected_connections: u64,
+}
+
+/// The process around the protocols.
+pub trait Host: Send + Sync {
+    /// What never changes.
+    fn facts(&self) -> &Facts;
+    /// What does; asked for only when a client wants to know.
+    fn usage(&self) -> Usage;
+}
+
+/// Everything a command may touch. Put together by the server under its lock.
+pub struct World<'a> {
+    /// The queue.
+    pub engine: &'a mut Engine,
+    /// How often each command was given.
+    pub tally: &'a mut beanstalk::Tally,
+    /// The process.
+    pub host: &'a dyn Host,
+    /// The time.
+    pub now: Time,
+    /// Who gives the command.
+    pub client: ClientId,
+    /// The client has shut down its sending side, so it can be made to wait no more.
+    pub half_closed: bool,
+}
+
+/// What happens after a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// The next command.
+    Next,
+    /// Nothing, until an event ends the client's wait.
+    Wait,
+    /// The connection closes.
+    Close,
+}
+
+/// What a decoder must know of the server while it reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Intake {
+    /// Largest body that is taken, in bytes.
+    pub max_job_size: u32,
+    /// Bytes that a body still to come may take, by the account of memory.
+    pub room: u64,
+}

@@ -1,0 +1,101 @@
+//! Numbers, names and words of the text protocols.
+//!
+//! Owns their grammar. A parser takes bytes and returns what it read and what is left; none panics on any input.
+
+/// Appends a number in decimal.
+pub fn push_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are wrong.
+pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let start = bytes.iter().position(|&byte| byte != b' ')?;
+    digits(&bytes[start..])
+}
+
+/// The same, for 32 bits.
+pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (number, rest) = number(bytes)?;
+    Some((u32::try_from(number).ok()?, rest))
+}
+
+/// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign, and
+/// whatever follows the digits is left.
+pub fn lenient_number32(bytes: &[u8]) -> Option<u32> {
+    let white = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let bytes = &bytes[bytes.iter().take_while(|byte| white(byte)).count()..];
+    let (negative, bytes) = match bytes {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, bytes),
+    };
+    let (number, _) = digits(bytes)?;
+    Some(if negative { number.wrapping_neg() } else { number } as u32)
+}
+
+fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number: u64 = 0;
+    let mut count = 0;
+    for byte in bytes {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        number = number.checked_mul(10)?.checked_add(digit.into())?;
+        count += 1;
+    }
+    (count > 0).then(|| (number, &bytes[count..]))
+}
+
+/// The longest run of bytes that a tube name may hold, and what is left.
+pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(byte);
+    bytes.split_at(bytes.iter().take_while(|byte| is_name(byte)).count())
+}
+
+/// Whether the bytes are a whole tube name: 1 to 200 of the legal bytes, the first of them no hyphen.
+pub fn is_tube_name(bytes: &[u8]) -> bool {
+    let (run, rest) = name_run(bytes);
+    rest.is_empty() && (1..=200).contains(&run.len()) && run[0] != b'-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_numbers() {
+        assert_eq!(number(b"  0012 x"), Some((12, b" x".as_slice())));
+        assert_eq!(number(b"18446744073709551615"), Some((u64::MAX, b"".as_slice())));
+        for wrong in ["", " ", "+1", "-1", "x", "\t1", "18446744073709551616"] {
+            assert_eq!(number(wrong.as_bytes()), None, "{wrong:?}");
+        }
+        assert_eq!(number32(b"4294967295"), Some((u32::MAX, b"".as_slice())));
+        assert_eq!(number32(b"4294967296"), None);
+    }
+
+    #[test]
+    fn lenient_numbers() {
+        for (text, expected) in [
+            ("\t9 x", Some(9)),
+            ("+9", Some(9)),
+            ("-1", Some(u32::MAX)),
+            ("4294967297", Some(1)),
+            ("18446744073709551616", None),
+            ("x", None),
+            ("", None),
+            ("- 1", None),
+        ] {
+            assert_eq!(lenient_number32(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn tube_names() {
+        assert!(is_tube_name(b"a-Z0+/;.$_()"));
+        assert!(is_tube_name(&[b'a'; 200]));
+        for wrong in [b"".as_slice(), b"-a", b"a b", b"a:b", b"caf\xc3\xa9", &[b'a'; 201]] {
+            assert!(!is_tube_name(wrong), "{wrong:?}");
+        }
+    }
+}
