@@ -1,0 +1,98 @@
+//! What a server is told to do, and every limit with its reason.
+//!
+//! Owns the defaults. Must not read a command line; that is the options' business.
+
+use crate::server::host;
+use crate::server::Address;
+
+/// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a password
+/// in the protocol, nobody should be let in unasked.
+pub const DEFAULT_HOST: &str = "127.0.0.1";
+
+/// The port of the beanstalk protocol.
+pub const DEFAULT_PORT: u16 = 11300;
+
+/// Bodies are taken up to this size unless told otherwise; beanstalkd's figure, which clients know.
+pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
+
+/// No body may be larger than this, whatever the option says; beanstalkd's figure.
+pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
+
+/// Files kept back from connections: listeners, pollers, the log, a library's short needs.
+pub const SPARE_FILES: usize = 64;
+
+/// More connections than this are not held by default, even if the system would: each costs memory in the kernel.
+pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
+
+/// The part of the memory at hand that jobs and tubes may take by default. The rest is for connections, the allocator's
+/// waste and the neighbours; the kernel would end the whole process, which is worse than refusing one job.
+pub const MEMORY_SHARE: (u64, u64) = (3, 4);
+
+/// See the module's page.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: Vec<Address>,
+    /// The TCP port for addresses that have none of their own; 0 lets the system choose.
+    pub port: u16,
+    /// The mode of Unix socket files.
+    pub socket_mode: u32,
+    /// The user to become once the addresses are bound.
+    pub user: Option<String>,
+    /// Pool threads.
+    pub threads: usize,
+    /// Largest body that is taken, in bytes.
+    pub max_job_size: u32,
+    /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
+    pub max_connections: usize,
+    /// Bytes that jobs and tubes may take; then put answers OUT_OF_MEMORY and everything else goes on.
+    pub max_memory: u64,
+    /// Bytes of replies that may wait for one client; a client with more is not read until it has read them.
+    pub max_output: usize,
+    /// Tubes at a time; a stray program that makes up names would otherwise eat the memory of jobs.
+    pub max_tubes: usize,
+    /// Tubes that one client may watch; each costs time whenever it waits for a job.
+    pub max_watched: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let (share, whole) = MEMORY_SHARE;
+        Config {
+            listen: vec![Address::Tcp(None, None)],
+            port: DEFAULT_PORT,
+            socket_mode: 0o666,
+            user: None,
+            threads: (host::cpus() / 2).clamp(1, 4),
+            max_job_size: DEFAULT_MAX_JOB_SIZE,
+            max_connections: default_max_connections(host::file_limit()),
+            max_memory: host::memory() / whole * share,
+            max_output: 1 << 20,
+            max_tubes: 1_000_000,
+            max_watched: 100_000,
+        }
+    }
+}
+
+impl Config {
+    /// For a server inside a program or test: on a free port of this machine.
+    pub fn embedded() -> Config {
+        Config { port: 0, ..Config::default() }
+    }
+}
+
+fn default_max_connections(files: usize) -> usize {
+    files.saturating_sub(SPARE_FILES).clamp(16, MAX_DEFAULT_CONNECTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_files_are_always_kept_back() {
+        assert_eq!(default_max_connections(1024), 1024 - SPARE_FILES);
+        assert_eq!(default_max_connections(20), 16);
+        assert_eq!(default_max_connections(usize::MAX), MAX_DEFAULT_CONNECTIONS);
+    }
+}

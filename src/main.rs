@@ -1,0 +1,69 @@
+//! The program: reads the command line, starts the server, waits for signals, ends with the right exit code.
+//!
+//! Owns what is printed before the log starts. Everything else is the library's.
+
+use std::process::ExitCode;
+
+use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
+use beanpole::server::{host, log as server_log, signals, systemd};
+use beanpole::{Server, StartError};
+use signals::Wish;
+
+fn main() -> ExitCode {
+    // Before the options are read: the default number of connections depends on it.
+    host::raise_file_limit();
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    match parse(&arguments) {
+        Ok(Command::Version) => println!("beanpole {}", env!("CARGO_PKG_VERSION")),
+        // To stderr, as beanstalkd does.
+        Ok(Command::Help) => eprint!("{}", usage()),
+        Ok(Command::Run(settings)) => return run(*settings),
+        Err(problem) => {
+            eprintln!("beanpole: {problem} (beanpole -h lists the options)");
+            return ExitCode::from(BAD_USAGE);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(settings: Settings) -> ExitCode {
+    server_log::start(settings.verbosity);
+    for notice in &settings.notices {
+        log::warn!("{notice}");
+    }
+    let mut signals = match signals::catch() {
+        Ok(signals) => signals,
+        Err(error) => {
+            log::error!("signals cannot be caught: {error}");
+            return ExitCode::from(1);
+        }
+    };
+    let server = match start(settings) {
+        Ok(server) => server,
+        Err((code, problem)) => {
+            log::error!("{problem}");
+            return ExitCode::from(code);
+        }
+    };
+    log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
+    systemd::notify("READY=1");
+    while signals::next(&mut signals) == Wish::Drain {
+        server.drain();
+        log::info!("draining: no more jobs are taken");
+    }
+    log::info!("stopping");
+    systemd::notify("STOPPING=1");
+    drop(server);
+    ExitCode::SUCCESS
+}
+
+fn start(settings: Settings) -> Result<Server, (u8, String)> {
+    let inherited = systemd::inherited().map_err(|error| (111, format!("inherited sockets: {error}")))?;
+    if !inherited.is_empty() {
+        for option in &settings.listen_options {
+            log::warn!("listening on inherited sockets; ignoring {option}");
+        }
+    }
+    let started = Server::with_inherited(settings.config, inherited);
+    started.map_err(|error: StartError| (error.code, error.to_string()))
+}

@@ -1,0 +1,337 @@
+//! THE table of command-line options: usage, parsing and the man page's test walk it.
+//!
+//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each has
+//! a long form. Must not act on what it reads.
+
+use std::path::PathBuf;
+
+use crate::config::{Config, MAX_JOB_SIZE_CEILING};
+use crate::server::{host, Address};
+
+/// The exit code for bad usage; beanstalkd's.
+pub const BAD_USAGE: u8 = 5;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Run a server.
+    Run(Box<Settings>),
+    /// Print the version and end.
+    Version,
+    /// Print the usage and end.
+    Help,
+}
+
+/// How to run the server.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The server.
+    pub config: Config,
+    /// How much to log: 0 to 2.
+    pub verbosity: u32,
+    /// What the user should know about the options that were given.
+    pub notices: Vec<String>,
+    /// An address, a port: options that inherited sockets make idle.
+    pub listen_options: Vec<String>,
+    listen_given: bool,
+}
+
+/// One row.
+pub struct Opt {
+    /// Its letter, if it has one.
+    pub short: Option<char>,
+    /// Its long name.
+    pub long: &'static str,
+    /// What its value is called, if it takes one.
+    pub value: Option<&'static str>,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// Carries out what it says; the error tells what would be right.
+    apply: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+const fn flag(short: char, long: &'static str, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: Some(short), long, value: None, help, apply }
+}
+
+const fn with(short: char, long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: Some(short), long, value: Some(value), help, apply }
+}
+
+const fn long(long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: None, long, value: Some(value), help, apply }
+}
+
+type Apply = fn(&mut Settings, &str) -> Result<(), String>;
+
+/// See the module's page.
+#[rustfmt::skip]
+pub const OPTIONS: [Opt; 20] = [
+    with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
+    with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
+    with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
+    with('z', "max-job-size", "BYTES", "take bodies up to BYTES (default 65535, at most 1073741824)", max_job_size),
+    with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n as usize)),
+    long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections = n as usize)),
+    long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
+    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = n as usize)),
+    long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n as usize)),
+    long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_watched = n as usize)),
+    long("socket-mode", "MODE", "give Unix sockets this octal mode (default 666)", socket_mode),
+    with('b', "binlog", "DIR", "keep jobs in DIR; not in this version", no_binlog),
+    with('f', "sync-interval", "MS", "sync the binlog every MS ms; not in this version", no_binlog),
+    flag('F', "no-sync", "never sync the binlog; not in this version", no_binlog),
+    with('s', "segment-size", "BYTES", "size of a binlog file; not in this version", no_binlog),
+    flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
+    flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
+    flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
+    flag('v', "version", "print the version and end", |_, _| Ok(())),
+    flag('h', "help", "print this and end", |_, _| Ok(())),
+];
+
+/// Reads a command line, which is without the program's name. The error is one line.
+pub fn parse(arguments: &[String]) -> Result<Command, String> {
+    let mut parser = getopts::Options::new();
+    for opt in &OPTIONS {
+        let short = opt.short.map_or(String::new(), |letter| letter.to_string());
+        match opt.value {
+            Some(value) => parser.optmulti(&short, opt.long, opt.help, value),
+            None => parser.optflagmulti(&short, opt.long, opt.help),
+        };
+    }
+    let matches = parser.parse(arguments).map_err(complaint)?;
+    if let Some(command) = first_of_help_and_version(&matches, arguments) {
+        return Ok(command);
+    }
+    if let Some(stray) = matches.free.first() {
+        return Err(format!("unknown argument: {stray}; options begin with a hyphen"));
+    }
+    let mut settings = Settings::default();
+    for opt in &OPTIONS {
+        let values = match opt.value {
+            Some(_) => matches.opt_strs(opt.long),
+            None => vec![String::new(); matches.opt_count(opt.long)],
+        };
+        for value in values {
+            (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
+        }
+    }
+    Ok(Command::Run(Box::new(settings)))
+}
+
+impl Opt {
+    /// The name to speak of it: the letter if it has one.
+    fn name(&self) -> String {
+        self.short.map_or(format!("--{}", self.long), |letter| format!("-{letter}"))
+    }
+}
+
+fn complaint(fail: getopts::Fail) -> String {
+    let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
+    match fail {
+        getopts::Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),
+        getopts::Fail::UnrecognizedOption(name) => format!("unknown flag: {}", dashed(&name)),
+        getopts::Fail::UnexpectedArgument(name) => format!("flag takes no argument: {}", dashed(&name)),
+        other => other.to_string(),
+    }
+}
+
+/// beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
+fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Command> {
+    let place = |long: &str, letter: char| {
+        let argument = *matches.opt_positions(long).first()?;
+        let text = arguments.get(argument).map_or("", String::as_str);
+        Some((argument, if text.starts_with("--") { 0 } else { text.find(letter).unwrap_or(0) }))
+    };
+    match (place("help", 'h'), place("version", 'v')) {
+        (None, None) => None,
+        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Command::Help),
+        _ => Some(Command::Version),
+    }
+}
+
+/// The text for -h.
+pub fn usage() -> String {
+    let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue that takes beanstalkd's place.\n\n");
+    for opt in &OPTIONS {
+        let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
+        let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
+        text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
+    }
+    text + "\nSIZE may end in K, M or G. SIGUSR1: take no more jobs. SIGTERM: stop. See beanpole(8).\n"
+}
+
+fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let wrong = || format!("invalid number: {text}; it must be {least} to {most}");
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = if digits { text.parse().ok() } else { None };
+    number.filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((end, 'k' | 'K')) => (&text[..end], 10),
+        Some((end, 'm' | 'M')) => (&text[..end], 20),
+        Some((end, 'g' | 'G')) => (&text[..end], 30),
+        _ => (text, 0),
+    };
+    number(digits, 0, u64::MAX >> shift)
+        .map(|number| number << shift)
+        .map_err(|_| format!("invalid size: {text}; it must be a number of bytes, or one with K, M or G"))
+}
+
+fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let address = address(text)?;
+    if !std::mem::replace(&mut settings.listen_given, true) {
+        settings.config.listen.clear();
+    }
+    settings.config.listen.push(address);
+    settings.listen_options.push(format!("-l {text}"));
+    Ok(())
+}
+
+/// `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs that clients use.
+fn address(text: &str) -> Result<Address, String> {
+    let wrong = || format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT or unix:PATH");
+    if let Some(path) = text.strip_prefix("unix:") {
+        return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(PathBuf::from(path))) };
+    }
+    let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
+    let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
+    if rest.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(Address::Tcp(Some(rest.to_owned()), None));
+    }
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) => (host, Some(number(port, 0, 65_535).map_err(|_| wrong())? as u16)),
+        None => (rest, None),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if host.is_empty() || host.contains(['[', ']', '/']) {
+        return Err(wrong());
+    }
+    Ok(Address::Tcp(Some(host.to_owned()), port))
+}
+
+fn port(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let port = number(text, 0, 65_535).map_err(|_| format!("invalid port: {text}; it must be 0 to 65535"))?;
+    settings.config.port = port as u16;
+    settings.listen_options.push(format!("-p {text}"));
+    Ok(())
+}
+
+fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let asked = size(text)?;
+    let taken = asked.min(MAX_JOB_SIZE_CEILING.into());
+    if taken < asked {
+        settings
+            .notices
+            .push(format!("-z {asked}: no job may be larger than {MAX_JOB_SIZE_CEILING} bytes; taking that"));
+    }
+    settings.config.max_job_size = taken as u32;
+    Ok(())
+}
+
+fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.config.max_memory = match text.strip_suffix('%') {
+        Some(percent) => host::memory() / 100 * number(percent, 1, 100)?,
+        None => size(text)?,
+    };
+    Ok(())
+}
+
+fn socket_mode(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
+    settings.config.socket_mode = mode.ok_or_else(|| format!("invalid mode: {text}; it must be octal, 0 to 777"))?;
+    Ok(())
+}
+
+fn no_binlog(_: &mut Settings, _: &str) -> Result<(), String> {
+    Err("this version keeps jobs in memory only; leave out -b, -f, -F and -s to run without a binlog".to_owned())
+}
+
+fn ignored(settings: &mut Settings, _: &str) -> Result<(), String> {
+    settings.notices.push("-c and -n do nothing any more: a binlog is always compacted".to_owned());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(line: &str) -> Settings {
+        match parse(&words(line)) {
+            Ok(Command::Run(settings)) => *settings,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn tcp(host: &str, port: Option<u16>) -> Address {
+        Address::Tcp(Some(host.to_owned()), port)
+    }
+
+    #[test]
+    fn flags_are_bundled_attached_and_long() {
+        let all = settings("-VVp11301 -z 10 --listen=::1 -l unix:/tmp/x -l [::1]:7 -l beanstalk://h:8 --threads 3");
+        assert_eq!((all.verbosity, all.config.port, all.config.max_job_size, all.config.threads), (2, 11301, 10, 3));
+        let expected = [tcp("::1", None), Address::Unix("/tmp/x".into()), tcp("::1", Some(7)), tcp("h", Some(8))];
+        assert_eq!(all.config.listen, expected);
+        assert_eq!(settings("").config.listen, [Address::Tcp(None, None)]);
+        assert_eq!(settings("-Vukr").config.user.as_deref(), Some("kr"));
+    }
+
+    #[test]
+    fn the_first_of_help_and_version_wins() {
+        for line in ["-v", "-vh", "-V -v -h", "--version -h", "-Vvh", "-p 1 -v stray"] {
+            assert!(matches!(parse(&words(line)), Ok(Command::Version)), "{line}");
+        }
+        for line in ["-h", "-hv", "-V --help -v"] {
+            assert!(matches!(parse(&words(line)), Ok(Command::Help)), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        for (line, expected) in [
+            ("-x", "unknown flag: -x"),
+            ("--frobnicate", "unknown flag: --frobnicate"),
+            ("foo", "unknown argument: foo"),
+            ("-", "unknown argument: -"),
+            ("-p", "flag requires an argument: -p"),
+            ("-p 70000", "-p: invalid port: 70000"),
+            ("-z 10x", "-z: invalid size: 10x"),
+            ("-z -1", "-z: invalid size: -1"),
+            ("-z 99999999999999999999G", "-z: invalid size"),
+            ("-t 0", "-t: invalid number: 0"),
+            ("-l unix:", "-l: invalid address"),
+            ("-l a:b:c", "-l: invalid address"),
+            ("--socket-mode 888", "--socket-mode: invalid mode"),
+            ("-b /tmp", "-b: this version keeps jobs in memory only"),
+        ] {
+            let error = parse(&words(line)).expect_err(line);
+            assert!(error.starts_with(expected), "{line}: {error}");
+            assert!(!error.contains('\n'), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_suffixes_and_a_ceiling() {
+        assert_eq!(size("64K"), Ok(65_536));
+        assert_eq!(size("2g"), Ok(2 << 30));
+        let clamped = settings("-z 2G -c");
+        assert_eq!(clamped.config.max_job_size, MAX_JOB_SIZE_CEILING);
+        assert_eq!(clamped.notices.len(), 2);
+    }
+
+    #[test]
+    fn usage_has_every_option_and_fits_a_screen() {
+        let usage = usage();
+        for opt in &OPTIONS {
+            assert!(usage.contains(&format!("--{}", opt.long)));
+        }
+        assert!(usage.lines().all(|line| line.len() <= 110), "{usage}");
+    }
+}

@@ -1,0 +1,65 @@
+//! The clock: the only place where time is read.
+//!
+//! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::engine::{Span, Time};
+
+/// Where time comes from.
+#[derive(Debug)]
+pub enum Clock {
+    /// The machine. A jump of the wall clock after the start moves nothing.
+    System {
+        /// The wall clock at the anchor.
+        wall: Time,
+        /// The monotonic clock at the anchor.
+        anchor: Instant,
+    },
+    /// A test, which moves it by hand; nanoseconds since the epoch.
+    Manual(AtomicU64),
+}
+
+fn wall() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Clock {
+        Clock::System { wall: wall(), anchor: Instant::now() }
+    }
+
+    /// A clock that stands still at the present.
+    pub fn manual() -> Clock {
+        Clock::Manual(AtomicU64::new(wall().nanos()))
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        match self {
+            Clock::System { wall, anchor } => *wall + Span::from_nanos(anchor.elapsed().as_nanos() as u64),
+            Clock::Manual(nanos) => Time::from_nanos(nanos.load(Ordering::Acquire)),
+        }
+    }
+
+    /// When the machine's monotonic clock shows this time; none if that is out of its reach or the clock is manual.
+    pub fn instant(&self, at: Time) -> Option<Instant> {
+        match self {
+            Clock::System { wall, anchor } => {
+                anchor.checked_add(std::time::Duration::from_nanos(at.since(*wall).nanos()))
+            }
+            Clock::Manual(_) => None,
+        }
+    }
+
+    /// Moves a manual clock forward to `to`.
+    pub fn set(&self, to: Time) {
+        match self {
+            Clock::Manual(nanos) => nanos.fetch_max(to.nanos(), Ordering::AcqRel),
+            Clock::System { .. } => unreachable!("the machine's clock is not ours to set"),
+        };
+    }
+}

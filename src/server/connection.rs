@@ -1,0 +1,275 @@
+//! One connection, in the hands of the pool thread that owns it.
+//!
+//! Owns the way in: what was read and not yet understood, what was understood and not yet done. Buffers are lent by the
+//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the `Outlet`.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSliceMut};
+use std::sync::Arc;
+
+use super::delivery::{Flushed, Gate, Outlet};
+use super::hub::{Hub, Scratch};
+use crate::engine::ClientId;
+use crate::protocol::beanstalk::{execute, hang_up, Decoder, Request};
+use crate::protocol::Flow;
+
+/// Commands carried out under one hold of the engine's lock.
+const BATCH: usize = 128;
+
+/// Reads in a row before the thread looks after its other connections.
+const READS: usize = 16;
+
+/// The first size of a thread's buffer; small enough to stay in the CPU's first cache.
+const FIRST_BUFFER: usize = 4 * 1024;
+
+/// Its largest size; a connection that fills it gets more bytes a read than this only for a body.
+const LAST_BUFFER: usize = 256 * 1024;
+
+/// What one pool thread lends to the connection that it works for.
+#[derive(Debug)]
+pub struct Desk {
+    /// For turns of the engine.
+    pub scratch: Scratch,
+    buffer: Vec<u8>,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk { scratch: Scratch::default(), buffer: vec![0; FIRST_BUFFER] }
+    }
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Connection {
+    outlet: Arc<Outlet>,
+    client: ClientId,
+    decoder: Decoder,
+    /// Bytes that are no whole request yet, or wait behind one that is not done.
+    rest: Vec<u8>,
+    /// Requests that wait behind one that is not done.
+    pending: VecDeque<Request>,
+    /// The account of a body that is arriving.
+    uploading: u64,
+    /// There may be bytes to read.
+    readable: bool,
+    /// The peer has shut down its sending side; bytes sent before may still be unread.
+    half_closed: bool,
+    /// All that the peer sent was read.
+    ended: bool,
+    /// No request is taken any more; the connection closes when its output is sent.
+    closing: bool,
+}
+
+/// What becomes of a connection after some work on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// It waits for its peer or for an event.
+    Wait,
+    /// There is more to do, when others had their turn.
+    Again,
+    /// It is over.
+    Close,
+}
+
+/// A stretch of the desk's buffer: read and not yet understood.
+struct Input {
+    from: usize,
+    to: usize,
+}
+
+impl Connection {
+    /// A new connection. That there is something to read is for the poller to say.
+    pub fn new(outlet: Arc<Outlet>, client: ClientId) -> Connection {
+        Connection {
+            outlet,
+            client,
+            decoder: Decoder::default(),
+            rest: Vec::new(),
+            pending: VecDeque::new(),
+            uploading: 0,
+            readable: false,
+            half_closed: false,
+            ended: false,
+            closing: false,
+        }
+    }
+
+    /// The client that it is to the engine.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// It is over: what it has on account is given back.
+    pub fn forget(self, hub: &Hub) {
+        hub.account_upload(self.uploading, 0);
+    }
+
+    /// Takes note of what the poller saw.
+    pub fn saw(&mut self, readable: bool, half_closed: bool) {
+        self.readable |= readable;
+        self.half_closed |= half_closed;
+    }
+
+    /// Sends what waits; false if the peer is gone.
+    pub fn flush(&self, desk: &mut Desk) -> bool {
+        self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken
+    }
+
+    /// Whether everything was sent that there was to send, or never can be.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.outlet.gate(0, true, false), Gate::Drained | Gate::Waiting | Gate::Broken)
+    }
+
+    /// Does all that can be done now: reads, understands, carries out.
+    pub fn work(&mut self, hub: &Hub, desk: &mut Desk) -> Next {
+        let mut input = self.take_up(desk);
+        let next = self.work_through(&mut input, hub, desk);
+        self.put_down(&input, desk);
+        let uploading = self.decoder.uploading();
+        hub.account_upload(self.uploading, uploading);
+        self.uploading = uploading;
+        next
+    }
+
+    fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
+        let mut reads = 0;
+        loop {
+            let more = self.has_more(input) || self.closing;
+            match self.outlet.gate(hub.config().max_output, self.closing, more) {
+                Gate::Open => {}
+                Gate::Waiting if self.half_closed => {
+                    self.hang_up(hub, desk);
+                    continue;
+                }
+                Gate::Waiting | Gate::Full => return Next::Wait,
+                Gate::Drained | Gate::Broken => return Next::Close,
+            }
+            if self.run_batch(input, hub, desk) {
+                continue;
+            }
+            if self.ended {
+                self.closing = true;
+            } else if !self.readable {
+                return Next::Wait;
+            } else if reads == READS {
+                return Next::Again;
+            } else {
+                reads += 1;
+                self.read(input, desk);
+            }
+        }
+    }
+
+    /// Whether there is anything to do before the peer speaks again.
+    fn has_more(&self, input: &Input) -> bool {
+        input.from < input.to || !self.pending.is_empty() || self.readable || self.half_closed
+    }
+
+    /// Lays what was left over last time into the desk's buffer.
+    fn take_up(&mut self, desk: &mut Desk) -> Input {
+        if desk.buffer.len() < self.rest.len() {
+            desk.buffer.resize(LAST_BUFFER, 0);
+        }
+        let to = self.rest.len();
+        desk.buffer[..to].copy_from_slice(&self.rest);
+        self.rest = Vec::new();
+        Input { from: 0, to }
+    }
+
+    /// Keeps what is left over, and gives back what is not needed while idle.
+    fn put_down(&mut self, input: &Input, desk: &Desk) {
+        if input.from < input.to {
+            self.rest = desk.buffer[input.from..input.to].to_vec();
+        }
+        if self.pending.is_empty() && self.pending.capacity() > 0 {
+            self.pending = VecDeque::new();
+        }
+    }
+
+    /// Reads once. The rest of a body goes straight to its place, what follows it into the buffer.
+    fn read(&mut self, input: &mut Input, desk: &mut Desk) {
+        let buffer = &mut desk.buffer;
+        buffer.copy_within(input.from..input.to, 0);
+        *input = Input { from: 0, to: input.to - input.from };
+        if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
+            buffer.resize(buffer.len() * 2, 0);
+        }
+        let gap = self.decoder.gap().unwrap_or_default();
+        let gap_length = gap.len();
+        let room = gap_length + buffer.len() - input.to;
+        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..])];
+        let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
+        match self.outlet.stream().read(slices) {
+            Ok(0) => {
+                self.ended = true;
+                self.half_closed = true;
+            }
+            Ok(count) => {
+                self.decoder.filled(count.min(gap_length));
+                input.to += count.saturating_sub(gap_length);
+                if count < room {
+                    // A short read has emptied the socket: the next bytes, or the end, will be reported.
+                    self.readable = self.half_closed;
+                } else if buffer.len() < LAST_BUFFER {
+                    buffer.resize(buffer.len() * 2, 0);
+                }
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => self.readable = false,
+                ErrorKind::Interrupted => {}
+                _ => {
+                    log::debug!("{}: {error}", self.client.0);
+                    self.ended = true;
+                    self.half_closed = true;
+                }
+            },
+        }
+    }
+
+    /// Understands and carries out some requests; false if there is none.
+    fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
+        let intake = hub.intake();
+        let mut bytes = &desk.buffer[input.from..input.to];
+        while self.pending.len() < BATCH {
+            let Some(request) = self.decoder.next(&mut bytes, &intake) else { break };
+            log::trace!("{}: {}", self.client.0, request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")));
+            self.pending.push_back(request);
+        }
+        input.from = input.to - bytes.len();
+        if self.pending.is_empty() {
+            return false;
+        }
+        let mut out = std::mem::take(&mut desk.scratch.out);
+        hub.turn(&mut desk.scratch, |core, now| {
+            let mut world = core.world(hub, self.client, now, self.half_closed);
+            let mut flow = Flow::Next;
+            while flow == Flow::Next && out.len() <= hub.config().max_output {
+                let Some(request) = self.pending.pop_front() else { break };
+                flow = execute(request, &mut world, &mut out);
+            }
+            self.closing |= flow == Flow::Close;
+            self.outlet.reply(&mut out, flow == Flow::Wait);
+        });
+        if self.closing {
+            self.pending.clear();
+        }
+        desk.scratch.out = out;
+        self.outlet.flush(&mut desk.scratch.out);
+        true
+    }
+
+    /// Ends the wait of a client that will say nothing more.
+    fn hang_up(&mut self, hub: &Hub, desk: &mut Desk) {
+        let mut out = std::mem::take(&mut desk.scratch.out);
+        hub.turn(&mut desk.scratch, |core, now| {
+            let mut world = core.world(hub, self.client, now, true);
+            // Not waiting any more: the event that ended it is on its way.
+            if hang_up(&mut world, &mut out) {
+                self.outlet.reply(&mut out, false);
+            }
+        });
+        desk.scratch.out = out;
+        self.outlet.flush(&mut desk.scratch.out);
+    }
+}

@@ -1,0 +1,216 @@
+//! The way out of one connection, open to every thread that has a reply for it.
+//!
+//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order, and
+//! flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its bytes behind
+//! and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting worker writes it
+//! out itself, without waking the worker's thread, and no lock is held during a write.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use mio::Waker;
+use parking_lot::Mutex;
+
+use super::pool::Note;
+use super::socket::Stream;
+use crate::protocol::Output;
+
+/// Stretches of output handed to the kernel in one write.
+const SLICES: usize = 16;
+
+/// A buffer above this capacity is given back rather than kept for the next replies.
+const KEEP_BUFFER: usize = 64 * 1024;
+
+/// The way to the thread that owns a connection.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Its inbox.
+    pub inbox: Sender<Note>,
+    /// Wakes it up to look there.
+    pub waker: Arc<Waker>,
+}
+
+impl Owner {
+    /// Leaves a note and wakes the thread.
+    pub fn send(&self, note: Note) {
+        // Both fail only when the thread has ended, and then nobody needs to be told.
+        let _ = self.inbox.send(note);
+        let _ = self.waker.wake();
+    }
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Outlet {
+    stream: Stream,
+    owner: Owner,
+    /// The connection's number with its owner.
+    token: usize,
+    state: Mutex<OutletState>,
+}
+
+#[derive(Debug, Default)]
+struct OutletState {
+    output: Output,
+    /// The client waits for an event; its commands stay unread until it has come.
+    waiting: bool,
+    /// The owner wants to be told when the wait ends, or when another thread has sent everything.
+    resume: bool,
+    /// A thread is writing.
+    flushing: bool,
+    /// Somebody came meanwhile.
+    again: bool,
+    /// The peer is gone.
+    broken: bool,
+}
+
+/// What the owner may do with a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// Read on.
+    Open,
+    /// The client waits for an event.
+    Waiting,
+    /// Too much output waits for the client to read it.
+    Full,
+    /// All there was to send is sent; only asked for when closing.
+    Drained,
+    /// Nothing more can be sent.
+    Broken,
+}
+
+/// What a flush came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flushed {
+    /// Nothing is left.
+    Done,
+    /// Something is left, which the socket or another thread will take later.
+    Later,
+    /// The peer is gone.
+    Broken,
+}
+
+impl Outlet {
+    /// Of a new connection, number `token` of `owner`.
+    pub fn new(stream: Stream, owner: Owner, token: usize) -> Arc<Outlet> {
+        Arc::new(Outlet { stream, owner, token, state: Mutex::default() })
+    }
+
+    /// The connection itself.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Appends the owner's own replies, with the engine locked. `waiting`: the last command has no reply yet, and the
+    /// client waits for it from now on.
+    pub fn reply(&self, out: &mut Output, waiting: bool) {
+        let mut state = self.state.lock();
+        state.output.append(out);
+        state.waiting = waiting;
+    }
+
+    /// Appends an event that ends the client's wait, with the engine locked. True if its owner must be told.
+    pub fn tell(&self, out: &mut Output) -> bool {
+        let mut state = self.state.lock();
+        state.output.append(out);
+        state.waiting = false;
+        std::mem::take(&mut state.resume)
+    }
+
+    /// Has the owner look at the connection again.
+    pub fn wake_owner(&self) {
+        self.owner.send(Note::Resume(self.token));
+    }
+
+    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to be
+    /// told when it no longer is. If not, a hand-off to this client wakes nobody.
+    pub fn gate(&self, max_output: usize, closing: bool, more: bool) -> Gate {
+        let mut state = self.state.lock();
+        let gate = if state.broken {
+            Gate::Broken
+        } else if state.waiting {
+            Gate::Waiting
+        } else if closing && state.output.is_empty() && !state.flushing {
+            Gate::Drained
+        } else if closing || state.output.len() > max_output {
+            Gate::Full
+        } else {
+            Gate::Open
+        };
+        state.resume = matches!(gate, Gate::Waiting | Gate::Full) && more;
+        gate
+    }
+
+    /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
+    pub fn flush(&self, spare: &mut Output) -> Flushed {
+        let mut state = self.state.lock();
+        if state.flushing {
+            state.again = true;
+            return Flushed::Later;
+        }
+        if state.output.is_empty() {
+            return if state.broken { Flushed::Broken } else { Flushed::Done };
+        }
+        state.flushing = true;
+        loop {
+            let mut output = std::mem::take(&mut state.output);
+            drop(state);
+            let sent = send(&self.stream, &mut output);
+            state = self.state.lock();
+            let again = std::mem::take(&mut state.again);
+            match sent {
+                Ok(()) if state.output.is_empty() => {
+                    state.flushing = false;
+                    let resume = !state.waiting && std::mem::take(&mut state.resume);
+                    drop(state);
+                    if resume {
+                        self.wake_owner();
+                    }
+                    if output.capacity() <= KEEP_BUFFER && spare.capacity() == 0 {
+                        *spare = output;
+                    }
+                    return Flushed::Done;
+                }
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    output.append(&mut state.output);
+                    state.output = output;
+                    if !again {
+                        state.flushing = false;
+                        return Flushed::Later;
+                    }
+                }
+                Err(_) => {
+                    state.output = Output::new();
+                    state.broken = true;
+                    state.flushing = false;
+                    drop(state);
+                    self.wake_owner();
+                    return Flushed::Broken;
+                }
+            }
+        }
+    }
+}
+
+/// Writes until nothing is left or an error, which may be that the socket is full.
+fn send(stream: &Stream, output: &mut Output) -> io::Result<()> {
+    loop {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        for (slice, chunk) in slices.iter_mut().zip(output.chunks().filter(|chunk| !chunk.is_empty())) {
+            *slice = IoSlice::new(chunk);
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        match stream.write(&slices[..count]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => output.consume(sent),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The server: the only room with sockets, threads, locks and a clock.
+//!
+//! Owns the order of starting and stopping. One listener thread per address hands each connection to one of a fixed pool of
+//! threads for life; a pool thread waits for whichever of its connections speaks, then reads, runs the commands under the
+//! engine's lock and writes the replies; one timer thread runs what is due. Must not know commands or rules of the queue.
+
+mod clock;
+mod connection;
+mod delivery;
+mod hub;
+mod listener;
+mod pool;
+mod socket;
+mod timer;
+
+pub mod host;
+pub mod log;
+pub mod signals;
+pub mod systemd;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::Clock;
+use delivery::Owner;
+use hub::Hub;
+use listener::Threads;
+use pool::{Note, PoolThread};
+pub use socket::{Address, Listener};
+
+use crate::config::Config;
+use crate::engine::Span;
+
+/// Bytes of stack of each thread: the deepest call needs a fraction of it.
+const STACK: usize = 256 * 1024;
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub struct StartError {
+    /// The exit code that beanstalkd has for it.
+    pub code: u8,
+    message: String,
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl StartError {
+    /// Something about an address.
+    fn address(name: &str, error: &io::Error) -> StartError {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => "; choose another with -p PORT or -l ADDR, or end what listens there",
+            io::ErrorKind::PermissionDenied => "; ports below 1024 need root: start as root with -u USER",
+            _ => "",
+        };
+        StartError { code: 111, message: format!("cannot listen on {name}: {error}{hint}") }
+    }
+
+    fn system(error: &io::Error) -> StartError {
+        StartError { code: 1, message: format!("cannot start: {error}") }
+    }
+}
+
+/// A running server. It stops, in order, when it is dropped.
+///
+/// ```
+/// use beanpole::{Client, Server};
+///
+/// let server = Server::start()?;
+/// let mut client = Client::connect(server.address())?;
+/// let id = client.put(b"hello", 0, 0, 60)?;
+/// let job = client.reserve(Some(1))?.expect("a job");
+/// assert_eq!((job.id, job.body.as_slice()), (id, b"hello".as_slice()));
+/// client.delete(id)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    hub: Arc<Hub>,
+    listeners: Vec<Arc<Listener>>,
+    owners: Vec<Owner>,
+    listener_threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Moves the time of a server that was started by [`Server::with_manual_clock`].
+///
+/// ```
+/// use beanpole::{Client, Config, Server};
+/// use std::time::Duration;
+///
+/// let (server, clock) = Server::with_manual_clock(Config::embedded())?;
+/// let mut client = Client::connect(server.address())?;
+/// client.put(b"later", 0, 3600, 60)?;
+/// assert!(client.reserve(Some(0))?.is_none());
+/// clock.advance(Duration::from_secs(3600));
+/// assert!(client.reserve(Some(0))?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<Hub>);
+
+impl ManualClock {
+    /// Lets time pass. Everything that is due on the way has happened, each at its own moment, when this returns.
+    pub fn advance(&self, time: Duration) {
+        self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
+    }
+}
+
+impl Server {
+    /// A server on a free port of 127.0.0.1, for use inside a program or test.
+    pub fn start() -> Result<Server, StartError> {
+        Server::with(Config::embedded())
+    }
+
+    /// A server on a Unix socket, for use inside a program or test.
+    pub fn start_unix(path: impl Into<std::path::PathBuf>) -> Result<Server, StartError> {
+        Server::with(Config { listen: vec![Address::Unix(path.into())], ..Config::embedded() })
+    }
+
+    /// A server as `config` says.
+    pub fn with(config: Config) -> Result<Server, StartError> {
+        Server::launch(config, Clock::system(), Vec::new())
+    }
+
+    /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.
+    pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
+        Server::launch(config, Clock::system(), inherited)
+    }
+
+    /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be tested
+    /// in no time.
+    pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
+        let server = Server::launch(config, Clock::manual(), Vec::new())?;
+        let clock = ManualClock(server.hub.clone());
+        Ok((server, clock))
+    }
+
+    fn launch(config: Config, clock: Clock, inherited: Vec<Listener>) -> Result<Server, StartError> {
+        let listeners = if inherited.is_empty() { bind_all(&config)? } else { inherited };
+        if let Some(user) = &config.user {
+            host::become_user(user).map_err(|(code, message)| StartError { code, message })?;
+        }
+        let hub = Arc::new(Hub::new(config, clock));
+        let mut server = Server {
+            hub,
+            listeners: listeners.into_iter().map(Arc::new).collect(),
+            owners: Vec::new(),
+            listener_threads: Vec::new(),
+            threads: Vec::new(),
+        };
+        server.spawn().map_err(|error| StartError::system(&error))?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
+        for number in 0..self.hub.config().threads.max(1) {
+            let (thread, owner) = PoolThread::new(self.hub.clone())?;
+            self.owners.push(owner);
+            self.threads.push(spawn(format!("pool-{number}"), move || thread.run())?);
+        }
+        if matches!(self.hub.clock(), Clock::System { .. }) {
+            let hub = self.hub.clone();
+            self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
+        }
+        let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
+        for listener in &self.listeners {
+            let (listener, hub, threads) = (listener.clone(), self.hub.clone(), threads.clone());
+            let run = move || listener::run(&listener, &hub, &threads);
+            self.listener_threads.push(spawn("listener".to_owned(), run)?);
+        }
+        Ok(())
+    }
+
+    /// The address of the first TCP listener. Panics if the server listens on Unix sockets only.
+    pub fn address(&self) -> SocketAddr {
+        let mut addresses = self.listeners.iter().filter_map(|listener| listener.local_address());
+        addresses.next().expect("a server that listens on TCP")
+    }
+
+    /// What the server listens on, in words.
+    pub fn names(&self) -> Vec<String> {
+        self.listeners.iter().map(|listener| listener.name()).collect()
+    }
+
+    /// Takes no more jobs, for good; everything else goes on.
+    pub fn drain(&self) {
+        self.hub.drain();
+    }
+
+    /// Panics unless the queue is in order; slow, for tests.
+    pub fn check(&self) {
+        self.hub.check();
+    }
+}
+
+impl Drop for Server {
+    /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second at
+    /// the most.
+    fn drop(&mut self) {
+        self.hub.stop();
+        self.listeners.iter().for_each(|listener| listener.shut_down());
+        for thread in self.listener_threads.drain(..) {
+            let _ = thread.join();
+        }
+        self.listeners.clear();
+        self.owners.iter().for_each(|owner| owner.send(Note::Stop));
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).stack_size(STACK).spawn(run)
+}
+
+fn bind_all(config: &Config) -> Result<Vec<Listener>, StartError> {
+    config.listen.iter().map(|address| bind(address, config)).collect()
+}
+
+fn bind(address: &Address, config: &Config) -> Result<Listener, StartError> {
+    match address {
+        Address::Unix(path) => Listener::bind_unix(path, config.socket_mode)
+            .map_err(|error| StartError::address(&format!("unix:{}", path.display()), &error)),
+        Address::Tcp(host, port) => {
+            let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
+            let port = port.unwrap_or(config.port);
+            let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let addresses = (host, port).to_socket_addrs().map_err(|error| StartError::address(&name, &error))?;
+            let mut failed = None;
+            for address in addresses {
+                match Listener::bind_tcp(address) {
+                    Ok(listener) => return Ok(listener),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            let error = failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
+            Err(StartError::address(&name, &error))
+        }
+    }
+}

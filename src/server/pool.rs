@@ -1,0 +1,155 @@
+//! The pool: a fixed number of threads, each with its own share of the connections for life.
+//!
+//! Owns the waiting for whichever connection speaks next. Readiness is edge-triggered and registered once, so neither a
+//! client that waits, nor one that does not read, nor an urgent byte costs a system call or makes a thread spin.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{unbounded, Receiver};
+use mio::{Events, Poll, Token, Waker};
+use slab::Slab;
+
+use super::connection::{Connection, Desk, Next};
+use super::delivery::{Outlet, Owner};
+use super::hub::Hub;
+use super::socket::Stream;
+
+/// The token of the waker; connections count from zero.
+const WAKER: Token = Token(usize::MAX);
+
+/// Readiness reports taken from the kernel at a time.
+const EVENTS: usize = 256;
+
+/// How long replies may take to leave when the server stops.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What other threads tell a pool thread.
+#[derive(Debug)]
+pub enum Note {
+    /// This connection is yours; who it is.
+    Adopt(Stream, String),
+    /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
+    Resume(usize),
+    /// Send what waits, and end.
+    Stop,
+}
+
+/// One thread of the pool.
+pub struct PoolThread {
+    hub: Arc<Hub>,
+    poll: Poll,
+    owner: Owner,
+    inbox: Receiver<Note>,
+    connections: Slab<Connection>,
+    /// Connections with more to do.
+    again: Vec<usize>,
+    desk: Desk,
+}
+
+impl PoolThread {
+    /// A thread's state, to be run by [`PoolThread::run`], and the way to it.
+    pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Owner)> {
+        let poll = Poll::new()?;
+        let (sender, inbox) = unbounded();
+        let owner = Owner { inbox: sender, waker: Arc::new(Waker::new(poll.registry(), WAKER)?) };
+        let thread = PoolThread {
+            hub,
+            poll,
+            owner: owner.clone(),
+            inbox,
+            connections: Slab::new(),
+            again: Vec::new(),
+            desk: Desk::default(),
+        };
+        Ok((thread, owner))
+    }
+
+    /// Serves until told to stop.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            let wait = if self.again.is_empty() { None } else { Some(Duration::ZERO) };
+            self.wait(&mut events, wait);
+            for event in &events {
+                if event.token() != WAKER {
+                    let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
+                    let number = event.token().0;
+                    self.look(number, event.is_readable() || closed, event.is_writable() || closed, closed);
+                }
+            }
+            for number in std::mem::take(&mut self.again) {
+                self.work(number);
+            }
+            while let Ok(note) = self.inbox.try_recv() {
+                match note {
+                    Note::Adopt(stream, peer) => self.adopt(stream, &peer),
+                    Note::Resume(number) => self.look(number, false, true, false),
+                    Note::Stop => return self.stop(&mut events),
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
+        if let Err(error) = self.poll.poll(events, timeout) {
+            assert_eq!(error.kind(), io::ErrorKind::Interrupted, "waiting for connections: {error}");
+            events.clear();
+        }
+    }
+
+    fn adopt(&mut self, mut stream: Stream, peer: &str) {
+        let entry = self.connections.vacant_entry();
+        let number = entry.key();
+        if let Err(error) = stream.register(self.poll.registry(), Token(number)) {
+            log::warn!("{peer}: cannot be served: {error}");
+            return self.hub.dismiss();
+        }
+        let outlet = Outlet::new(stream, self.owner.clone(), number);
+        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone()));
+        log::debug!("{}: connected from {peer}", client.0);
+        entry.insert(Connection::new(outlet, client));
+    }
+
+    fn look(&mut self, number: usize, readable: bool, writable: bool, half_closed: bool) {
+        let Some(connection) = self.connections.get_mut(number) else { return };
+        connection.saw(readable, half_closed);
+        if writable && !connection.flush(&mut self.desk) {
+            return self.close(number);
+        }
+        self.work(number);
+    }
+
+    fn work(&mut self, number: usize) {
+        let Some(connection) = self.connections.get_mut(number) else { return };
+        match connection.work(&self.hub, &mut self.desk) {
+            Next::Wait => {}
+            Next::Again => self.again.push(number),
+            Next::Close => self.close(number),
+        }
+    }
+
+    fn close(&mut self, number: usize) {
+        let connection = self.connections.remove(number);
+        let client = connection.client();
+        log::debug!("{}: disconnected", client.0);
+        connection.forget(&self.hub);
+        self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));
+        self.hub.dismiss();
+    }
+
+    /// Sends what waits to clients that read it, for a bounded time.
+    fn stop(mut self, events: &mut Events) {
+        let end = Instant::now() + LAST_WORDS;
+        loop {
+            let desk = &mut self.desk;
+            self.connections.retain(|_, connection| connection.flush(desk) && !connection.is_drained());
+            let left = end.saturating_duration_since(Instant::now());
+            if self.connections.is_empty() || left.is_zero() {
+                return;
+            }
+            self.wait(events, Some(left));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What systemd hands over and wants to hear: listening sockets, and that the server is ready.
+//!
+//! Owns the environment variables LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET. Without them, nothing happens here.
+
+use std::env;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use socket2::{Domain, Socket, Type};
+
+use super::socket::Listener;
+
+/// The number of the first inherited file.
+const FIRST: RawFd = 3;
+
+/// The sockets that this process has inherited; none if there are none for it.
+pub fn inherited() -> io::Result<Vec<Listener>> {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Ok(Vec::new());
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0);
+    if count == 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "LISTEN_FDS names no socket"));
+    }
+    (FIRST..FIRST + count as RawFd).map(take).collect()
+}
+
+#[allow(unsafe_code)]
+fn take(number: RawFd) -> io::Result<Listener> {
+    let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
+    // SAFETY: the environment says that this file was opened for this very process; nobody else in it takes it.
+    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
+    if !socket.is_listener().unwrap_or(false) || socket.r#type()? != Type::STREAM {
+        return Err(wrong("listening stream socket"));
+    }
+    socket.set_cloexec(true)?;
+    socket.set_nonblocking(false)?;
+    let listener = match socket.local_addr()?.domain() {
+        Domain::UNIX => Listener::Unix(socket.into(), None),
+        Domain::IPV4 | Domain::IPV6 => Listener::Tcp(socket.into()),
+        _ => return Err(wrong("TCP or Unix socket")),
+    };
+    listener.prepare()?;
+    Ok(listener)
+}
+
+/// Tells systemd how the server is, for example `READY=1`.
+pub fn notify(state: &str) {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = path.as_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        log::warn!("systemd was not told {state}: {error}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The timer thread: sleeps until the engine's next deadline, then lets it tick.
+//!
+//! Owns one alarm. A thread that brings an earlier deadline into the engine moves the alarm forward; one that removes a
+//! deadline leaves it, since a wake-up too many is cheaper than one more lock. Must not know what is due.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::hub::{Hub, Scratch};
+use crate::engine::Time;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Alarm {
+    state: Mutex<AlarmState>,
+    bell: Condvar,
+    /// A copy of [`AlarmState::at`], for a look without the lock.
+    at: AtomicU64,
+}
+
+#[derive(Debug)]
+struct AlarmState {
+    at: Time,
+    stop: bool,
+}
+
+impl Alarm {
+    /// Set to never.
+    pub fn new() -> Alarm {
+        let state = AlarmState { at: Time::NEVER, stop: false };
+        Alarm { state: Mutex::new(state), bell: Condvar::new(), at: AtomicU64::new(Time::NEVER.nanos()) }
+    }
+
+    /// Rings at `at`, or earlier if it was set to.
+    pub fn advance(&self, at: Time) {
+        if at.nanos() < self.at.load(Ordering::Acquire) {
+            let mut state = self.state.lock();
+            if at < state.at {
+                self.set(&mut state, at);
+                self.bell.notify_one();
+            }
+        }
+    }
+
+    /// Ends the timer thread.
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.bell.notify_one();
+    }
+
+    fn set(&self, state: &mut AlarmState, at: Time) {
+        state.at = at;
+        self.at.store(at.nanos(), Ordering::Release);
+    }
+}
+
+/// Runs until [`Alarm::stop`].
+pub fn run(hub: &Hub) {
+    let alarm = hub.alarm();
+    let mut scratch = Scratch::default();
+    loop {
+        let mut state = alarm.state.lock();
+        if state.stop {
+            return;
+        }
+        if state.at > hub.clock().now() {
+            match hub.clock().instant(state.at) {
+                Some(instant) => drop(alarm.bell.wait_until(&mut state, instant)),
+                None => alarm.bell.wait(&mut state),
+            }
+            continue;
+        }
+        // The tick sets the alarm anew, to what is due next.
+        alarm.set(&mut state, Time::NEVER);
+        drop(state);
+        hub.turn(&mut scratch, |_, _| {});
+    }
+}
