@@ -1,0 +1,59 @@
+//! Conversations: plain text that says who sends what and what must come back.
+//!
+//! Owns the reading of `tests/conversations/*.txt` and the matching; where a conversation takes place is a [`World`]'s
+//! business. A line is one step:
+//!
+//! ```text
+//! == title              a new conversation, with a fresh server       options: -z N   directly below the title
+//! A: text               A sends text and CR LF                        A:: text        A sends text alone
+//! A< text               A must get text and CR LF                     A<< text        A must get text, with more behind it
+//! A| text               A must get text and LF (YAML)                 A|*             and any more lines of that body
+//! A.                    A must have got nothing more                  A eof           the server must have closed
+//! A open                A connects (else with its first step)         A close         A closes
+//! A half-close          A sends no more, but reads on
+//! +1.5                  time passes, in seconds                       drain           the server is told to drain
+//! ```
+//!
+//! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at an end), `\(text*N)` (N times). In what must come: `<n>` is digits,
+//! `<any>` anything on the line, `<len>` the number of bytes in the `|` lines below. Lines with `#` are comments.
+
+mod runner;
+mod socket;
+mod text;
+mod within;
+
+pub use runner::run;
+pub use socket::{Connection, Sockets};
+pub use text::{load, Conversation, Differences, Step, What};
+pub use within::{Pieces, Within};
+
+use std::time::Duration;
+
+/// Where conversations take place.
+pub trait World {
+    /// A connects.
+    fn open(&mut self, who: &str);
+    /// Sends bytes.
+    fn send(&mut self, who: &str, bytes: &[u8]);
+    /// What A got since the last time, waiting for it if there may be some to come; nothing means that none comes.
+    fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
+    /// Whether the server has closed A's connection, as far as was received.
+    fn ended(&self, who: &str) -> bool;
+    /// A sends no more.
+    fn half_close(&mut self, who: &str);
+    /// A goes away.
+    fn close(&mut self, who: &str);
+    /// Time passes.
+    fn pass(&mut self, time: Duration);
+    /// The server is told to drain.
+    fn drain(&mut self);
+}
+
+/// How long to wait for bytes, where waiting makes a difference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// They must come.
+    Must,
+    /// They must not come.
+    MustNot,
+}

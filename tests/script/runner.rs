@@ -1,0 +1,153 @@
+//! Goes through a conversation, step by step, and says where it went wrong.
+
+use std::collections::BTreeMap;
+
+use super::text::{Conversation, Piece, Step, What};
+use super::{Patience, World};
+
+/// What one connection got and nobody has asked for yet.
+#[derive(Default)]
+struct Heard {
+    bytes: Vec<u8>,
+    /// How much of the body announced last is still to come.
+    body_left: Option<usize>,
+    closed: bool,
+}
+
+/// Has the conversation in `world`; the error says which step failed and how.
+pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), String> {
+    let mut heard: BTreeMap<String, Heard> = BTreeMap::new();
+    for step in &conversation.steps {
+        if !step.who.is_empty() && !heard.contains_key(&step.who) {
+            world.open(&step.who);
+            heard.insert(step.who.clone(), Heard::default());
+        }
+        take(step, &mut heard, world).map_err(|problem| format!("line {}: {problem}", step.line))?;
+    }
+    for (who, mut heard) in heard.into_iter().filter(|(_, heard)| !heard.closed) {
+        heard.bytes.extend(world.receive(&who, Patience::MustNot));
+        if !heard.bytes.is_empty() {
+            return Err(format!("at the end {who} has got more: {}", show(&heard.bytes)));
+        }
+    }
+    Ok(())
+}
+
+fn take(step: &Step, all: &mut BTreeMap<String, Heard>, world: &mut dyn World) -> Result<(), String> {
+    let who = step.who.as_str();
+    match &step.what {
+        What::Pass(time) => world.pass(*time),
+        What::Drain => world.drain(),
+        What::Open => {}
+        What::Send(bytes) => world.send(who, bytes),
+        What::HalfClose => world.half_close(who),
+        What::Close => {
+            world.close(who);
+            all.get_mut(who).expect("an open connection").closed = true;
+        }
+        What::Silence | What::Eof => {
+            let heard = all.get_mut(who).expect("an open connection");
+            let patience = if step.what == What::Eof { Patience::Must } else { Patience::MustNot };
+            heard.bytes.extend(world.receive(who, patience));
+            if !heard.bytes.is_empty() {
+                return Err(format!("{who} has got {}", show(&heard.bytes)));
+            }
+            if world.ended(who) != (step.what == What::Eof) {
+                return Err(format!("the connection of {who} is {}", if world.ended(who) { "closed" } else { "open" }));
+            }
+        }
+        What::Expect { pattern, yaml } => {
+            let heard = all.get_mut(who).expect("an open connection");
+            expect(who, pattern, *yaml, heard, world)?;
+        }
+        What::RestOfBody => {
+            let heard = all.get_mut(who).expect("an open connection");
+            let left = heard.body_left.replace(0).ok_or("no body was announced")?;
+            while heard.bytes.len() < left {
+                more(who, heard, world)?;
+            }
+            heard.bytes.drain(..left);
+        }
+    }
+    Ok(())
+}
+
+fn more(who: &str, heard: &mut Heard, world: &mut dyn World) -> Result<(), String> {
+    let bytes = world.receive(who, Patience::Must);
+    if bytes.is_empty() {
+        return Err(format!("{who} gets no more than {}", show(&heard.bytes)));
+    }
+    heard.bytes.extend(bytes);
+    Ok(())
+}
+
+fn expect(who: &str, pattern: &[Piece], yaml: bool, heard: &mut Heard, world: &mut dyn World) -> Result<(), String> {
+    if !yaml && heard.body_left.take().is_some_and(|left| left > 0) {
+        return Err("the body is longer than announced".to_owned());
+    }
+    loop {
+        match matches(pattern, &heard.bytes, None) {
+            Match::Whole { length, number } => {
+                heard.bytes.drain(..length);
+                if yaml {
+                    let left = heard.body_left.ok_or("no body was announced")?;
+                    let left = left.checked_sub(length).ok_or("the body is shorter than its lines")?;
+                    heard.body_left = Some(left);
+                } else {
+                    heard.body_left = number;
+                }
+                return Ok(());
+            }
+            Match::Part => more(who, heard, world)?,
+            Match::No => return Err(format!("{who} should get {pattern:?} and gets {}", show(&heard.bytes))),
+        }
+    }
+}
+
+enum Match {
+    /// It is all there, so long, and a body of so many bytes was announced.
+    Whole { length: usize, number: Option<usize> },
+    /// More bytes must come before it can be said.
+    Part,
+    No,
+}
+
+fn matches(pattern: &[Piece], bytes: &[u8], number: Option<usize>) -> Match {
+    let Some((piece, rest)) = pattern.split_first() else { return Match::Whole { length: 0, number } };
+    let (longest, shortest) = match piece {
+        Piece::Bytes(expected) => {
+            let common = expected.iter().zip(bytes).take_while(|(left, right)| left == right).count();
+            return match common {
+                all if all == expected.len() => longer(matches(rest, &bytes[all..], number), all),
+                part if part == bytes.len() => Match::Part,
+                _ => Match::No,
+            };
+        }
+        Piece::Digits | Piece::Length => (bytes.iter().take_while(|byte| byte.is_ascii_digit()).count(), 1),
+        Piece::Any => (bytes.iter().take_while(|byte| !b"\r\n".contains(byte)).count(), 0),
+    };
+    if longest == bytes.len() {
+        return Match::Part;
+    }
+    for length in (shortest..=longest).rev() {
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        let number = if *piece == Piece::Length { text.parse().ok() } else { number };
+        let found = longer(matches(rest, &bytes[length..], number), length);
+        if !matches!(found, Match::No) {
+            return found;
+        }
+    }
+    Match::No
+}
+
+fn longer(found: Match, by: usize) -> Match {
+    match found {
+        Match::Whole { length, number } => Match::Whole { length: length + by, number },
+        other => other,
+    }
+}
+
+fn show(bytes: &[u8]) -> String {
+    let text: String = bytes.iter().take(200).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
+    format!("\"{text}\"{}", if bytes.len() > 200 { "…" } else { "" })
+}

@@ -1,0 +1,209 @@
+//! Conversations inside this process: engine and protocol alone, on a virtual clock, every invariant checked at every step.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use beanpole::engine::{ClientId, Engine, Limits, Span, Time};
+use beanpole::protocol::beanstalk::{execute, hang_up, tell, Decoder, Request, Tally};
+use beanpole::protocol::{Facts, Flow, Host, Intake, Output, Usage, World as Protocol};
+
+use super::{Patience, World};
+
+/// How a conversation's bytes reach the decoder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pieces {
+    /// As they are sent.
+    AsSent,
+    /// One at a time.
+    Bytes,
+}
+
+struct Peer {
+    client: ClientId,
+    decoder: Decoder,
+    input: Vec<u8>,
+    pending: VecDeque<Request>,
+    output: Output,
+    waiting: bool,
+    half_closed: bool,
+    ended: bool,
+}
+
+/// See the module's page.
+pub struct Within {
+    engine: Engine,
+    tally: Tally,
+    host: Fixed,
+    now: Time,
+    peers: BTreeMap<String, Peer>,
+    pieces: Pieces,
+}
+
+struct Fixed(Facts);
+
+impl Host for Fixed {
+    fn facts(&self) -> &Facts {
+        &self.0
+    }
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl Within {
+    /// An empty queue.
+    pub fn new(max_job_size: Option<u32>, pieces: Pieces) -> Within {
+        let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, hash_secret: 0 };
+        let now = Time::from_nanos(1_700_000_000_000_000_000);
+        let facts = Facts {
+            pid: 1,
+            version: "0".to_owned(),
+            id: "0123456789abcdef".to_owned(),
+            hostname: "h".to_owned(),
+            os: "o".to_owned(),
+            platform: "p".to_owned(),
+            started: now,
+            max_job_size: max_job_size.unwrap_or(65_535),
+            max_connections: 10,
+        };
+        let host = Fixed(facts);
+        Within { engine: Engine::new(limits), tally: Tally::default(), host, now, peers: BTreeMap::new(), pieces }
+    }
+
+    fn feed(&mut self, who: &str, bytes: &[u8]) {
+        let peer = self.peers.get_mut(who).expect("a connected peer");
+        peer.input.extend_from_slice(bytes);
+        self.work(who);
+    }
+
+    /// Does what can be done for one client, as a connection would.
+    fn work(&mut self, who: &str) {
+        let intake = Intake { max_job_size: self.host.0.max_job_size, room: 1 << 40 };
+        loop {
+            let peer = self.peers.get_mut(who).expect("a connected peer");
+            if peer.waiting && peer.half_closed {
+                self.with(who, |world, peer| {
+                    hang_up(world, &mut peer.output);
+                    peer.waiting = false;
+                });
+                continue;
+            }
+            if peer.waiting || peer.ended {
+                return;
+            }
+            let mut input = peer.input.as_slice();
+            let request = peer.decoder.next(&mut input, &intake);
+            peer.input = input.to_vec();
+            peer.pending.extend(request);
+            if peer.pending.is_empty() {
+                peer.ended = peer.half_closed;
+                if peer.ended {
+                    self.disconnect(who);
+                }
+                return;
+            }
+            self.with(who, |world, peer| {
+                let request = peer.pending.pop_front().expect("a request");
+                let flow = execute(request, world, &mut peer.output);
+                peer.waiting = flow == Flow::Wait;
+                peer.ended = flow == Flow::Close;
+            });
+            if self.peers[who].ended {
+                return self.disconnect(who);
+            }
+        }
+    }
+
+    fn with(&mut self, who: &str, act: impl FnOnce(&mut Protocol, &mut Peer)) {
+        let Within { engine, tally, host, now, peers, .. } = self;
+        let peer = peers.get_mut(who).expect("a connected peer");
+        let half_closed = peer.half_closed;
+        let mut world = Protocol { engine, tally, host, now: *now, client: peer.client, half_closed };
+        act(&mut world, peer);
+        self.settle();
+    }
+
+    /// Tells events, and lets the clients that they concern go on.
+    fn settle(&mut self) {
+        let mut woken = Vec::new();
+        while let Some(event) = self.engine.take_event() {
+            let (name, peer) =
+                self.peers.iter_mut().find(|(_, peer)| peer.client == event.client() && !peer.ended).expect("a live client");
+            tell(event, &self.engine, &mut peer.output);
+            assert!(peer.waiting, "an event for a client that does not wait");
+            peer.waiting = false;
+            woken.push(name.clone());
+        }
+        self.engine.check();
+        woken.iter().for_each(|who| self.work(who));
+    }
+
+    fn disconnect(&mut self, who: &str) {
+        let peer = self.peers.get_mut(who).expect("a connected peer");
+        peer.ended = true;
+        peer.waiting = false;
+        self.engine.disconnect(peer.client, self.now);
+        self.settle();
+    }
+}
+
+impl World for Within {
+    fn open(&mut self, who: &str) {
+        let peer = Peer {
+            client: self.engine.connect(),
+            decoder: Decoder::default(),
+            input: Vec::new(),
+            pending: VecDeque::new(),
+            output: Output::new(),
+            waiting: false,
+            half_closed: false,
+            ended: false,
+        };
+        self.peers.insert(who.to_owned(), peer);
+    }
+
+    fn send(&mut self, who: &str, bytes: &[u8]) {
+        match self.pieces {
+            Pieces::AsSent => self.feed(who, bytes),
+            Pieces::Bytes => bytes.chunks(1).for_each(|byte| self.feed(who, byte)),
+        }
+    }
+
+    fn receive(&mut self, who: &str, _: Patience) -> Vec<u8> {
+        let output = &mut self.peers.get_mut(who).expect("a connected peer").output;
+        let bytes = output.chunks().flatten().copied().collect::<Vec<u8>>();
+        output.consume(bytes.len());
+        bytes
+    }
+
+    fn ended(&self, who: &str) -> bool {
+        self.peers[who].ended
+    }
+
+    fn half_close(&mut self, who: &str) {
+        self.peers.get_mut(who).expect("a connected peer").half_closed = true;
+        self.work(who);
+    }
+
+    fn close(&mut self, who: &str) {
+        // To the server, a close looks like a half-close until it writes.
+        self.half_close(who);
+        assert!(self.ended(who), "a client that went away is still there");
+        self.peers.remove(who);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let target = self.now + Span::from_nanos(time.as_nanos() as u64);
+        while self.now < target {
+            self.now = self.engine.next_deadline().clamp(self.now, target);
+            while !self.engine.tick(self.now, 3) {
+                self.settle();
+            }
+            self.settle();
+        }
+    }
+
+    fn drain(&mut self) {
+        self.engine.drain();
+    }
+}
