@@ -1,0 +1,69 @@
+// What the Node scripts of this folder share: the address, checks, and a count of them.
+'use strict';
+
+const assert = require('assert');
+
+const host = process.argv[2];
+const port = Number(process.argv[3]);
+
+let count = 0;
+
+function ok(condition, what) {
+  count++;
+  assert.ok(condition, what);
+}
+
+function same(got, wanted, what) {
+  count++;
+  assert.deepStrictEqual(got, wanted, `${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
+}
+
+// Bodies, without an enormous message when they differ.
+function sameBytes(got, wanted, what) {
+  count++;
+  assert.ok(Buffer.isBuffer(got), `${what}: not a Buffer`);
+  assert.ok(got.equals(wanted), `${what}: ${got.length} bytes differ from ${wanted.length} bytes`);
+}
+
+// The promise must fail, and the text of its error contain the word.
+async function fails(word, promise, what) {
+  count++;
+  let got;
+  try {
+    got = await promise;
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    assert.ok(text.includes(word), `${what}: wanted ${word}, got ${text}`);
+    return;
+  }
+  assert.fail(`${what}: wanted ${word}, got ${JSON.stringify(got)}`);
+}
+
+// Awaits call() and checks how many seconds that took.
+async function within(low, high, call, what) {
+  count++;
+  const start = process.hrtime.bigint();
+  const result = await call();
+  const seconds = Number(process.hrtime.bigint() - start) / 1e9;
+  assert.ok(low <= seconds && seconds <= high, `${what}: took ${seconds} s, wanted ${low} to ${high} s`);
+  return result;
+}
+
+const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+
+// Runs every step in order, each with a tube name of its own.
+async function run(steps) {
+  for (const step of steps) {
+    try {
+      await step('compat-' + step.name);
+    } catch (error) {
+      console.error(error);
+      console.log(`${step.name}: ${error && error.message}`);
+      process.exit(1);
+    }
+  }
+  console.log(`${count} checks`);
+  process.exit(0);
+}
+
+module.exports = { host, port, ok, same, sameBytes, fails, within, sleep, run };
