@@ -2,8 +2,9 @@
 //!
 //! Owns the defaults. Must not read a command line; that is the options' business.
 
-use crate::server::host;
-use crate::server::Address;
+use std::path::PathBuf;
+
+use crate::machine;
 
 /// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a password
 /// in the protocol, nobody should be let in unasked.
@@ -27,6 +28,15 @@ pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 /// The part of the memory at hand that jobs and tubes may take by default. The rest is for connections, the allocator's
 /// waste and the neighbours; the kernel would end the whole process, which is worse than refusing one job.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
+
+/// Where to listen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// A host name or number, or none for the default, and a port if it has its own.
+    Tcp(Option<String>, Option<u16>),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
 
 /// See the module's page.
 #[derive(Clone, Debug)]
@@ -63,10 +73,10 @@ impl Default for Config {
             port: DEFAULT_PORT,
             socket_mode: 0o666,
             user: None,
-            threads: (host::cpus() / 2).clamp(1, 4),
+            threads: (machine::cpus() / 2).clamp(1, 4),
             max_job_size: DEFAULT_MAX_JOB_SIZE,
-            max_connections: default_max_connections(host::file_limit()),
-            max_memory: host::memory() / whole * share,
+            max_connections: default_max_connections(machine::file_limit()),
+            max_memory: machine::memory() / whole * share,
             max_output: 1 << 20,
             max_tubes: 1_000_000,
             max_watched: 100_000,

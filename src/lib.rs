@@ -5,7 +5,7 @@
 //! - [`engine`] is the queue: pure, without sockets, threads or a clock.
 //! - [`protocol`] turns bytes into the engine's verbs and its answers into bytes: just as pure.
 //! - [`server`] has the sockets, the threads, the one lock and the clock.
-//! - [`options`] reads a command line into a [`Config`].
+//! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`].
 //!
 //! To run a queue inside a program or test, use [`Server`] and [`Client`]; [`Server::with_manual_clock`] lets a test jump
 //! over delays.
@@ -16,10 +16,11 @@ mod client;
 mod config;
 
 pub mod engine;
+pub mod machine;
 pub mod options;
 pub mod protocol;
 pub mod server;
 
 pub use client::{Client, ClientError, ReservedJob};
-pub use config::{Config, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING};
-pub use server::{Address, ManualClock, Server, StartError};
+pub use config::{Address, Config, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING};
+pub use server::{ManualClock, Server, StartError};

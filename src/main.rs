@@ -5,13 +5,13 @@
 use std::process::ExitCode;
 
 use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
-use beanpole::server::{host, log as server_log, signals, systemd};
-use beanpole::{Server, StartError};
+use beanpole::server::{log as server_log, signals, systemd};
+use beanpole::{machine, Server, StartError};
 use signals::Wish;
 
 fn main() -> ExitCode {
     // Before the options are read: the default number of connections depends on it.
-    host::raise_file_limit();
+    machine::raise_file_limit();
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match parse(&arguments) {
         Ok(Command::Version) => println!("beanpole {}", env!("CARGO_PKG_VERSION")),

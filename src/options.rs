@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use crate::config::{Config, MAX_JOB_SIZE_CEILING};
-use crate::server::{host, Address};
+use crate::config::{Address, Config, MAX_JOB_SIZE_CEILING};
+use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
 pub const BAD_USAGE: u8 = 5;
@@ -233,7 +233,7 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 
 fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.config.max_memory = match text.strip_suffix('%') {
-        Some(percent) => host::memory() / 100 * number(percent, 1, 100)?,
+        Some(percent) => machine::memory() / 100 * number(percent, 1, 100)?,
         None => size(text)?,
     };
     Ok(())

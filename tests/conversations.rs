@@ -1,14 +1,21 @@
 //! Every golden conversation, in this process on a virtual clock, in other pieces, and over real sockets.
 
 mod script;
+#[path = "script/within.rs"]
+mod within;
 
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use beanpole::{Config, Server};
-use script::{load, run, Connection, Conversation, Pieces, Sockets, What, Within};
+use beanpole::{Address, Config, Server};
+use script::{load, run, Connection, Conversation, Sockets, What};
+use within::{Pieces, Within};
+
+/// How long to listen for bytes that must not come.
+const QUIET: Duration = Duration::from_millis(40);
 
 fn all() -> Vec<Conversation> {
     let conversations = load(Path::new("tests/conversations")).0;
@@ -20,7 +27,7 @@ fn check(failures: Vec<String>) {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-fn within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {
+fn run_within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {
     let fails = |conversation: &Conversation| {
         let mut world = Within::new(conversation.max_job_size, pieces);
         let result = run(conversation, &mut world);
@@ -31,12 +38,12 @@ fn within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {
 
 #[test]
 fn on_a_virtual_clock() {
-    check(within(&all(), Pieces::AsSent));
+    check(run_within(&all(), Pieces::AsSent));
 }
 
 #[test]
 fn byte_by_byte() {
-    check(within(&all(), Pieces::Bytes));
+    check(run_within(&all(), Pieces::Bytes));
 }
 
 /// Of conversations in which one client only sends and gets, everything it sends goes out at once.
@@ -44,7 +51,8 @@ fn byte_by_byte() {
 fn in_one_piece() {
     let mut merged = Vec::new();
     for mut conversation in all() {
-        let plain = |what: &What| matches!(what, What::Send(_) | What::Expect { .. } | What::RestOfBody | What::Silence);
+        let plain =
+            |what: &What| matches!(what, What::Send(_) | What::Expect { .. } | What::RestOfBody | What::Silence);
         let first = conversation.steps.first().map_or("", |step| step.who.as_str()).to_owned();
         if !conversation.steps.iter().all(|step| plain(&step.what) && step.who == first) {
             continue;
@@ -62,7 +70,7 @@ fn in_one_piece() {
         merged.push(conversation);
     }
     assert!(merged.len() >= 100, "only {} conversations", merged.len());
-    check(within(&merged, Pieces::AsSent));
+    check(run_within(&merged, Pieces::AsSent));
 }
 
 #[test]
@@ -71,12 +79,13 @@ fn over_a_real_socket() {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failures = Vec::new();
-        while let Some(conversation) = conversations.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(problem) = over_socket(conversation) {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(conversation) = conversations.get(number) else { return failures };
+            if let Err(problem) = over_socket(number, conversation) {
                 failures.push(format!("{} ({}): {problem}", conversation.title, conversation.place));
             }
         }
-        failures
     };
     let failures = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
@@ -85,14 +94,20 @@ fn over_a_real_socket() {
     check(failures);
 }
 
-fn over_socket(conversation: &Conversation) -> Result<(), String> {
+/// Every other one over TCP, the rest over a Unix socket.
+fn over_socket(number: usize, conversation: &Conversation) -> Result<(), String> {
     let mut config = Config::embedded();
     config.max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);
+    let path = std::env::temp_dir().join(format!("conversation-{}-{number}.sock", std::process::id()));
+    if number % 2 == 1 {
+        config.listen = vec![Address::Unix(path.clone())];
+    }
     let (server, clock) = Server::with_manual_clock(config).expect("a server");
-    let address = server.address();
-    let connect = || Connection::Tcp(TcpStream::connect(address).expect("a connection"));
-    let quiet = Duration::from_millis(40);
-    let mut world = Sockets::new(connect, |time| clock.advance(time), || server.drain(), quiet);
+    let connect = || match number % 2 {
+        0 => Connection::Tcp(TcpStream::connect(server.address()).expect("a connection")),
+        _ => Connection::Unix(UnixStream::connect(&path).expect("a connection")),
+    };
+    let mut world = Sockets::new(connect, |time| clock.advance(time), || server.drain(), QUIET);
     let result = run(conversation, &mut world);
     server.check();
     result

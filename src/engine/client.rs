@@ -102,7 +102,7 @@ const INDEXED_FROM: usize = 32;
 pub struct WatchList {
     numbers: Vec<u32>,
     /// Tube to place in `numbers`; only for long lists.
-    index: Option<Box<BTreeMap<u32, u32>>>,
+    index: Option<BTreeMap<u32, u32>>,
 }
 
 impl WatchList {
@@ -132,7 +132,7 @@ impl WatchList {
             }
             None if self.numbers.len() >= INDEXED_FROM => {
                 let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
-                self.index = Some(Box::new(tubes.zip(0..).collect()));
+                self.index = Some(tubes.zip(0..).collect());
             }
             None => {}
         }

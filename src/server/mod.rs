@@ -30,9 +30,9 @@ use delivery::Owner;
 use hub::Hub;
 use listener::Threads;
 use pool::{Note, PoolThread};
-pub use socket::{Address, Listener};
+pub use socket::Listener;
 
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::engine::Span;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.

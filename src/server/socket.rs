@@ -59,15 +59,6 @@ impl Stream {
     }
 }
 
-/// Where to listen.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Address {
-    /// A host name or number, or none for the default, and a port if it has its own.
-    Tcp(Option<String>, Option<u16>),
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-}
-
 /// A blocking listener.
 #[derive(Debug)]
 pub enum Listener {

@@ -20,12 +20,10 @@
 mod runner;
 mod socket;
 mod text;
-mod within;
 
 pub use runner::run;
 pub use socket::{Connection, Sockets};
-pub use text::{load, Conversation, Differences, Step, What};
-pub use within::{Pieces, Within};
+pub use text::{load, Conversation, What};
 
 use std::time::Duration;
 

@@ -106,7 +106,10 @@ fn expect(who: &str, pattern: &[Piece], yaml: bool, heard: &mut Heard, world: &m
 
 enum Match {
     /// It is all there, so long, and a body of so many bytes was announced.
-    Whole { length: usize, number: Option<usize> },
+    Whole {
+        length: usize,
+        number: Option<usize>,
+    },
     /// More bytes must come before it can be said.
     Part,
     No,

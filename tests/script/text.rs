@@ -60,7 +60,8 @@ pub type Differences = BTreeMap<String, String>;
 pub fn load(folder: &Path) -> (Vec<Conversation>, Differences) {
     let mut conversations = Vec::new();
     let mut differences = Differences::new();
-    let mut files: Vec<_> = fs::read_dir(folder).expect("the folder of conversations").map(|it| it.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(folder).expect("the folder of conversations").map(|it| it.unwrap().path()).collect();
     files.sort();
     for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "txt")) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -186,7 +187,7 @@ fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
-        out.extend_from_slice(rest[..at].as_bytes());
+        out.extend_from_slice(&rest.as_bytes()[..at]);
         let (letter, behind) = rest[at + 1..].split_at(1);
         rest = behind;
         match letter {

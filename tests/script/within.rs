@@ -7,7 +7,7 @@ use beanpole::engine::{ClientId, Engine, Limits, Span, Time};
 use beanpole::protocol::beanstalk::{execute, hang_up, tell, Decoder, Request, Tally};
 use beanpole::protocol::{Facts, Flow, Host, Intake, Output, Usage, World as Protocol};
 
-use super::{Patience, World};
+use crate::script::{Patience, World};
 
 /// How a conversation's bytes reach the decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,8 +127,11 @@ impl Within {
     fn settle(&mut self) {
         let mut woken = Vec::new();
         while let Some(event) = self.engine.take_event() {
-            let (name, peer) =
-                self.peers.iter_mut().find(|(_, peer)| peer.client == event.client() && !peer.ended).expect("a live client");
+            let (name, peer) = self
+                .peers
+                .iter_mut()
+                .find(|(_, peer)| peer.client == event.client() && !peer.ended)
+                .expect("a live client");
             tell(event, &self.engine, &mut peer.output);
             assert!(peer.waiting, "an event for a client that does not wait");
             peer.waiting = false;

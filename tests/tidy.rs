@@ -1,0 +1,184 @@
+//! The walls of the house, and its style, as far as a program can see them.
+//!
+//! Owns the rules of ARCHITECTURE.md: which room may import which, what the pure rooms must not name, and how long a
+//! function or file may be. A rule that has to give is changed here, with its reason, not worked around.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a function, signature and all.
+const MAX_FUNCTION: usize = 70;
+
+/// Lines of a file before its tests.
+const MAX_FILE: usize = 600;
+
+/// Where code is.
+const FOLDERS: [&str; 3] = ["src", "tests", "benches"];
+
+/// What code without effects cannot name.
+const IMPURE: [&str; 19] = [
+    "std::net",
+    "std::fs",
+    "std::thread",
+    "std::env",
+    "std::process",
+    "std::os",
+    "std::io",
+    "Instant",
+    "SystemTime",
+    "std::sync::atomic",
+    "Mutex",
+    "RwLock",
+    "Condvar",
+    "RandomState",
+    "parking_lot",
+    "crossbeam",
+    "mio::",
+    "nix::",
+    "log::",
+];
+
+/// Of each room, the other rooms that it may import. The page at the top of `lib.rs` tells what they are for.
+const ROOMS: [(&str, &[&str]); 8] = [
+    ("engine", &[]),
+    ("protocol", &["engine"]),
+    ("machine", &[]),
+    ("config", &["machine"]),
+    ("options", &["config", "machine"]),
+    ("server", &["engine", "protocol", "config"]),
+    ("client", &[]),
+    ("lib", &["client", "config", "engine", "machine", "options", "protocol", "server"]),
+];
+
+struct Source {
+    path: PathBuf,
+    /// Before its tests.
+    code: String,
+    text: String,
+}
+
+fn sources(folder: &str) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&entry).expect("a source file");
+                let code = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+                found.push(Source { path: entry, code, text });
+            }
+        }
+    }
+    found.sort_by(|left, right| left.path.cmp(&right.path));
+    assert!(!found.is_empty(), "{folder} has no sources");
+    found
+}
+
+/// The room that a file belongs to: the folder or file below `src`.
+fn room(path: &Path) -> String {
+    let below = path.strip_prefix("src").expect("a source of the crate");
+    below.iter().next().expect("a name").to_string_lossy().trim_end_matches(".rs").to_owned()
+}
+
+/// Code without comments, which may speak of anything.
+fn statements(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = code.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
+    lines.filter(|(_, line)| !line.starts_with("//"))
+}
+
+fn complain(problems: Vec<String>) {
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn pure_rooms_name_nothing_impure() {
+    let pure = sources("src/engine").into_iter().chain(sources("src/protocol"));
+    let mut problems = Vec::new();
+    for source in pure {
+        for (number, line) in statements(&source.code) {
+            if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
+                problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
+            }
+        }
+    }
+    complain(problems);
+}
+
+#[test]
+fn rooms_import_only_what_they_may() {
+    let mut problems = Vec::new();
+    for source in sources("src") {
+        let room = room(&source.path);
+        if room == "main" {
+            continue;
+        }
+        let (_, may) = ROOMS.iter().find(|(name, _)| *name == room).unwrap_or_else(|| panic!("{room} has no rule"));
+        for (number, line) in statements(&source.text) {
+            for other in line.match_indices("crate::").map(|(at, word)| &line[at + word.len()..]) {
+                let other: String =
+                    other.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+                if other != room && !may.contains(&other.as_str()) {
+                    problems.push(format!("{}:{number}: {room} imports {other}", source.path.display()));
+                }
+            }
+        }
+    }
+    complain(problems);
+}
+
+#[test]
+fn every_file_says_what_it_owns_and_is_short() {
+    let mut problems = Vec::new();
+    let all = FOLDERS.into_iter().flat_map(sources);
+    for source in all {
+        let path = source.path.display();
+        if !source.text.starts_with("//! ") {
+            problems.push(format!("{path}: does not begin with its page"));
+        }
+        let length = source.code.lines().count();
+        if length > MAX_FILE {
+            problems.push(format!("{path}: {length} lines"));
+        }
+    }
+    complain(problems);
+}
+
+#[test]
+fn every_function_fits_a_screen() {
+    let mut problems = Vec::new();
+    for source in FOLDERS.into_iter().flat_map(sources) {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let words = line.trim_start().split('(').next().unwrap_or_default();
+            if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") {
+                continue;
+            }
+            // Formatted code ends a function with a brace at the depth at which it began.
+            let is_end =
+                |line: &&&str| line.trim_end().ends_with('}') && line.len() - line.trim_start().len() == indent;
+            let length = lines[start..].iter().take_while(|line| !is_end(line)).count() + 1;
+            if lines[start..].iter().any(|line| is_end(&line)) && length > MAX_FUNCTION {
+                problems.push(format!("{}:{}: {length} lines", source.path.display(), start + 1));
+            }
+        }
+    }
+    complain(problems);
+}
+
+#[test]
+fn the_lock_file_stays_small() {
+    let lock = fs::read_to_string("Cargo.lock").expect("a lock file");
+    let packages = lock.matches("[[package]]").count();
+    assert!(packages <= 30, "{packages} packages");
+}
+
+#[test]
+fn each_dependency_has_its_reason() {
+    let manifest = fs::read_to_string("Cargo.toml").expect("a manifest");
+    let dependencies = manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next());
+    let lines = dependencies.expect("dependencies").lines().filter(|line| line.contains('='));
+    complain(lines.filter(|line| !line.contains(" # ")).map(|line| format!("no reason: {line}")).collect());
+}
