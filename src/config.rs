@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use crate::binlog::{Settings, SyncMode};
 use crate::machine;
 
 /// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a password
@@ -18,6 +19,12 @@ pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
 
 /// No body may be larger than this, whatever the option says; beanstalkd's figure.
 pub const MAX_JOB_SIZE_CEILING: u32 = 1 << 30;
+
+/// The size of a segment of the log; beanstalkd's figure for its files.
+pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
+
+/// How long a write may go unsynced; beanstalkd's figure.
+pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
 /// Files kept back from connections: listeners, pollers, the log, a library's short needs.
 pub const SPARE_FILES: usize = 64;
@@ -51,6 +58,10 @@ pub struct Config {
     pub user: Option<String>,
     /// Pool threads.
     pub threads: usize,
+    /// The folder of the log; without one, jobs live in memory only.
+    pub log_folder: Option<PathBuf>,
+    /// How the log is kept.
+    pub log: Settings,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
@@ -74,6 +85,12 @@ impl Default for Config {
             socket_mode: 0o666,
             user: None,
             threads: (machine::cpus() / 2).clamp(1, 4),
+            log_folder: None,
+            log: Settings {
+                segment_size: DEFAULT_SEGMENT_SIZE,
+                mode: SyncMode::Every(DEFAULT_SYNC_MILLIS),
+                strict: false,
+            },
             max_job_size: DEFAULT_MAX_JOB_SIZE,
             max_connections: default_max_connections(machine::file_limit()),
             max_memory: machine::memory() / whole * share,

@@ -15,6 +15,7 @@
 mod client;
 mod config;
 
+pub mod binlog;
 pub mod engine;
 pub mod machine;
 pub mod options;

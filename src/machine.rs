@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
-/// Raises the limit of open files as far as this process may.
+/// Raises the limit of open files as far as this process may. Where it may not, the number of connections is what the old
+/// limit allows.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < hard {
-            if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-                log::warn!("the limit of open files stays at {soft}: {error}");
-            }
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns what is printed before the log starts. Everything else is the library's.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
@@ -12,14 +13,20 @@ use signals::Wish;
 fn main() -> ExitCode {
     // Before the options are read: the default number of connections depends on it.
     machine::raise_file_limit();
-    let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    match parse(&arguments) {
-        Ok(Command::Version) => println!("beanpole {}", env!("CARGO_PKG_VERSION")),
+    let arguments: Result<Vec<String>, _> = std::env::args_os().skip(1).map(|word| word.into_string()).collect();
+    let parsed = arguments.map_err(|word| format!("argument that is no text: {}", word.to_string_lossy()));
+    // What cannot be written is no reason to panic: who reads it may be gone.
+    match parsed.and_then(|arguments| parse(&arguments)) {
+        Ok(Command::Version) => {
+            let _ = writeln!(std::io::stdout(), "beanpole {}", env!("CARGO_PKG_VERSION"));
+        }
         // To stderr, as beanstalkd does.
-        Ok(Command::Help) => eprint!("{}", usage()),
+        Ok(Command::Help) => {
+            let _ = std::io::stderr().write_all(usage().as_bytes());
+        }
         Ok(Command::Run(settings)) => return run(*settings),
         Err(problem) => {
-            eprintln!("beanpole: {problem} (beanpole -h lists the options)");
+            let _ = writeln!(std::io::stderr(), "beanpole: {problem} (beanpole -h lists the options)");
             return ExitCode::from(BAD_USAGE);
         }
     }

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use crate::binlog::SyncMode;
 use crate::config::{Address, Config, MAX_JOB_SIZE_CEILING};
 use crate::machine;
 
@@ -66,11 +67,11 @@ type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 20] = [
+pub const OPTIONS: [Opt; 21] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
-    with('z', "max-job-size", "BYTES", "take bodies up to BYTES (default 65535, at most 1073741824)", max_job_size),
+    with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n as usize)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections = n as usize)),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
@@ -78,10 +79,11 @@ pub const OPTIONS: [Opt; 20] = [
     long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n as usize)),
     long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_watched = n as usize)),
     long("socket-mode", "MODE", "give Unix sockets this octal mode (default 666)", socket_mode),
-    with('b', "binlog", "DIR", "keep jobs in DIR; not in this version", no_binlog),
-    with('f', "sync-interval", "MS", "sync the binlog every MS ms; not in this version", no_binlog),
-    flag('F', "no-sync", "never sync the binlog; not in this version", no_binlog),
-    with('s', "segment-size", "BYTES", "size of a binlog file; not in this version", no_binlog),
+    with('b', "binlog", "DIR", "keep jobs in DIR as well, so that they outlive the server", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
+    with('f', "sync-interval", "MS", "sync it at most MS ms after a write; 0: before any reply (default 50)", sync_interval),
+    flag('F', "no-sync", "leave syncing the binlog to the system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
+    with('s', "segment-size", "SIZE", "size of a file of the binlog (default 10485760)", segment_size),
+    Opt { short: None, long: "strict", value: None, help: "refuse to start if the binlog is damaged", apply: |settings, _| { settings.config.log.strict = true; Ok(()) } },
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
@@ -106,15 +108,18 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     if let Some(stray) = matches.free.first() {
         return Err(format!("unknown argument: {stray}; options begin with a hyphen"));
     }
-    let mut settings = Settings::default();
+    // In the order in which they were given: the last of two that contradict each other counts.
+    let mut given: Vec<(usize, &Opt, String)> = Vec::new();
     for opt in &OPTIONS {
-        let values = match opt.value {
-            Some(_) => matches.opt_strs(opt.long),
-            None => vec![String::new(); matches.opt_count(opt.long)],
-        };
-        for value in values {
-            (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
+        match opt.value {
+            Some(_) => given.extend(matches.opt_strs_pos(opt.long).into_iter().map(|(at, value)| (at, opt, value))),
+            None => given.extend(matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, String::new()))),
         }
+    }
+    given.sort_by_key(|(at, opt, _)| (*at, place_in(arguments, *at, opt.short.unwrap_or(' '))));
+    let mut settings = Settings::default();
+    for (_, opt, value) in given {
+        (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
     Ok(Command::Run(Box::new(settings)))
 }
@@ -140,13 +145,22 @@ fn complaint(fail: getopts::Fail) -> String {
 fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Command> {
     let place = |long: &str, letter: char| {
         let argument = *matches.opt_positions(long).first()?;
-        let text = arguments.get(argument).map_or("", String::as_str);
-        Some((argument, if text.starts_with("--") { 0 } else { text.find(letter).unwrap_or(0) }))
+        Some((argument, place_in(arguments, argument, letter)))
     };
     match (place("help", 'h'), place("version", 'v')) {
         (None, None) => None,
         (Some(help), version) if version.is_none_or(|version| help < version) => Some(Command::Help),
         _ => Some(Command::Version),
+    }
+}
+
+/// Where in a bundle of flags a letter stands.
+fn place_in(arguments: &[String], argument: usize, letter: char) -> usize {
+    let text = arguments.get(argument).map_or("", String::as_str);
+    if text.starts_with("--") {
+        0
+    } else {
+        text.find(letter).unwrap_or(0)
     }
 }
 
@@ -245,8 +259,18 @@ fn socket_mode(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn no_binlog(_: &mut Settings, _: &str) -> Result<(), String> {
-    Err("this version keeps jobs in memory only; leave out -b, -f, -F and -s to run without a binlog".to_owned())
+fn sync_interval(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.config.log.mode = match number(text, 0, 3_600_000)? {
+        0 => SyncMode::Always,
+        millis => SyncMode::Every(millis),
+    };
+    Ok(())
+}
+
+fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
+    // Smaller ones would be all headers, larger ones more than a recovery wants in memory at a time.
+    settings.config.log.segment_size = size(text)?.clamp(4096, 1 << 30);
+    Ok(())
 }
 
 fn ignored(settings: &mut Settings, _: &str) -> Result<(), String> {
@@ -309,7 +333,7 @@ mod tests {
             ("-l unix:", "-l: invalid address"),
             ("-l a:b:c", "-l: invalid address"),
             ("--socket-mode 888", "--socket-mode: invalid mode"),
-            ("-b /tmp", "-b: this version keeps jobs in memory only"),
+            ("-f x", "-f: invalid number: x"),
         ] {
             let error = parse(&words(line)).expect_err(line);
             assert!(error.starts_with(expected), "{line}: {error}");
@@ -324,6 +348,14 @@ mod tests {
         let clamped = settings("-z 2G -c");
         assert_eq!(clamped.config.max_job_size, MAX_JOB_SIZE_CEILING);
         assert_eq!(clamped.notices.len(), 2);
+    }
+
+    #[test]
+    fn the_last_of_two_that_contradict_each_other_counts() {
+        assert_eq!(settings("-f 10 -F").config.log.mode, SyncMode::Never);
+        assert_eq!(settings("-F -f10").config.log.mode, SyncMode::Every(10));
+        assert_eq!(settings("-Ff0 -b x -s 100").config.log.mode, SyncMode::Always);
+        assert_eq!(settings("").config.log.mode, SyncMode::Every(50));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
-use script::{load, run, Connection, Conversation, Sockets, What};
+use script::{load, run, Connection, Conversation, Sockets};
 
 /// Conversations at a time; most of their time is sleep.
 const THREADS: usize = 16;

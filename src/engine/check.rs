@@ -51,7 +51,7 @@ impl Engine {
         let lengths = [tube.ready.len(), tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
         assert!(
-            tube.pause.is_some() || tube.ready.len() == 0 || tube.waiting.len() == 0,
+            tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
             "tube {name} has both a ready job and a waiting client"
         );
         let lives = number == DEFAULT_TUBE || tube.using + tube.watching > 0 || counts.all() > 0;

@@ -90,7 +90,7 @@ pub struct Job {
     pub(super) id: JobId,
     pub(super) body: Body,
     pub(super) created: Time,
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Else without meaning.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
     pub(super) due: Time,
     pub(super) delay: Span,
     pub(super) ttr: Span,
@@ -156,6 +156,36 @@ impl Job {
     /// Its state.
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// Its priority.
+    pub fn priority(&self) -> Priority {
+        self.pri
+    }
+
+    /// When it was put.
+    pub fn created(&self) -> Time {
+        self.created
+    }
+
+    /// The delay last given to it.
+    pub fn delay(&self) -> Span {
+        self.delay
+    }
+
+    /// Its time to run.
+    pub fn ttr(&self) -> Span {
+        self.ttr
+    }
+
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    /// What happened to it.
+    pub fn history(&self) -> History {
+        self.history
     }
 
     pub(super) fn is_urgent(&self) -> bool {

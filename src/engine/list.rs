@@ -45,6 +45,11 @@ impl List {
         self.len as usize
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The first member.
     pub fn first(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)

@@ -6,6 +6,7 @@
 //! strictly first come, first served. Nothing here looks at other tubes than the one that changed, or at other clients than
 //! the one that is served.
 
+use super::change::Change;
 use super::client::{ClientId, Waiting};
 use super::deadlines::Owner;
 use super::event::{Event, NoJob};
@@ -77,6 +78,7 @@ impl Engine {
         job.holder = client.0;
         job.due = now + job.ttr;
         job.history.reserves += 1;
+        self.changed(Change::Reserve(slot));
         self.enter(slot);
     }
 
@@ -165,9 +167,21 @@ impl Engine {
         }
     }
 
+    /// Lets expire what `client` holds beyond its time. A tick does so for everybody, but only a part at a time when very much
+    /// is due at once, and nobody must be warned of what is over, or keep it by a late touch.
+    pub(super) fn catch_up(&mut self, client: ClientId, now: Time) {
+        while let Some(((end, _), slot)) = self.clients[client.0 as usize].reserved.first() {
+            if end > now {
+                return;
+            }
+            self.expire(slot, now);
+        }
+    }
+
     fn expire(&mut self, slot: u32, now: Time) {
         self.timeouts += 1;
         self.jobs.get_mut(slot).history.timeouts += 1;
+        self.changed(Change::Expire(slot));
         self.transfer(slot, Cause::Expire);
         self.serve(self.jobs.get(slot).tube, now);
     }
@@ -181,8 +195,7 @@ impl Engine {
     fn tube_due(&mut self, number: u32, now: Time) {
         let tube = self.tubes.get_mut(number);
         if tube.pause.is_some_and(|pause| pause.until <= now) {
-            tube.pause = None;
-            self.retime_tube(number);
+            self.set_pause(number, None);
         } else {
             let (_, slot) = tube.delayed.first().expect("a delayed job that is due");
             self.transfer(slot, Cause::Due);

@@ -7,6 +7,7 @@
 //! moment has passed. Must not import any other room.
 
 mod body;
+mod change;
 mod check;
 mod client;
 mod deadlines;
@@ -17,27 +18,31 @@ mod jobs;
 mod list;
 mod matching;
 mod ready;
+mod restore;
 mod stats;
 mod time;
 mod tube;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use slab::Slab;
 
 pub use body::{Body, COPY_MAX};
+pub use change::{Change, LogRoom};
 pub use client::{ClientId, MARGIN};
 pub use event::{Event, NoJob};
 pub use job::{Cause, History, Job, JobId, NewJob, Priority, State, URGENT};
+pub use list::{Linked, Links, List};
+pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use time::{Span, Time};
-pub use tube::{JobCounts, TooManyTubes, DEFAULT};
+pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 
 use client::{Client, WatchList, Watches};
 use deadlines::{Deadlines, Owner};
 use heap::Heap;
 use jobs::Jobs;
-use tube::{Pause, Tubes, DEFAULT_TUBE};
+use tube::{Tubes, DEFAULT_TUBE};
 
 /// What a job costs beside its body, in bytes of account: its slot, its bucket, and the allocator's share of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 4 + 12;
@@ -97,8 +102,14 @@ pub struct Engine {
     watches: Watches,
     deadlines: Deadlines,
     events: VecDeque<Event>,
+    /// None if nobody keeps a log.
+    changes: Option<VecDeque<Change>>,
+    log_room: LogRoom,
     limits: Limits,
     last_id: u64,
+    /// The place of the job that was buried last, in the order of burying.
+    last_bury: u64,
+    paused: BTreeSet<u32>,
     draining: bool,
     memory: u64,
     counts: JobCounts,
@@ -115,13 +126,17 @@ impl Engine {
     pub fn new(limits: Limits) -> Engine {
         Engine {
             jobs: Jobs::new(),
-            tubes: Tubes::new(limits.max_tubes, limits.hash_secret),
+            tubes: Tubes::new(limits.hash_secret),
             clients: Slab::new(),
             watches: Watches::default(),
             deadlines: Deadlines::new(),
             events: VecDeque::new(),
+            changes: None,
+            log_room: LogRoom::ENDLESS,
             limits,
             last_id: 0,
+            last_bury: 0,
+            paused: BTreeSet::new(),
             draining: false,
             memory: TUBE_COST,
             counts: JobCounts::default(),
@@ -180,16 +195,19 @@ impl Engine {
             return Err(Refused::Draining);
         }
         let cost = JOB_COST + new.body.len() as u64;
-        if self.memory + cost > self.limits.max_memory {
+        let number = self.clients[client.0 as usize].used;
+        let logged = self.log_room.put + (self.tubes.get(number).name.len() + new.body.len()) as u64;
+        if self.memory + cost > self.limits.max_memory || logged > self.log_room.puts {
             return Err(Refused::OutOfMemory);
         }
+        self.log_room.puts -= logged;
         self.memory += cost;
         self.last_id += 1;
         self.total_jobs += 1;
         let id = JobId(self.last_id);
-        let number = self.clients[client.0 as usize].used;
         let slot = self.jobs.insert(Job::new(id, number, new, now));
         self.tubes.get_mut(number).total_jobs += 1;
+        self.changed(Change::Put(slot));
         self.enter(slot);
         self.serve(number, now);
         Ok(id)
@@ -212,6 +230,7 @@ impl Engine {
     /// there is none. The client must not be waiting already.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.mark_worker(client);
+        self.catch_up(client, now);
         if let Some(slot) = self.best_watched(client) {
             self.grant(client, slot, Cause::Reserve, now);
             return Reserve::Job(self.jobs.get(slot));
@@ -254,13 +273,17 @@ impl Engine {
         self.leave(slot);
         let job = self.jobs.remove(slot);
         self.memory -= JOB_COST + job.body.len() as u64;
-        self.tubes.get_mut(job.tube).deletes += 1;
+        let tube = self.tubes.get_mut(job.tube);
+        tube.deletes += 1;
+        let (tube, body) = (tube.name.len(), job.body.len());
+        self.changed(Change::Delete { slot, id, tube, body });
         self.close_tube_if_idle(job.tube);
         true
     }
 
     /// Gives a job back with a new priority, ready after `delay`. False if the client does not hold it.
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
+        self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
         self.leave(slot);
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
@@ -271,6 +294,7 @@ impl Engine {
         job.due = now + delay;
         job.history.releases += 1;
         let tube = job.tube;
+        self.changed(Change::Release(slot));
         self.enter(slot);
         self.serve(tube, now);
         true
@@ -283,11 +307,15 @@ impl Engine {
         job.pri = pri;
         job.history.buries += 1;
         self.transfer(slot, Cause::Bury);
+        self.last_bury += 1;
+        self.jobs.get_mut(slot).due = Time::from_nanos(self.last_bury);
+        self.changed(Change::Bury(slot));
         true
     }
 
     /// Starts the time to run of a job again. False if the client does not hold it.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
+        self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
         let job = self.jobs.get_mut(slot);
         job.due = now + job.ttr;
@@ -308,9 +336,9 @@ impl Engine {
     pub fn kick(&mut self, client: ClientId, bound: u64, now: Time) -> u64 {
         let number = self.clients[client.0 as usize].used;
         let tube = self.tubes.get(number);
-        let buried = tube.buried.len() > 0;
+        let buried = !tube.buried.is_empty();
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
-        let kicked = bound.min(all as u64);
+        let kicked = bound.min(all as u64).min(self.log_room.changes / self.log_room.change.max(1));
         for _ in 0..kicked {
             let tube = self.tubes.get(number);
             let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
@@ -331,6 +359,7 @@ impl Engine {
 
     fn kick_slot(&mut self, slot: u32, now: Time) {
         self.jobs.get_mut(slot).history.kicks += 1;
+        self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
         self.serve(self.jobs.get(slot).tube, now);
     }
@@ -401,12 +430,20 @@ impl Engine {
     /// ends the one in progress. False if there is no such tube.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
-        let tube = self.tubes.get_mut(number);
-        tube.pauses += 1;
-        tube.pause = (length != Span::ZERO).then(|| Pause { length, until: now + length });
-        self.retime_tube(number);
+        self.tubes.get_mut(number).pauses += 1;
+        self.set_pause(number, (length != Span::ZERO).then(|| Pause { length, until: now + length }));
+        self.changed(Change::Pause(name.into()));
         self.serve(number, now);
         true
+    }
+
+    fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
+        self.tubes.get_mut(number).pause = pause;
+        match pause {
+            Some(_) => self.paused.insert(number),
+            None => self.paused.remove(&number),
+        };
+        self.retime_tube(number);
     }
 
     /// From now on no job is taken in.
@@ -440,24 +477,86 @@ impl Engine {
         self.events.pop_front()
     }
 
+    /// Keeps a list of changes from now on, for a log.
+    pub fn keep_changes(&mut self) {
+        self.changes = Some(VecDeque::new());
+    }
+
+    fn changed(&mut self, change: Change) {
+        if let Some(changes) = &mut self.changes {
+            changes.push_back(change);
+        }
+    }
+
+    /// The next change that the log must have.
+    pub fn take_change(&mut self) -> Option<Change> {
+        self.changes.as_mut()?.pop_front()
+    }
+
+    /// How much the log can take before it is asked again.
+    pub fn set_log_room(&mut self, room: LogRoom) {
+        self.log_room = room;
+    }
+
+    /// Takes the log's room for one change to a job; false if there is none, and then the change must not be made.
+    pub fn claim_log_room(&mut self) -> bool {
+        let room = self.log_room.changes.checked_sub(self.log_room.change);
+        self.log_room.changes = room.unwrap_or(self.log_room.changes);
+        room.is_some()
+    }
+
+    /// The job in a slot that a change names.
+    pub fn job_at(&self, slot: u32) -> &Job {
+        self.jobs.get(slot)
+    }
+
+    /// The name of a job's tube.
+    pub fn tube_of(&self, job: &Job) -> &[u8] {
+        &self.tubes.get(job.tube).name
+    }
+
+    /// The pause of the tube with this name, if it is paused.
+    pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
+        self.tubes.get(self.tubes.find(name)?).pause
+    }
+
+    /// The names of all paused tubes, and their pauses.
+    pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
+        let tubes = self.paused.iter().map(|&number| self.tubes.get(number));
+        tubes.filter_map(|tube| Some((&*tube.name, tube.pause?)))
+    }
+
+    /// The last id that was given.
+    pub fn last_id(&self) -> u64 {
+        self.last_id
+    }
+
     /// Bytes that jobs and tubes take, by the engine's own account, and how many they may take.
     pub fn memory(&self) -> (u64, u64) {
         (self.memory, self.limits.max_memory)
     }
 
     fn open_tube(&mut self, name: &[u8]) -> Result<u32, TooManyTubes> {
+        if self.tubes.len() >= self.limits.max_tubes && self.tubes.find(name).is_none() {
+            return Err(TooManyTubes);
+        }
+        Ok(self.open_tube_unlimited(name))
+    }
+
+    fn open_tube_unlimited(&mut self, name: &[u8]) -> u32 {
         let before = self.tubes.len();
-        let number = self.tubes.open(name)?;
+        let number = self.tubes.open(name);
         if self.tubes.len() > before {
             self.memory += TUBE_COST + name.len() as u64;
         }
-        Ok(number)
+        number
     }
 
     fn close_tube_if_idle(&mut self, number: u32) {
         let name = self.tubes.get(number).name.len() as u64;
         if self.tubes.close_if_idle(number) {
             self.memory -= TUBE_COST + name;
+            self.paused.remove(&number);
             self.deadlines.set(Owner::Tube(number), Time::NEVER);
         }
     }

@@ -28,6 +28,11 @@ impl ReadyQueue {
         self.run.len() + self.rest.len()
     }
 
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The job that is served next.
     pub fn first(&self, jobs: &Jobs) -> Option<u32> {
         match (self.run.first(), self.rest.first()) {

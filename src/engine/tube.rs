@@ -151,7 +151,6 @@ pub struct Tubes {
     by_name: HashMap<Arc<[u8]>, u32, Secret>,
     /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
     order: Vec<u32>,
-    limit: usize,
 }
 
 /// There are as many tubes as there may be.
@@ -159,11 +158,11 @@ pub struct Tubes {
 pub struct TooManyTubes;
 
 impl Tubes {
-    /// Just the default tube; at most `limit` tubes.
-    pub fn new(limit: usize, hash_secret: u64) -> Tubes {
+    /// Just the default tube.
+    pub fn new(hash_secret: u64) -> Tubes {
         let by_name = HashMap::with_hasher(Secret(hash_secret));
-        let mut tubes = Tubes { slab: Slab::new(), by_name, order: Vec::new(), limit: limit.max(1) };
-        let default = tubes.open(DEFAULT).expect("room for one tube");
+        let mut tubes = Tubes { slab: Slab::new(), by_name, order: Vec::new() };
+        let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes
     }
@@ -179,18 +178,15 @@ impl Tubes {
     }
 
     /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it again.
-    pub fn open(&mut self, name: &[u8]) -> Result<u32, TooManyTubes> {
+    pub fn open(&mut self, name: &[u8]) -> u32 {
         if let Some(number) = self.find(name) {
-            return Ok(number);
-        }
-        if self.len() >= self.limit {
-            return Err(TooManyTubes);
+            return number;
         }
         let name: Arc<[u8]> = name.into();
         let number = self.slab.insert(Tube::new(name.clone(), self.order.len() as u32)) as u32;
         self.order.push(number);
         self.by_name.insert(name, number);
-        Ok(number)
+        number
     }
 
     /// Ends the tube if nothing refers to it any more, and tells whether it did.
@@ -232,9 +228,9 @@ mod tests {
 
     #[test]
     fn the_last_tube_moves_into_the_hole() {
-        let mut tubes = Tubes::new(100, 1);
+        let mut tubes = Tubes::new(1);
         for name in [b"a", b"b", b"c", b"d", b"e"] {
-            tubes.open(name).unwrap();
+            tubes.open(name);
         }
         let b = tubes.find(b"b").unwrap();
         assert!(tubes.close_if_idle(b));
@@ -244,11 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_counts_and_the_default_tube_stays() {
-        let mut tubes = Tubes::new(2, 1);
+    fn the_default_tube_stays() {
+        let mut tubes = Tubes::new(1);
         assert!(!tubes.close_if_idle(DEFAULT_TUBE));
-        assert_eq!(tubes.open(b"x"), Ok(1));
-        assert_eq!(tubes.open(b"y"), Err(TooManyTubes));
-        assert_eq!(tubes.open(b"x"), Ok(1));
+        assert_eq!((tubes.open(b"x"), tubes.open(b"x")), (1, 1));
     }
 }

@@ -55,6 +55,27 @@ pub trait Host: Send + Sync {
     fn usage(&self) -> Usage;
 }
 
+/// What can be told about the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogFigures {
+    /// Number of the oldest segment.
+    pub oldest: u64,
+    /// Number of the segment that is written to.
+    pub current: u64,
+    /// Records written again by compaction.
+    pub migrated: u64,
+    /// Records written.
+    pub written: u64,
+    /// Stretches that could not be read at the start.
+    pub skipped: u64,
+    /// Full size of a segment, in bytes.
+    pub segment_size: u64,
+    /// Bytes on the disk.
+    pub disk: u64,
+    /// How it is, in one word.
+    pub state: &'static str,
+}
+
 /// Everything a command may touch. Put together by the server under its lock.
 pub struct World<'a> {
     /// The queue.
@@ -63,6 +84,8 @@ pub struct World<'a> {
     pub tally: &'a mut beanstalk::Tally,
     /// The process.
     pub host: &'a dyn Host,
+    /// The log, if there is one.
+    pub log: Option<LogFigures>,
     /// The time.
     pub now: Time,
     /// Who gives the command.

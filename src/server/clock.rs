@@ -1,4 +1,4 @@
-//! The clock: the only place where time is read.
+//! The clock: the only place where the queue's time is read.
 //!
 //! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
 

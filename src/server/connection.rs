@@ -19,6 +19,9 @@ const BATCH: usize = 128;
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;
 
+/// Batches in a row before it does.
+const BATCHES: usize = 8;
+
 /// The first size of a thread's buffer; small enough to stay in the CPU's first cache.
 const FIRST_BUFFER: usize = 4 * 1024;
 
@@ -55,10 +58,27 @@ pub struct Connection {
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
     half_closed: bool,
+    /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no more.
+    urgent: bool,
     /// All that the peer sent was read.
     ended: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
+    /// It stands in its thread's queue of connections with more to do.
+    pub queued: bool,
+}
+
+/// What the poller saw of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// There are bytes to read.
+    pub readable: bool,
+    /// The socket takes bytes again.
+    pub writable: bool,
+    /// Urgent bytes have come.
+    pub urgent: bool,
+    /// The peer has closed, at least its sending side.
+    pub half_closed: bool,
 }
 
 /// What becomes of a connection after some work on it.
@@ -90,8 +110,10 @@ impl Connection {
             uploading: 0,
             readable: false,
             half_closed: false,
+            urgent: false,
             ended: false,
             closing: false,
+            queued: false,
         }
     }
 
@@ -106,14 +128,26 @@ impl Connection {
     }
 
     /// Takes note of what the poller saw.
-    pub fn saw(&mut self, readable: bool, half_closed: bool) {
-        self.readable |= readable;
-        self.half_closed |= half_closed;
+    pub fn saw(&mut self, seen: Seen) {
+        self.readable |= seen.readable || seen.urgent || seen.half_closed;
+        self.urgent |= seen.urgent;
+        self.half_closed |= seen.half_closed;
     }
 
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, desk: &mut Desk) -> bool {
         self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken
+    }
+
+    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
+    /// not received yet is lost.
+    pub fn discard(&self, desk: &mut Desk) {
+        for _ in 0..READS {
+            match self.outlet.stream().read(&mut [IoSliceMut::new(&mut desk.buffer)]) {
+                Ok(1..) => {}
+                _ => return,
+            }
+        }
     }
 
     /// Whether everything was sent that there was to send, or never can be.
@@ -134,6 +168,7 @@ impl Connection {
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
         let mut reads = 0;
+        let mut batches = 0;
         loop {
             let more = self.has_more(input) || self.closing;
             match self.outlet.gate(hub.config().max_output, self.closing, more) {
@@ -142,10 +177,14 @@ impl Connection {
                     self.hang_up(hub, desk);
                     continue;
                 }
-                Gate::Waiting | Gate::Full => return Next::Wait,
+                Gate::Waiting | Gate::Held | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
+            if batches == BATCHES {
+                return Next::Again;
+            }
             if self.run_batch(input, hub, desk) {
+                batches += 1;
                 continue;
             }
             if self.ended {
@@ -210,7 +249,7 @@ impl Connection {
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
-                    self.readable = self.half_closed;
+                    self.readable = self.half_closed || self.urgent;
                 } else if buffer.len() < LAST_BUFFER {
                     buffer.resize(buffer.len() * 2, 0);
                 }
@@ -242,14 +281,16 @@ impl Connection {
         }
         let mut out = std::mem::take(&mut desk.scratch.out);
         hub.turn(&mut desk.scratch, |core, now| {
-            let mut world = core.world(hub, self.client, now, self.half_closed);
+            let before = core.promised();
             let mut flow = Flow::Next;
             while flow == Flow::Next && out.len() <= hub.config().max_output {
                 let Some(request) = self.pending.pop_front() else { break };
-                flow = execute(request, &mut world, &mut out);
+                flow = execute(request, &mut core.world(hub, self.client, now, self.half_closed), &mut out);
+                core.record();
             }
             self.closing |= flow == Flow::Close;
-            self.outlet.reply(&mut out, flow == Flow::Wait);
+            let held = hub.log().is_some_and(|log| log.hold(before, core.promised(), &self.outlet));
+            self.outlet.reply(&mut out, flow == Flow::Wait, held);
         });
         if self.closing {
             self.pending.clear();
@@ -266,7 +307,7 @@ impl Connection {
             let mut world = core.world(hub, self.client, now, true);
             // Not waiting any more: the event that ended it is on its way.
             if hang_up(&mut world, &mut out) {
-                self.outlet.reply(&mut out, false);
+                self.outlet.reply(&mut out, false, false);
             }
         });
         desk.scratch.out = out;

@@ -55,6 +55,8 @@ struct OutletState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
+    /// The output promises what the log does not hold yet; it must not leave, and no command is read until it has.
+    held: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
     resume: bool,
     /// A thread is writing.
@@ -72,6 +74,8 @@ pub enum Gate {
     Open,
     /// The client waits for an event.
     Waiting,
+    /// Its replies wait for the log.
+    Held,
     /// Too much output waits for the client to read it.
     Full,
     /// All there was to send is sent; only asked for when closing.
@@ -103,11 +107,25 @@ impl Outlet {
     }
 
     /// Appends the owner's own replies, with the engine locked. `waiting`: the last command has no reply yet, and the
-    /// client waits for it from now on.
-    pub fn reply(&self, out: &mut Output, waiting: bool) {
+    /// client waits for it from now on. `held`: they must not leave before [`Outlet::release`].
+    pub fn reply(&self, out: &mut Output, waiting: bool, held: bool) {
         let mut state = self.state.lock();
         state.output.append(out);
         state.waiting = waiting;
+        state.held = held;
+    }
+
+    /// The log holds what the output promises.
+    pub fn release(&self, spare: &mut Output) {
+        let resume = {
+            let mut state = self.state.lock();
+            state.held = false;
+            !state.waiting && std::mem::take(&mut state.resume)
+        };
+        self.flush(spare);
+        if resume {
+            self.wake_owner();
+        }
     }
 
     /// Appends an event that ends the client's wait, with the engine locked. True if its owner must be told.
@@ -129,7 +147,9 @@ impl Outlet {
         let mut state = self.state.lock();
         let gate = if state.broken {
             Gate::Broken
-        } else if state.waiting {
+        } else if state.held {
+            Gate::Held
+        } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
             Gate::Waiting
         } else if closing && state.output.is_empty() && !state.flushing {
             Gate::Drained
@@ -138,13 +158,16 @@ impl Outlet {
         } else {
             Gate::Open
         };
-        state.resume = matches!(gate, Gate::Waiting | Gate::Full) && more;
+        state.resume = matches!(gate, Gate::Waiting | Gate::Held | Gate::Full) && more;
         gate
     }
 
     /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
         let mut state = self.state.lock();
+        if state.held {
+            return Flushed::Later;
+        }
         if state.flushing {
             state.again = true;
             return Flushed::Later;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::time::TimeValLike;
-use nix::unistd::{setgid, setgroups, setuid, User};
+use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, User};
 
 use crate::config::Config;
 use crate::engine::Time;
@@ -86,6 +86,10 @@ pub type UserError = (u8, String);
 pub fn become_user(name: &str) -> Result<(), UserError> {
     let user = User::from_name(name).map_err(|error| (32, format!("looking up user {name}: {error}")))?;
     let user = user.ok_or_else(|| (33, format!("no such user: {name}")))?;
+    if !geteuid().is_root() && (user.uid, user.gid) == (geteuid(), getegid()) {
+        // Somebody else has seen to it; asking again would be refused.
+        return Ok(());
+    }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name}: {error}"));
     setgroups(&[user.gid]).map_err(|error| fail("taking the groups", error))?;
     setgid(user.gid).map_err(|error| fail("taking the group", error))?;

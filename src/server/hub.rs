@@ -12,7 +12,10 @@ use parking_lot::Mutex;
 use super::clock::Clock;
 use super::delivery::Outlet;
 use super::host::Process;
+use super::recovery;
+use super::syncer::Log;
 use super::timer::Alarm;
+use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Limits, Span, Time};
 use crate::protocol::beanstalk::{self, Tally};
@@ -26,6 +29,8 @@ const TICK_STEPS: usize = 128;
 pub struct Core {
     engine: Engine,
     tally: Tally,
+    /// None if the queue lives in memory only.
+    journal: Option<Journal>,
     /// The connection of each client, by its number.
     outlets: Vec<Option<Arc<Outlet>>>,
 }
@@ -43,6 +48,7 @@ pub struct Scratch {
 #[derive(Debug)]
 pub struct Hub {
     core: Mutex<Core>,
+    log: Option<Log>,
     clock: Clock,
     alarm: Alarm,
     process: Process,
@@ -56,8 +62,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// An empty queue.
-    pub fn new(config: Config, clock: Clock) -> Hub {
+    /// An empty queue, or with a log in `storage` the one that it describes.
+    pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
         let process = Process::new(&config, clock.now());
         let limits = Limits {
             max_memory: config.max_memory,
@@ -65,9 +71,17 @@ impl Hub {
             max_watched: config.max_watched,
             hash_secret: super::host::random(),
         };
-        let core = Core { engine: Engine::new(limits), tally: Tally::default(), outlets: Vec::new() };
-        Hub {
+        let mut core =
+            Core { engine: Engine::new(limits), tally: Tally::default(), journal: None, outlets: Vec::new() };
+        let mut log = None;
+        if let Some(storage) = storage {
+            let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
+            core.journal = Some(opened.journal);
+            log = Some(Log::new(opened.keeper));
+        }
+        Ok(Hub {
             core: Mutex::new(core),
+            log,
             clock,
             alarm: Alarm::new(),
             process,
@@ -76,19 +90,29 @@ impl Hub {
             uploading: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of it.
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
+        if let Some(journal) = &core.journal {
+            let room = journal.engine_room();
+            core.engine.set_log_room(room);
+        }
         if core.engine.next_deadline() <= now {
             core.engine.tick(now, TICK_STEPS);
+            core.record();
             core.collect(scratch);
         }
         let result = work(&mut core, now);
+        core.record();
         core.collect(scratch);
+        if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
+            journal.compact(engine);
+            log.appended(journal.position(), journal.needs_tidying());
+        }
         let next = core.engine.next_deadline();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
         drop(core);
@@ -106,6 +130,18 @@ impl Hub {
         }
     }
 
+    /// After some turns: brings what they changed to the log, and lets go of the replies that are safe.
+    pub fn commit(&self, scratch: &mut Scratch) {
+        if let Some(log) = &self.log {
+            log.commit(self, &mut scratch.event);
+        }
+    }
+
+    /// The log, if there is one.
+    pub fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
     /// Moves a manual clock forward, letting everything on the way happen at its own moment.
     pub fn pass(&self, span: Span) {
         let mut scratch = Scratch::default();
@@ -114,6 +150,7 @@ impl Hub {
             let next = self.core.lock().engine.next_deadline();
             self.clock.set(next.min(target));
             self.turn(&mut scratch, |_, _| {});
+            self.commit(&mut scratch);
             if next > target {
                 return;
             }
@@ -135,7 +172,7 @@ impl Hub {
         &self.config
     }
 
-    /// What a decoder must know now; `own` bytes are taken by the asking connection already.
+    /// What a decoder must know now.
     pub fn intake(&self) -> Intake {
         let taken = self.memory.load(Ordering::Relaxed) + self.uploading.load(Ordering::Relaxed);
         Intake { max_job_size: self.config.max_job_size, room: self.config.max_memory.saturating_sub(taken) }
@@ -185,6 +222,14 @@ impl Hub {
     }
 }
 
+impl Books for Hub {
+    fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
+        let mut core = self.core.lock();
+        let Core { engine, journal, .. } = &mut *core;
+        work(journal.as_mut().expect("a log has its journal"), engine)
+    }
+}
+
 impl Core {
     /// A new client behind `outlet`.
     pub fn connect(&mut self, outlet: Arc<Outlet>) -> ClientId {
@@ -205,8 +250,21 @@ impl Core {
 
     /// Everything a command of `client` may touch.
     pub fn world<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> World<'a> {
-        let Core { engine, tally, .. } = self;
-        World { engine, tally, host: &hub.process, now, client, half_closed }
+        let Core { engine, tally, journal, .. } = self;
+        let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
+        World { engine, tally, host: &hub.process, log, now, client, half_closed }
+    }
+
+    /// Writes what the engine changed into the journal; after every verb.
+    pub fn record(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.record(&mut self.engine);
+        }
+    }
+
+    /// How far promises go, with a log.
+    pub fn promised(&self) -> Promised {
+        self.journal.as_ref().map_or(Promised::default(), Journal::promised)
     }
 
     /// Writes events into the outputs of the clients that they concern.

@@ -3,7 +3,7 @@
 //! Owns the handing of connections to pool threads, in turn. A shortage of files or memory makes it wait, never spin and
 //! never end.
 
-use std::io::{ErrorKind, IoSlice};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,10 @@ pub fn run(listener: &Listener, hub: &Arc<Hub>, threads: &Threads) {
     }
 }
 
-/// Says why, as far as the socket takes it at once.
+/// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread would reset
+/// the connection, and the answer would be lost.
 fn turn_away(stream: &Stream) {
+    let mut scrap = [0; 4096];
+    let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
     let _ = stream.write(&[IoSlice::new(TOO_MANY_CONNECTIONS)]);
 }

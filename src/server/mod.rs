@@ -10,7 +10,9 @@ mod delivery;
 mod hub;
 mod listener;
 mod pool;
+mod recovery;
 mod socket;
+mod syncer;
 mod timer;
 
 pub mod host;
@@ -30,8 +32,10 @@ use delivery::Owner;
 use hub::Hub;
 use listener::Threads;
 use pool::{Note, PoolThread};
+use socket::Bound;
 pub use socket::Listener;
 
+use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
 use crate::engine::Span;
 
@@ -59,10 +63,18 @@ impl StartError {
     fn address(name: &str, error: &io::Error) -> StartError {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => "; choose another with -p PORT or -l ADDR, or end what listens there",
-            io::ErrorKind::PermissionDenied => "; ports below 1024 need root: start as root with -u USER",
+            io::ErrorKind::PermissionDenied if !name.starts_with("unix:") => {
+                "; ports below 1024 need root: start as root with -u USER"
+            }
             _ => "",
         };
         StartError { code: 111, message: format!("cannot listen on {name}: {error}{hint}") }
+    }
+
+    fn log(folder: Option<&std::path::Path>, error: &OpenError) -> StartError {
+        let name = folder.map_or("the binlog".to_owned(), |path| path.display().to_string());
+        let code = if matches!(error, OpenError::Folder(_)) { 10 } else { 1 };
+        StartError { code, message: format!("cannot keep a binlog in {name}: {error}") }
     }
 
     fn system(error: &io::Error) -> StartError {
@@ -87,9 +99,12 @@ impl StartError {
 pub struct Server {
     hub: Arc<Hub>,
     listeners: Vec<Arc<Listener>>,
+    /// The listeners were handed to this process.
+    inherited: bool,
     owners: Vec<Owner>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
+    syncer: Option<JoinHandle<()>>,
 }
 
 /// Moves the time of a server that was started by [`Server::with_manual_clock`].
@@ -129,34 +144,54 @@ impl Server {
 
     /// A server as `config` says.
     pub fn with(config: Config) -> Result<Server, StartError> {
-        Server::launch(config, Clock::system(), Vec::new())
+        Server::launch(config, Clock::system(), Vec::new(), None)
+    }
+
+    /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
+    pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
+        Server::launch(config, Clock::system(), Vec::new(), Some(storage))
     }
 
     /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
-        Server::launch(config, Clock::system(), inherited)
+        Server::launch(config, Clock::system(), inherited, None)
     }
 
     /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be tested
     /// in no time.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
-        let server = Server::launch(config, Clock::manual(), Vec::new())?;
+        let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
         Ok((server, clock))
     }
 
-    fn launch(config: Config, clock: Clock, inherited: Vec<Listener>) -> Result<Server, StartError> {
-        let listeners = if inherited.is_empty() { bind_all(&config)? } else { inherited };
+    fn launch(
+        config: Config,
+        clock: Clock,
+        inherited: Vec<Listener>,
+        storage: Option<Arc<dyn Storage>>,
+    ) -> Result<Server, StartError> {
+        let bound = if inherited.is_empty() { bind_all(&config)? } else { Vec::new() };
         if let Some(user) = &config.user {
             host::become_user(user).map_err(|(code, message)| StartError { code, message })?;
         }
-        let hub = Arc::new(Hub::new(config, clock));
+        let folder = config.log_folder.clone();
+        let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
+        let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        let hub = Arc::new(hub);
+        let is_inherited = !inherited.is_empty();
+        let mut listeners = inherited;
+        for bound in bound {
+            listeners.push(bound.listen().map_err(|error| StartError::system(&error))?);
+        }
         let mut server = Server {
             hub,
             listeners: listeners.into_iter().map(Arc::new).collect(),
+            inherited: is_inherited,
             owners: Vec::new(),
             listener_threads: Vec::new(),
             threads: Vec::new(),
+            syncer: None,
         };
         server.spawn().map_err(|error| StartError::system(&error))?;
         Ok(server)
@@ -171,6 +206,11 @@ impl Server {
         if matches!(self.hub.clock(), Clock::System { .. }) {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
+        }
+        if self.hub.log().is_some() {
+            let hub = self.hub.clone();
+            let run = move || syncer::run(&hub, hub.log().expect("a log"));
+            self.syncer = Some(spawn("syncer".to_owned(), run)?);
         }
         let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
         for listener in &self.listeners {
@@ -208,11 +248,16 @@ impl Drop for Server {
     /// the most.
     fn drop(&mut self) {
         self.hub.stop();
-        self.listeners.iter().for_each(|listener| listener.shut_down());
+        self.listeners.iter().for_each(|listener| listener.wake(self.inherited));
         for thread in self.listener_threads.drain(..) {
             let _ = thread.join();
         }
         self.listeners.clear();
+        // Before the pool: its last words may be waiting for the log.
+        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
+            log.stop();
+            let _ = syncer.join();
+        }
         self.owners.iter().for_each(|owner| owner.send(Note::Stop));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -224,13 +269,13 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(run)
 }
 
-fn bind_all(config: &Config) -> Result<Vec<Listener>, StartError> {
+fn bind_all(config: &Config) -> Result<Vec<Bound>, StartError> {
     config.listen.iter().map(|address| bind(address, config)).collect()
 }
 
-fn bind(address: &Address, config: &Config) -> Result<Listener, StartError> {
+fn bind(address: &Address, config: &Config) -> Result<Bound, StartError> {
     match address {
-        Address::Unix(path) => Listener::bind_unix(path, config.socket_mode)
+        Address::Unix(path) => Bound::unix(path, config.socket_mode)
             .map_err(|error| StartError::address(&format!("unix:{}", path.display()), &error)),
         Address::Tcp(host, port) => {
             let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
@@ -239,8 +284,8 @@ fn bind(address: &Address, config: &Config) -> Result<Listener, StartError> {
             let addresses = (host, port).to_socket_addrs().map_err(|error| StartError::address(&name, &error))?;
             let mut failed = None;
             for address in addresses {
-                match Listener::bind_tcp(address) {
-                    Ok(listener) => return Ok(listener),
+                match Bound::tcp(address) {
+                    Ok(bound) => return Ok(bound),
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }

@@ -11,7 +11,7 @@ use crossbeam_channel::{unbounded, Receiver};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use super::connection::{Connection, Desk, Next};
+use super::connection::{Connection, Desk, Next, Seen};
 use super::delivery::{Outlet, Owner};
 use super::hub::Hub;
 use super::socket::Stream;
@@ -70,22 +70,32 @@ impl PoolThread {
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         loop {
+            // What this round has changed is brought to the log in one go, for all connections.
+            self.hub.commit(&mut self.desk.scratch);
             let wait = if self.again.is_empty() { None } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             for event in &events {
                 if event.token() != WAKER {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
-                    let number = event.token().0;
-                    self.look(number, event.is_readable() || closed, event.is_writable() || closed, closed);
+                    let seen = Seen {
+                        readable: event.is_readable(),
+                        writable: event.is_writable() || closed,
+                        urgent: event.is_priority(),
+                        half_closed: closed,
+                    };
+                    self.look(event.token().0, seen);
                 }
             }
             for number in std::mem::take(&mut self.again) {
-                self.work(number);
+                if let Some(connection) = self.connections.get_mut(number) {
+                    connection.queued = false;
+                    self.work(number);
+                }
             }
             while let Ok(note) = self.inbox.try_recv() {
                 match note {
                     Note::Adopt(stream, peer) => self.adopt(stream, &peer),
-                    Note::Resume(number) => self.look(number, false, true, false),
+                    Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
                     Note::Stop => return self.stop(&mut events),
                 }
             }
@@ -112,20 +122,27 @@ impl PoolThread {
         entry.insert(Connection::new(outlet, client));
     }
 
-    fn look(&mut self, number: usize, readable: bool, writable: bool, half_closed: bool) {
+    fn look(&mut self, number: usize, seen: Seen) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        connection.saw(readable, half_closed);
-        if writable && !connection.flush(&mut self.desk) {
+        connection.saw(seen);
+        if seen.writable && !connection.flush(&mut self.desk) {
             return self.close(number);
         }
-        self.work(number);
+        if !connection.queued {
+            self.work(number);
+        }
     }
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         match connection.work(&self.hub, &mut self.desk) {
             Next::Wait => {}
-            Next::Again => self.again.push(number),
+            // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
+            Next::Again => {
+                if !std::mem::replace(&mut connection.queued, true) {
+                    self.again.push(number);
+                }
+            }
             Next::Close => self.close(number),
         }
     }
@@ -144,7 +161,13 @@ impl PoolThread {
         let end = Instant::now() + LAST_WORDS;
         loop {
             let desk = &mut self.desk;
-            self.connections.retain(|_, connection| connection.flush(desk) && !connection.is_drained());
+            self.connections.retain(|_, connection| {
+                let stays = connection.flush(desk) && !connection.is_drained();
+                if !stays {
+                    connection.discard(desk);
+                }
+                stays
+            });
             let left = end.saturating_duration_since(Instant::now());
             if self.connections.is_empty() || left.is_zero() {
                 return;

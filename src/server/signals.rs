@@ -18,7 +18,16 @@ pub enum Wish {
 
 /// Catches the signals from now on, so that none that comes during the start is lost.
 pub fn catch() -> io::Result<Signals> {
-    Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
+    let ignored = ignored();
+    let optional = [SIGINT, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
+}
+
+/// The signals, one bit each, that this process was started to ignore: under nohup, or in the background of a script.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Waits for the next one.

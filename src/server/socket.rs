@@ -5,14 +5,14 @@
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections that may wait to be accepted. The kernel cuts it to its own limit.
 const BACKLOG: i32 = 1024;
@@ -49,9 +49,10 @@ impl Stream {
         }
     }
 
-    /// Has `registry` report this stream's readiness under `token`, once at each change.
+    /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read ends
+    /// at their mark although there is more behind it.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        let interest = Interest::READABLE | Interest::WRITABLE;
+        let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, interest),
             Stream::Unix(stream) => stream.register(registry, token, interest),
@@ -65,12 +66,30 @@ pub enum Listener {
     /// Over TCP.
     Tcp(TcpListener),
     /// Over a Unix socket, whose file is removed at the end if we made it.
-    Unix(UnixListener, Option<PathBuf>),
+    Unix(UnixListener, Option<SocketFile>),
 }
 
-impl Listener {
-    /// Listens on a TCP address.
-    pub fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
+/// A socket file that we made, by its path and by what it is: somebody may have put another in its place. Removed when it
+/// is dropped.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so that
+/// no other server takes it for dead, and its clients wait until they are accepted.
+#[derive(Debug)]
+pub struct Bound {
+    socket: Socket,
+    /// The file to remove at the end.
+    file: Option<SocketFile>,
+}
+
+impl Bound {
+    /// Takes a TCP address.
+    pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
@@ -78,12 +97,43 @@ impl Listener {
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
+        Ok(Bound { socket, file: None })
+    }
+
+    /// Takes a path, with this mode. A socket file that nobody listens on any more is replaced.
+    pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
+        if let Ok(found) = fs::symlink_metadata(path) {
+            if !found.file_type().is_socket() {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+            }
+            if is_alive(path)? {
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
+            }
+            log::info!("removing the socket file {} that nobody listens on", path.display());
+            fs::remove_file(path)?;
+        }
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
-        let listener = Listener::Tcp(socket.into());
+        let made = fs::symlink_metadata(path)?;
+        let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
+        Ok(Bound { socket, file: Some(file) })
+    }
+
+    /// Lets clients connect.
+    pub fn listen(self) -> io::Result<Listener> {
+        if self.file.is_some() {
+            return Ok(Listener::Unix(self.socket.into(), self.file));
+        }
+        self.socket.listen(BACKLOG)?;
+        let listener = Listener::Tcp(self.socket.into());
         listener.prepare()?;
         Ok(listener)
     }
+}
 
+impl Listener {
     /// Options that accepted connections inherit.
     pub fn prepare(&self) -> io::Result<()> {
         if let Listener::Tcp(listener) = self {
@@ -92,23 +142,6 @@ impl Listener {
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
         }
         Ok(())
-    }
-
-    /// Listens on a Unix socket with this mode. A socket file that nobody listens on any more is replaced.
-    pub fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
-        if let Ok(found) = fs::symlink_metadata(path) {
-            if !found.file_type().is_socket() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
-            }
-            if UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
-            }
-            log::info!("removing the socket file {} that nobody listens on", path.display());
-            fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        Ok(Listener::Unix(listener, Some(path.to_owned())))
     }
 
     /// Waits for a connection; tells who it is.
@@ -127,14 +160,17 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`] and all later ones.
-    pub fn shut_down(&self) {
+    /// Ends a blocked [`Listener::accept`]; the caller has seen to it that nothing is accepted afterwards. A socket that was
+    /// handed to us is not ours to shut down, since its giver keeps it for the next server: there, we call ourselves.
+    pub fn wake(&self, inherited: bool) {
         let result = match self {
+            Listener::Tcp(listener) if inherited => call_tcp(listener),
+            Listener::Unix(listener, _) if inherited => call_unix(listener),
             Listener::Tcp(listener) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
             Listener::Unix(listener, _) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
         };
         if let Err(error) = result {
-            log::debug!("shutting down {}: {error}", self.name());
+            log::debug!("waking {}: {error}", self.name());
         }
     }
 
@@ -160,12 +196,53 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Listener::Unix(_, Some(path)) = self {
-            if let Err(error) = fs::remove_file(&*path) {
-                log::warn!("the socket file {} stays behind: {error}", path.display());
+        let now = fs::symlink_metadata(&self.path);
+        if now.is_ok_and(|it| (it.dev(), it.ino()) == (self.device, self.inode)) {
+            if let Err(error) = fs::remove_file(&self.path) {
+                log::warn!("the socket file {} stays behind: {error}", self.path.display());
             }
         }
+    }
+}
+
+fn call_tcp(listener: &TcpListener) -> io::Result<()> {
+    let mut address = listener.local_addr()?;
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    call(Socket::new(Domain::for_address(address), Type::STREAM, None)?, &address.into())
+}
+
+fn call_unix(listener: &UnixListener) -> io::Result<()> {
+    call(Socket::new(Domain::UNIX, Type::STREAM, None)?, &SockRef::from(listener).local_addr()?)
+}
+
+/// Connects without waiting: when the queue is full, there is somebody to accept anyway.
+fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    match socket.connect(address) {
+        Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {
+            // Gone too soon, it would never be accepted.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in, is
+/// alive. Never blocks.
+fn is_alive(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(false),
+            io::ErrorKind::WouldBlock => Ok(true),
+            _ => Err(error),
+        },
     }
 }

@@ -4,12 +4,12 @@
 
 use std::env;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::socket::Listener;
 
@@ -26,17 +26,22 @@ pub fn inherited() -> io::Result<Vec<Listener>> {
     if count == 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "LISTEN_FDS names no socket"));
     }
-    (FIRST..FIRST + count as RawFd).map(take).collect()
+    let end = RawFd::try_from(count).ok().and_then(|count| FIRST.checked_add(count));
+    let end = end.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "LISTEN_FDS is too large"))?;
+    (FIRST..end).map(take).collect()
 }
 
 #[allow(unsafe_code)]
 fn take(number: RawFd) -> io::Result<Listener> {
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, format!("inherited file {number} is no {what}"));
-    // SAFETY: the environment says that this file was opened for this very process; nobody else in it takes it.
-    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
-    if !socket.is_listener().unwrap_or(false) || socket.r#type()? != Type::STREAM {
+    // SAFETY: looked at, not taken; whatever it is stays open meanwhile, since only this thread runs.
+    let look = unsafe { BorrowedFd::borrow_raw(number) };
+    let look = SockRef::from(&look);
+    if !look.is_listener().unwrap_or(false) || look.r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));
     }
+    // SAFETY: it is open, and the environment says that it was opened for this very process; nobody else in it takes it.
+    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;
     let listener = match socket.local_addr()?.domain() {

@@ -75,5 +75,6 @@ pub fn run(hub: &Hub) {
         alarm.set(&mut state, Time::NEVER);
         drop(state);
         hub.turn(&mut scratch, |_, _| {});
+        hub.commit(&mut scratch);
     }
 }

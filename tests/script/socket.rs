@@ -12,6 +12,7 @@ use super::{Patience, World};
 const MUST: Duration = Duration::from_secs(5);
 
 /// A connection of either kind.
+#[allow(dead_code)] // not every test program uses both
 pub enum Connection {
     Tcp(TcpStream),
     Unix(UnixStream),

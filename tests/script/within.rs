@@ -118,7 +118,7 @@ impl Within {
         let Within { engine, tally, host, now, peers, .. } = self;
         let peer = peers.get_mut(who).expect("a connected peer");
         let half_closed = peer.half_closed;
-        let mut world = Protocol { engine, tally, host, now: *now, client: peer.client, half_closed };
+        let mut world = Protocol { engine, tally, host, log: None, now: *now, client: peer.client, half_closed };
         act(&mut world, peer);
         self.settle();
     }

@@ -11,6 +11,9 @@ use crate::protocol::Intake;
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
 
+/// The part of an arriving body that is made ready to be read into.
+const WINDOW: usize = 64 * 1024;
+
 /// A command as the client gave it.
 #[derive(Debug)]
 pub struct Request {
@@ -109,8 +112,10 @@ struct Upload {
     pri: Priority,
     delay: Span,
     ttr: Span,
-    /// As long as the whole body, from the start, so that its bytes are read to where they stay.
+    /// Has room for the whole body from the start, so that its bytes are read to where they stay; as long as what has
+    /// arrived, and a window for more.
     body: Vec<u8>,
+    size: usize,
     filled: usize,
     /// The two bytes behind the body, which must be CR LF.
     end: [u8; 2],
@@ -199,11 +204,12 @@ impl Decoder {
             *input = rest;
             return Some(put_request(pri, delay, ttr, || Body::from(body), [*cr, *lf]));
         }
-        self.state = if size as u64 > intake.room {
+        // The system may have less than the account allows.
+        let mut body = Vec::new();
+        self.state = if size as u64 > intake.room || body.try_reserve_exact(size).is_err() {
             Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true }
         } else {
-            let body = vec![0; size];
-            Reading::Body(Box::new(Upload { pri, delay, ttr, body, filled: 0, end: [0; 2], end_filled: 0 }))
+            Reading::Body(Box::new(Upload { pri, delay, ttr, body, size, filled: 0, end: [0; 2], end_filled: 0 }))
         };
         None
     }
@@ -211,7 +217,7 @@ impl Decoder {
     /// The part of a body that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
-            Reading::Body(upload) if upload.filled < upload.body.len() => Some(&mut upload.body[upload.filled..]),
+            Reading::Body(upload) if upload.filled < upload.size => Some(upload.window()),
             _ => None,
         }
     }
@@ -227,19 +233,28 @@ impl Decoder {
     /// Bytes of memory taken for a body that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Body(upload) => upload.body.len() as u64,
+            Reading::Body(upload) => upload.size as u64,
             _ => 0,
         }
     }
 }
 
 impl Upload {
+    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
+    fn window(&mut self) -> &mut [u8] {
+        if self.filled == self.body.len() {
+            self.body.resize(self.size.min(self.filled + WINDOW), 0);
+        }
+        &mut self.body[self.filled..]
+    }
+
     fn take(&mut self, input: &mut &[u8]) -> Option<()> {
-        let count = input.len().min(self.body.len() - self.filled);
-        self.body[self.filled..self.filled + count].copy_from_slice(&input[..count]);
+        let count = input.len().min(self.size - self.filled);
+        self.body.truncate(self.filled);
+        self.body.extend_from_slice(&input[..count]);
         self.filled += count;
         *input = &input[count..];
-        while self.filled == self.body.len() && self.end_filled < 2 {
+        while self.filled == self.size && self.end_filled < 2 {
             let (&byte, rest) = input.split_first()?;
             self.end[self.end_filled] = byte;
             self.end_filled += 1;

@@ -36,6 +36,9 @@ fn job_command(act: Act, world: &mut World, out: &mut Output) {
     let (client, now) = (*client, *now);
     match act {
         Act::Delete(id) => reply::found(out, engine.delete(client, id), reply::DELETED),
+        Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) if !engine.claim_log_room() => {
+            reply::words(out, reply::OUT_OF_MEMORY);
+        }
         Act::Release { id, pri, delay } => {
             reply::found(out, engine.release(client, id, pri, delay, now), reply::RELEASED);
         }
@@ -52,7 +55,7 @@ fn job_command(act: Act, world: &mut World, out: &mut Output) {
 
 /// Commands about tubes, and statistics.
 fn tube_command(act: Act, world: &mut World, out: &mut Output) {
-    let World { engine, tally, host, client, now, .. } = world;
+    let World { engine, tally, host, log, client, now, .. } = world;
     let (client, now) = (*client, *now);
     match act {
         Act::Use(tube) => match engine.use_tube(client, &tube) {
@@ -71,7 +74,7 @@ fn tube_command(act: Act, world: &mut World, out: &mut Output) {
         Act::ListTubeUsed => reply::using(out, engine.used(client)),
         Act::ListTubes => reply::yaml(out, Some(yaml::names(engine.tube_names()))),
         Act::ListTubesWatched => reply::yaml(out, Some(yaml::names(engine.watched(client)))),
-        Act::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), tally, *host, now))),
+        Act::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), tally, *host, log.as_ref(), now))),
         Act::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
         Act::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
         other => unreachable!("{other:?} is no command about tubes"),

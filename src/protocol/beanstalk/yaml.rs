@@ -7,7 +7,7 @@ use super::commands::Verb;
 use super::Tally;
 use crate::engine::{JobStats, State, Stats, Time, TubeStats};
 use crate::protocol::text::push_number;
-use crate::protocol::Host;
+use crate::protocol::{Host, LogFigures};
 
 /// Counted commands in the order in which `stats` shows them.
 const COUNTED: [(&str, Verb); 21] = [
@@ -131,7 +131,7 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
 }
 
 /// The answer to stats.
-pub fn stats(stats: &Stats, tally: &Tally, host: &dyn Host, now: Time) -> Vec<u8> {
+pub fn stats(stats: &Stats, tally: &Tally, host: &dyn Host, log: Option<&LogFigures>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(1536);
     yaml.number("current-jobs-urgent", stats.jobs.urgent);
     yaml.number("current-jobs-ready", stats.jobs.ready);
@@ -144,17 +144,20 @@ pub fn stats(stats: &Stats, tally: &Tally, host: &dyn Host, now: Time) -> Vec<u8
     yaml.number("cmd-pause-tube", tally.of(Verb::PauseTube));
     yaml.number("job-timeouts", stats.timeouts);
     yaml.number("total-jobs", stats.total_jobs);
-    process(&mut yaml, stats, host, now);
+    process(&mut yaml, stats, host, log, now);
     yaml.number("cmd-reserve-job", tally.of(Verb::ReserveJob));
     yaml.number("cmd-kick-job", tally.of(Verb::KickJob));
     yaml.number("current-memory", stats.memory);
     yaml.number("max-memory", stats.max_memory);
     yaml.number("max-connections", host.facts().max_connections as u64);
     yaml.number("rejected-connections", host.usage().rejected_connections);
+    yaml.word("binlog-state", log.map_or("off", |log| log.state).as_bytes());
+    yaml.number("binlog-records-skipped", log.map_or(0, |log| log.skipped));
+    yaml.number("binlog-size", log.map_or(0, |log| log.disk));
     yaml.0
 }
 
-fn process(yaml: &mut Yaml, stats: &Stats, host: &dyn Host, now: Time) {
+fn process(yaml: &mut Yaml, stats: &Stats, host: &dyn Host, log: Option<&LogFigures>, now: Time) {
     let (facts, usage) = (host.facts(), host.usage());
     yaml.number("max-job-size", facts.max_job_size.into());
     yaml.number("current-tubes", stats.tubes as u64);
@@ -168,12 +171,12 @@ fn process(yaml: &mut Yaml, stats: &Stats, host: &dyn Host, now: Time) {
     yaml.micros("rusage-utime", usage.user_micros);
     yaml.micros("rusage-stime", usage.system_micros);
     yaml.number("uptime", now.since(facts.started).secs());
-    // There is no binlog; clients demand its keys all the same.
-    yaml.number("binlog-oldest-index", 0);
-    yaml.number("binlog-current-index", 0);
-    yaml.number("binlog-records-migrated", 0);
-    yaml.number("binlog-records-written", 0);
-    yaml.number("binlog-max-size", 10_485_760);
+    // Clients demand these keys without a log as well.
+    yaml.number("binlog-oldest-index", log.map_or(0, |log| log.oldest));
+    yaml.number("binlog-current-index", log.map_or(0, |log| log.current));
+    yaml.number("binlog-records-migrated", log.map_or(0, |log| log.migrated));
+    yaml.number("binlog-records-written", log.map_or(0, |log| log.written));
+    yaml.number("binlog-max-size", log.map_or(10_485_760, |log| log.segment_size));
     yaml.word("draining", if stats.draining { b"true" } else { b"false" });
     yaml.word("id", facts.id.as_bytes());
     yaml.quoted("hostname", facts.hostname.as_bytes());

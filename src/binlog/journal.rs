@@ -1,0 +1,541 @@
+//! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still needed.
+//!
+//! Owns the order of records (the order of truth, kept under the engine's lock), the division into segments, and the
+//! compaction that keeps the disk's use within bounds. It writes nothing itself: [`Journal::take`] hands the bytes to the
+//! writer. Must not touch files or wait.
+//!
+//! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
+//! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
+
+use std::collections::VecDeque;
+
+use super::homes::{Homes, Inhabitants};
+use super::record::{encode, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT, SNAPSHOT};
+use crate::engine::{Change, Engine, Job, LogRoom, Pause, Span, State, Time};
+
+/// Bytes of records that compaction may write again in one turn of the engine: well under a millisecond.
+const COMPACT_BYTES: u64 = 128 * 1024;
+
+/// While the disk fails, changes are kept in memory up to this size; then only deletes are.
+const BACKLOG: u64 = 16 << 20;
+
+/// Where in the bytes that were taken a new segment begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The place in the batch's bytes, where the new segment's header stands.
+    pub at: usize,
+    /// The number of the new segment.
+    pub segment: u64,
+}
+
+/// Bytes on their way to the disk.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Records, and the headers of segments that begin among them.
+    pub bytes: Vec<u8>,
+    /// Where they begin.
+    pub cuts: Vec<Cut>,
+    /// The position behind them.
+    pub end: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    /// Bytes in use.
+    bytes: u64,
+    inhabitants: Inhabitants,
+    /// Must be emptied whatever the disk's use, because it is damaged.
+    condemned: bool,
+}
+
+/// A segment that nothing needs once the log is safe on the disk up to a position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retired {
+    /// Its number.
+    pub number: u64,
+    /// The position.
+    pub after: u64,
+    /// It is damaged: it is set aside, not removed.
+    pub damaged: bool,
+}
+
+/// How the log is, as `stats` and the log of events say it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// All is well.
+    Ok,
+    /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
+    Full,
+    /// The disk refuses writes or syncs: nothing is durable until it takes them again.
+    Failing,
+}
+
+/// Figures for statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogStats {
+    /// Number of the oldest segment.
+    pub oldest: u64,
+    /// Number of the segment that is written to.
+    pub current: u64,
+    /// Records written again by compaction.
+    pub migrated: u64,
+    /// Records written.
+    pub written: u64,
+    /// Stretches that could not be read at the start.
+    pub skipped: u64,
+    /// Full size of a segment.
+    pub segment_size: u64,
+    /// Bytes that the log takes on the disk.
+    pub disk: u64,
+    /// Bytes of it that the live jobs need.
+    pub live: u64,
+    /// How it is.
+    pub health: Health,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Journal {
+    segment_size: u64,
+    buffer: Vec<u8>,
+    cuts: Vec<Cut>,
+    position: u64,
+    /// The oldest first; the last is being written to.
+    segments: VecDeque<Segment>,
+    /// Numbers of segments that are ready on the disk and empty.
+    prepared: VecDeque<u64>,
+    next_number: u64,
+    homes: Homes,
+    jobs: u64,
+    live: u64,
+    /// Bytes in segments that are no longer written to.
+    old: u64,
+    retired: VecDeque<Retired>,
+    /// Bytes of segments that are retired and not yet gone.
+    retiring: u64,
+    health: Health,
+    migrated: u64,
+    written: u64,
+    skipped: u64,
+    /// The pauses in progress must be written into the segment that was begun.
+    pauses_due: bool,
+    promised: Promised,
+}
+
+/// Positions behind the last records on which a reply depends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promised {
+    /// Of any kind.
+    pub any: u64,
+    /// New jobs, whose replies cannot be given while the disk fails.
+    pub puts: u64,
+}
+
+/// Bytes that a job's full record takes at most.
+fn full_size(tube: usize, body: usize) -> u64 {
+    (SNAPSHOT + tube + body) as u64
+}
+
+impl Journal {
+    /// An empty log with segments of this size, whose first segment will have the number `next`.
+    pub fn new(segment_size: u64, next: u64) -> Journal {
+        Journal {
+            segment_size: segment_size.max(HEADER as u64 + 1),
+            buffer: Vec::new(),
+            cuts: Vec::new(),
+            position: 0,
+            segments: VecDeque::new(),
+            prepared: VecDeque::new(),
+            next_number: next,
+            homes: Homes::default(),
+            jobs: 0,
+            live: 0,
+            old: 0,
+            retired: VecDeque::new(),
+            retiring: 0,
+            health: Health::Ok,
+            migrated: 0,
+            written: 0,
+            skipped: 0,
+            pauses_due: false,
+            promised: Promised::default(),
+        }
+    }
+
+    /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.
+    pub fn found_segment(&mut self, number: u64, bytes: u64) {
+        self.segments.push_back(Segment { number, bytes, inhabitants: Inhabitants::EMPTY, condemned: false });
+        self.old += bytes;
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    /// So many bytes of the last segment found stay on the disk.
+    pub fn found_length(&mut self, bytes: u64) {
+        let segment = self.segments.back_mut().expect("a segment");
+        self.old += bytes - segment.bytes;
+        segment.bytes = bytes;
+    }
+
+    /// So many records of a foreign log could not be read.
+    pub fn found_skipped(&mut self, skipped: u64) {
+        self.skipped += skipped;
+    }
+
+    /// The last segment found is damaged: `stretches` of it could not be read.
+    pub fn found_damage(&mut self, stretches: u64) {
+        self.skipped += stretches;
+        self.segments.back_mut().expect("a segment").condemned = true;
+    }
+
+    /// A full record of the job in `slot` was found in the last segment; `known`: it was at home somewhere already.
+    pub fn found_job(&mut self, slot: u32, known: bool, tube: usize, body: usize) {
+        if known {
+            self.move_out(slot);
+        } else {
+            self.jobs += 1;
+            self.live += full_size(tube, body);
+        }
+        self.move_in(slot);
+    }
+
+    /// The job in `slot` is gone.
+    pub fn lost_job(&mut self, slot: u32, tube: usize, body: usize) {
+        self.move_out(slot);
+        self.jobs -= 1;
+        self.live -= full_size(tube, body);
+    }
+
+    fn move_in(&mut self, slot: u32) {
+        let segment = self.segments.back_mut().expect("a segment");
+        self.homes.move_in(slot, segment.number as u32, &mut segment.inhabitants);
+    }
+
+    fn move_out(&mut self, slot: u32) {
+        let home = self.homes.of(slot);
+        // Numbers have no gaps that matter: a short walk from the guess finds the segment.
+        let place = self.segments.partition_point(|segment| (segment.number as u32) < home);
+        self.homes.move_out(slot, &mut self.segments[place].inhabitants);
+    }
+
+    /// Writes down a job that no segment knows yet.
+    pub fn adopt(&mut self, slot: u32, engine: &Engine) {
+        let job = engine.job_at(slot);
+        let tube = engine.tube_of(job);
+        let size = full_size(tube.len(), job.body().len());
+        self.make_room(size, engine.last_id());
+        self.append(&Record::Snapshot(describe(job, tube)));
+        self.jobs += 1;
+        self.live += size;
+        self.move_in(slot);
+    }
+
+    /// Appends the records of what the engine changed.
+    pub fn record(&mut self, engine: &mut Engine) {
+        while let Some(change) = engine.take_change() {
+            let put = matches!(change, Change::Put(_));
+            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_));
+            self.record_one(change, engine);
+            self.repeat_pauses(engine);
+            if promise {
+                self.promised.any = self.position;
+            }
+            if put {
+                self.promised.puts = self.position;
+            }
+        }
+    }
+
+    /// Up to where the log must be safe before replies may be given.
+    pub fn promised(&self) -> Promised {
+        self.promised
+    }
+
+    fn record_one(&mut self, change: Change, engine: &Engine) {
+        match change {
+            Change::Put(slot) => {
+                let job = engine.job_at(slot);
+                let tube = engine.tube_of(job);
+                self.make_room((PUT + tube.len() + job.body().len()) as u64, engine.last_id());
+                self.append(&Record::Put(describe(job, tube)));
+                self.jobs += 1;
+                self.live += full_size(tube.len(), job.body().len());
+                self.move_in(slot);
+            }
+            Change::Delete { slot, id, tube, body } => {
+                self.make_room(DELETE as u64, engine.last_id());
+                self.append(&Record::Delete(id.0));
+                self.lost_job(slot, tube, body);
+            }
+            Change::Pause(name) => {
+                let pause = engine.tube_pause(&name);
+                self.make_room((CHANGE + name.len()) as u64, engine.last_id());
+                self.append(&pause_record(&name, pause));
+            }
+            Change::Reserve(_) | Change::Expire(_) if self.must_save() => {}
+            Change::Reserve(slot) => self.change(engine, Record::Reserve(engine.job_at(slot).id().0)),
+            Change::Expire(slot) => self.change(engine, Record::Expire(engine.job_at(slot).id().0)),
+            Change::Kick(slot) => self.change(engine, Record::Kick(engine.job_at(slot).id().0)),
+            Change::Release(slot) => {
+                let job = engine.job_at(slot);
+                let (delay, due) = (job.delay(), job.due());
+                self.change(engine, Record::Release { id: job.id().0, pri: job.priority(), delay, due });
+            }
+            Change::Bury(slot) => {
+                let job = engine.job_at(slot);
+                let order = job.due().nanos();
+                self.change(engine, Record::Bury { id: job.id().0, pri: job.priority(), order });
+            }
+        }
+    }
+
+    /// Writes the pauses in progress into a segment that was just begun, since the one that they are in may go.
+    pub fn repeat_pauses(&mut self, engine: &Engine) {
+        if std::mem::take(&mut self.pauses_due) {
+            engine.pauses().for_each(|(name, pause)| self.append(&pause_record(name, Some(pause))));
+        }
+    }
+
+    fn change(&mut self, engine: &Engine, record: Record) {
+        self.make_room(CHANGE as u64, engine.last_id());
+        self.append(&record);
+    }
+
+    /// Counters are given up first when space is short.
+    fn must_save(&self) -> bool {
+        self.health != Health::Ok && self.room() < CHANGE as u64 * 2
+    }
+
+    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one.
+    fn make_room(&mut self, bytes: u64, last_id: u64) {
+        let current = self.segments.back().expect("a segment");
+        if current.bytes + bytes > self.segment_size && current.bytes > HEADER as u64 {
+            if let Some(number) = self.prepared.pop_front() {
+                self.begin(number, last_id);
+            }
+        }
+    }
+
+    /// Goes on in a new segment.
+    pub fn begin(&mut self, number: u64, last_id: u64) {
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        self.cuts.push(Cut { at: self.buffer.len(), segment: number });
+        self.buffer.extend_from_slice(&Header { segment: number, last_id }.encode());
+        self.position += HEADER as u64;
+        let bytes = HEADER as u64;
+        self.segments.push_back(Segment { number, bytes, inhabitants: Inhabitants::EMPTY, condemned: false });
+        self.pauses_due = true;
+    }
+
+    fn append(&mut self, record: &Record) {
+        let segment = self.segments.back_mut().expect("a segment");
+        let bytes = encode(record, segment.number, &mut self.buffer) as u64;
+        segment.bytes += bytes;
+        self.position += bytes;
+        self.written += 1;
+    }
+
+    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need. The bound
+    /// that is promised is twice that and two segments; what lies between is for work that is under way.
+    fn debt(&self) -> u64 {
+        let condemned = self.segments.iter().take(self.segments.len() - 1).any(|segment| segment.condemned);
+        let debt = self.old.saturating_sub(self.live / 2 * 3);
+        if condemned {
+            debt.max(1)
+        } else {
+            debt
+        }
+    }
+
+    /// Compacts a little, if there is need; true if there is need for more.
+    pub fn compact(&mut self, engine: &Engine) -> bool {
+        if self.health == Health::Failing {
+            return false;
+        }
+        let mut quota = COMPACT_BYTES;
+        while self.segments.len() > 1 && self.debt() > 0 {
+            let Some(slot) = self.segments[0].inhabitants.first() else {
+                self.retire();
+                continue;
+            };
+            let job = engine.job_at(slot);
+            let tube = engine.tube_of(job);
+            let size = full_size(tube.len(), job.body().len());
+            if quota < size.min(COMPACT_BYTES) || (self.health != Health::Ok && self.room() < size) {
+                return self.health == Health::Ok;
+            }
+            quota -= size.min(COMPACT_BYTES);
+            self.make_room(size, engine.last_id());
+            self.move_out(slot);
+            self.append(&Record::Snapshot(describe(job, tube)));
+            self.move_in(slot);
+            self.migrated += 1;
+            self.repeat_pauses(engine);
+        }
+        false
+    }
+
+    /// The oldest segment, in which nobody is at home, goes when what was written again is safe.
+    fn retire(&mut self) {
+        let segment = self.segments.pop_front().expect("a segment");
+        self.old -= segment.bytes;
+        self.retiring += segment.bytes;
+        self.retired.push_back(Retired { number: segment.number, after: self.position, damaged: segment.condemned });
+    }
+
+    /// The next segment that may go, now that the log is safe up to `safe`.
+    pub fn take_retired(&mut self, safe: u64) -> Option<Retired> {
+        let first = self.retired.front().filter(|retired| retired.after <= safe)?;
+        let taken = *first;
+        self.retired.pop_front();
+        if self.retired.is_empty() {
+            self.retiring = 0;
+        }
+        Some(taken)
+    }
+
+    /// Whether there is something to do beside writing.
+    pub fn needs_tidying(&self) -> bool {
+        !self.retired.is_empty() || self.wanted() || self.debt() > 0
+    }
+
+    /// The bytes that were appended since the last time.
+    pub fn take(&mut self, spare: Vec<u8>) -> Batch {
+        debug_assert!(spare.is_empty());
+        let bytes = std::mem::replace(&mut self.buffer, spare);
+        Batch { bytes, cuts: std::mem::take(&mut self.cuts), end: self.position }
+    }
+
+    /// Whether there are many of them.
+    pub fn is_large(&self) -> bool {
+        self.buffer.len() > 1 << 20
+    }
+
+    /// Whether there are any.
+    pub fn is_pending(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// The position behind all that was appended.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
+    /// deleting every job.
+    pub fn wanted(&self) -> bool {
+        if self.health == Health::Failing || self.ahead() >= self.segment_size / 2 + self.reserve() {
+            return false;
+        }
+        let next = self.disk() + self.segment_size;
+        next <= 2 * self.live + 2 * self.segment_size || self.ahead() < self.reserve()
+    }
+
+    /// A number for a new segment; never given again.
+    pub fn claim_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// A segment was made ready.
+    pub fn prepared(&mut self, number: u64) {
+        self.prepared.push_back(number);
+    }
+
+    /// Bytes kept back so that every job can be deleted.
+    fn reserve(&self) -> u64 {
+        DELETE as u64 * self.jobs
+    }
+
+    /// Bytes of space that is on the disk already.
+    fn ahead(&self) -> u64 {
+        let current = self.segments.back().map_or(0, |segment| segment.bytes);
+        let spare = (self.segment_size - HEADER as u64) * self.prepared.len() as u64;
+        self.segment_size.saturating_sub(current) + spare
+    }
+
+    /// Bytes that records other than deletes may take.
+    fn room(&self) -> u64 {
+        match self.health {
+            Health::Ok => u64::MAX,
+            Health::Full => self.ahead().saturating_sub(self.reserve()),
+            Health::Failing => BACKLOG.saturating_sub(self.buffer.len() as u64),
+        }
+    }
+
+    /// What the engine may still put into the log.
+    pub fn engine_room(&self) -> LogRoom {
+        let puts = if self.health == Health::Failing { 0 } else { self.room() };
+        LogRoom { puts, changes: self.room(), put: (PUT + DELETE) as u64, change: CHANGE as u64 }
+    }
+
+    /// How the log is.
+    pub fn health(&self) -> Health {
+        self.health
+    }
+
+    /// The same, to change it.
+    pub fn health_mut(&mut self) -> &mut Health {
+        &mut self.health
+    }
+
+    /// How it is from now on.
+    pub fn set_health(&mut self, health: Health) {
+        self.health = health;
+    }
+
+    /// A failing disk may be back: a new segment takes over, and what lives in the others, which are relied on no more, is
+    /// written again by and by. Returns what was appended and not taken yet, which must be written into the new segment
+    /// behind the `again` bytes that were taken and are not safe; and the new segment's header.
+    pub fn take_over(&mut self, number: u64, last_id: u64, again: u64) -> (Batch, Batch) {
+        // Those that were ready may have holes by now; they are empty, so they can go at once.
+        let unused = self.prepared.drain(..).map(|number| Retired { number, after: 0, damaged: false });
+        unused.for_each(|retired| self.retired.push_front(retired));
+        let pending = self.take(Vec::new());
+        self.segments.iter_mut().for_each(|segment| segment.condemned = true);
+        self.begin(number, last_id);
+        self.segments.back_mut().expect("a segment").bytes += again + pending.bytes.len() as u64;
+        (pending, self.take(Vec::new()))
+    }
+
+    /// Bytes that the log takes on the disk.
+    pub fn disk(&self) -> u64 {
+        let current = self.segments.back().map_or(0, |segment| segment.bytes.max(self.segment_size));
+        self.old + self.retiring + current + self.segment_size * self.prepared.len() as u64
+    }
+
+    /// Figures for statistics.
+    pub fn stats(&self) -> LogStats {
+        LogStats {
+            oldest: self.segments.front().map_or(0, |segment| segment.number),
+            current: self.segments.back().map_or(0, |segment| segment.number),
+            migrated: self.migrated,
+            written: self.written,
+            skipped: self.skipped,
+            segment_size: self.segment_size,
+            disk: self.disk(),
+            live: self.live,
+            health: self.health,
+        }
+    }
+}
+
+fn describe<'a>(job: &'a Job, tube: &'a [u8]) -> JobRecord<'a> {
+    JobRecord {
+        id: job.id().0,
+        created: job.created(),
+        pri: job.priority(),
+        delay: job.delay(),
+        ttr: job.ttr(),
+        tube,
+        body: job.body().bytes(),
+        state: if job.state() == State::Reserved { State::Ready } else { job.state() },
+        due: job.due(),
+        history: job.history(),
+    }
+}
+
+fn pause_record(tube: &[u8], pause: Option<Pause>) -> Record<'_> {
+    let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
+    Record::Pause { tube, length, until }
+}

@@ -1,0 +1,199 @@
+//! Keeping the log: who writes and syncs it, what happens when the disk fails, and what is done between.
+//!
+//! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes under
+//! the lock and brings them to the disk without it. Lock order: syncing, writer, engine. Must not know connections: whoever
+//! calls it asks [`Keeper::safe`] which promises hold.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::journal::{Health, Journal};
+use super::storage::Storage;
+use super::writer::{segment_name, SyncMode, Writer};
+use crate::engine::Engine;
+
+/// A disk on which a sync takes longer than this is slow: then nobody but the syncer waits for it.
+const SLOW: Duration = Duration::from_millis(2);
+
+/// The engine and its journal, behind whatever lock they are.
+pub trait Books {
+    /// Does something with both.
+    fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
+}
+
+/// See the module's page.
+pub struct Keeper {
+    storage: Arc<dyn Storage>,
+    mode: SyncMode,
+    writer: Mutex<Writer>,
+    syncing: Mutex<()>,
+    safe: AtomicU64,
+    failing: AtomicBool,
+    /// What a sync takes, in nanoseconds: a moving average.
+    pace: AtomicU64,
+}
+
+impl Keeper {
+    /// Of a log that was just opened.
+    pub fn new(writer: Writer, mode: SyncMode, first_sync: Duration) -> Keeper {
+        Keeper {
+            storage: writer.storage(),
+            mode,
+            safe: AtomicU64::new(writer.safe()),
+            writer: Mutex::new(writer),
+            syncing: Mutex::new(()),
+            failing: AtomicBool::new(false),
+            pace: AtomicU64::new(first_sync.as_nanos() as u64),
+        }
+    }
+
+    /// When the log is synced.
+    pub fn mode(&self) -> SyncMode {
+        self.mode
+    }
+
+    /// The position up to which promises hold.
+    pub fn safe(&self) -> u64 {
+        self.safe.load(Ordering::Acquire)
+    }
+
+    /// Whether the disk refuses the log.
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
+    }
+
+    /// Whether a sync takes so long that it should not hold up commands which need none.
+    pub fn is_slow(&self) -> bool {
+        self.pace.load(Ordering::Relaxed) > SLOW.as_nanos() as u64
+    }
+
+    /// Whether something is written and not synced, and should be.
+    pub fn is_unsynced(&self) -> bool {
+        self.writer.lock().is_unsynced()
+    }
+
+    /// Writes all that was appended; false if the disk fails.
+    pub fn write(&self, books: &impl Books) -> bool {
+        let mut writer = self.writer.lock();
+        if self.is_failing() {
+            return false;
+        }
+        let spare = writer.spare();
+        let batch = books.with(|journal, _| journal.take(spare));
+        match writer.write(batch) {
+            Ok(()) => {
+                self.safe.store(writer.safe(), Ordering::Release);
+                true
+            }
+            Err(error) => {
+                self.fail(books, &error);
+                false
+            }
+        }
+    }
+
+    /// Syncs all that was written; false if the disk fails.
+    pub fn sync(&self, books: &impl Books) -> bool {
+        let _turn = self.syncing.lock();
+        if self.is_failing() {
+            return false;
+        }
+        let task = {
+            let writer = self.writer.lock();
+            if !writer.is_unsynced() {
+                return true;
+            }
+            writer.sync_task()
+        };
+        let start = Instant::now();
+        let result = task.run();
+        let pace = self.pace.load(Ordering::Relaxed) / 8 * 7 + start.elapsed().as_nanos() as u64 / 8;
+        self.pace.store(pace, Ordering::Relaxed);
+        if let Err(error) = result {
+            self.fail(books, &error);
+            return false;
+        }
+        let mut writer = self.writer.lock();
+        writer.synced(&task);
+        self.safe.store(writer.safe(), Ordering::Release);
+        true
+    }
+
+    fn fail(&self, books: &impl Books, error: &io::Error) {
+        books.with(|journal, _| journal.set_health(Health::Failing));
+        if !self.failing.swap(true, Ordering::AcqRel) {
+            log::error!("binlog: the disk fails: {error}; new jobs are refused until it is back");
+        }
+    }
+
+    /// Does what is to be done beside writing; true if there is more of it.
+    pub fn tidy(&self, books: &impl Books) -> bool {
+        if self.is_failing() && !self.recover(books) {
+            return false;
+        }
+        self.drop_retired(books);
+        self.prepare(books);
+        books.with(|journal, engine| journal.compact(engine))
+    }
+
+    /// Tries whether the disk is back: everything that is not safe goes into a new segment.
+    fn recover(&self, books: &impl Books) -> bool {
+        let _turn = self.syncing.lock();
+        let (number, size) = books.with(|journal, _| (journal.claim_number(), journal.stats().segment_size));
+        let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };
+        let mut writer = self.writer.lock();
+        let again = writer.unsafe_bytes();
+        let (pending, header) = books.with(|journal, engine| journal.take_over(number, engine.last_id(), again));
+        if writer.take_over(pending, &header, file).is_err() {
+            return false;
+        }
+        self.safe.store(writer.safe(), Ordering::Release);
+        books.with(|journal, engine| {
+            journal.set_health(Health::Ok);
+            journal.repeat_pauses(engine);
+        });
+        self.failing.store(false, Ordering::Release);
+        log::info!("binlog: the disk is back; jobs are taken again");
+        true
+    }
+
+    fn drop_retired(&self, books: &impl Books) {
+        let settled = self.writer.lock().settled();
+        while let Some(retired) = books.with(|journal, _| journal.take_retired(settled)) {
+            if let Err(error) = Writer::drop_segment(&*self.storage, retired) {
+                log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
+            }
+        }
+    }
+
+    fn prepare(&self, books: &impl Books) {
+        while let Some(number) = books.with(|journal, _| journal.wanted().then(|| journal.claim_number())) {
+            let size = books.with(|journal, _| journal.stats().segment_size);
+            match self.storage.create(&segment_name(number), size) {
+                Ok(file) => {
+                    self.writer.lock().add_prepared(number, file);
+                    let was = books.with(|journal, _| {
+                        journal.prepared(number);
+                        std::mem::replace(&mut *journal.health_mut(), Health::Ok)
+                    });
+                    if was == Health::Full {
+                        log::info!("binlog: there is space again; jobs are taken again");
+                    }
+                }
+                Err(error) => {
+                    let was = books.with(|journal, _| std::mem::replace(&mut *journal.health_mut(), Health::Full));
+                    if was == Health::Ok {
+                        log::error!(
+                            "binlog: no space for another segment: {error}; new jobs are refused when the rest is used"
+                        );
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}

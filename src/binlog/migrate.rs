@@ -1,0 +1,105 @@
+//! Taking over a folder from beanstalkd.
+//!
+//! Owns the steps by which its log becomes ours, so that an interruption at any of them loses nothing and doubles nothing:
+//! a first mark says that an import has begun, a second that all its jobs are safe in our segments; only then do the
+//! originals move to a subfolder, and the marks go. Must not read the foreign formats itself.
+
+use super::import::{Imported, Importer};
+use super::journal::Journal;
+use super::open::{flush, OpenError};
+use super::storage::Storage;
+use super::writer::{segment_name, segment_number, Writer};
+use crate::engine::Engine;
+
+/// An import has begun; whatever our segments say comes from it and counts for nothing.
+const BEGUN: &str = "import.begun";
+
+/// An import is complete: the originals count for nothing.
+const DONE: &str = "import.done";
+
+/// Where the originals are kept.
+const KEPT: &str = "beanstalkd";
+
+/// The number of a file of beanstalkd's log.
+fn foreign_number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("binlog.")?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The jobs of a foreign log in this folder, if there is one that was not imported yet.
+pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
+    let names = storage.list().map_err(OpenError::Folder)?;
+    let mut foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
+    foreign.sort_unstable();
+    let has = |mark: &str| names.iter().any(|name| name == mark);
+    if has(DONE) {
+        finish(storage, &foreign)?;
+        return Ok(None);
+    }
+    let ours = names.iter().filter_map(|name| segment_number(name));
+    if has(BEGUN) {
+        for number in ours {
+            step(&segment_name(number), storage.remove(&segment_name(number)))?;
+        }
+        step(BEGUN, storage.remove(BEGUN))?;
+    } else if foreign.is_empty() {
+        return Ok(None);
+    } else if ours.count() > 0 {
+        let text = "there are both segments of ours and files of beanstalkd; move away what is not to be used";
+        let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, text);
+        return Err(OpenError::File(format!("binlog.{}", foreign[0]), error));
+    }
+    if foreign.is_empty() {
+        return Ok(None);
+    }
+    step(BEGUN, storage.create(BEGUN, 0).map(drop))?;
+    let mut importer = Importer::new();
+    for number in foreign {
+        let name = format!("binlog.{number}");
+        let bytes = storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
+        importer.file(&name, &bytes);
+    }
+    Ok(Some(importer.finish()))
+}
+
+/// Writes the imported jobs, which the engine has in these slots, into our segments, and lays the originals aside.
+pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: &mut Writer) -> Result<(), OpenError> {
+    let storage = writer.storage();
+    for &slot in slots {
+        while journal.wanted() {
+            let number = journal.claim_number();
+            let name = segment_name(number);
+            let file = step(&name, storage.create(&name, journal.stats().segment_size))?;
+            writer.add_prepared(number, file);
+            journal.prepared(number);
+        }
+        journal.adopt(slot, engine);
+        if journal.is_large() {
+            step("the log", flush(journal, writer))?;
+        }
+    }
+    step("the log", flush(journal, writer))?;
+    step(DONE, storage.create(DONE, 0).map(drop))?;
+    let names = storage.list().map_err(OpenError::Folder)?;
+    let foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
+    finish(&*storage, &foreign)
+}
+
+/// Lays the originals aside. The first mark goes before the second, so that the segments count at any moment.
+fn finish(storage: &dyn Storage, foreign: &[u64]) -> Result<(), OpenError> {
+    for number in foreign {
+        let name = format!("binlog.{number}");
+        step(&name, storage.rename(&name, &format!("{KEPT}/{name}")))?;
+    }
+    let names = storage.list().map_err(OpenError::Folder)?;
+    for mark in [BEGUN, DONE] {
+        if names.iter().any(|name| name == mark) {
+            step(mark, storage.remove(mark))?;
+        }
+    }
+    Ok(())
+}
+
+fn step<T>(name: &str, result: std::io::Result<T>) -> Result<T, OpenError> {
+    result.map_err(|error| OpenError::File(name.to_owned(), error))
+}

@@ -1,0 +1,22 @@
+//! The log: what makes acknowledged jobs outlive the process.
+//!
+//! Owns everything on the disk. The [`Journal`] takes the engine's changes under the engine's lock and decides where each
+//! record stands; the [`Writer`] brings the bytes into files and knows how far they are safe; [`open`] reads them back at the
+//! start. `record` and `replay` are pure; [`Storage`] alone touches files. Must not know protocols, connections or threads.
+
+mod homes;
+mod import;
+mod journal;
+mod keeper;
+mod migrate;
+mod open;
+mod record;
+mod replay;
+mod storage;
+mod writer;
+
+pub use journal::{Health, Journal, LogStats, Promised};
+pub use keeper::{Books, Keeper};
+pub use open::{open, OpenError, Opened, Progress, Report, Settings};
+pub use storage::{Folder, LogFile, Storage};
+pub use writer::{segment_name, SyncMode};

@@ -1,0 +1,259 @@
+//! From a folder to a queue: what happens to the log at the start.
+//!
+//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, cut a torn
+//! tail, condemn damaged segments, and begin a new segment, since none is ever continued. Must not serve anybody.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::import::{Imported, ImportedJob};
+use super::journal::Journal;
+use super::keeper::Keeper;
+use super::migrate;
+use super::record::{JobRecord, Record};
+use super::replay::{is_unused, scan, Scan};
+use super::storage::Storage;
+use super::writer::{segment_name, segment_number, SyncMode, Writer};
+use crate::engine::{Engine, JobId, Restored, RestoredJob, State, Time};
+
+/// How to keep the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Full size of a segment, in bytes.
+    pub segment_size: u64,
+    /// When it is synced.
+    pub mode: SyncMode,
+    /// Refuse to start on damage.
+    pub strict: bool,
+}
+
+/// How far recovery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Segments read.
+    pub done: usize,
+    /// Segments there are.
+    pub segments: usize,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Jobs found that still live.
+    pub jobs: u64,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Where it ended.
+    pub progress: Progress,
+    /// What was wrong, a line each.
+    pub problems: Vec<String>,
+    /// Jobs that came from a beanstalkd log.
+    pub imported: Option<usize>,
+}
+
+/// Why the log cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The folder is missing, or another server has it.
+    Folder(io::Error),
+    /// A file cannot be read or made.
+    File(String, io::Error),
+    /// There is damage, and strictness was asked for.
+    Damaged(Vec<String>),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            OpenError::Folder(error) => error.fmt(formatter),
+            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
+            OpenError::Damaged(problems) => {
+                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
+            }
+        }
+    }
+}
+
+/// A log that is ready, and the queue in `engine` that it describes.
+pub struct Opened {
+    /// The engine's side.
+    pub journal: Journal,
+    /// The disk's side.
+    pub keeper: Keeper,
+    /// What happened.
+    pub report: Report,
+}
+
+/// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is told how far it is.
+pub fn open(
+    storage: Arc<dyn Storage>,
+    settings: Settings,
+    engine: &mut Engine,
+    now: Time,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Opened, OpenError> {
+    storage.lock().map_err(OpenError::Folder)?;
+    let imported = migrate::prepare(&*storage)?;
+    let mut recovery = Recovery {
+        storage: &*storage,
+        engine,
+        journal: Journal::new(settings.segment_size, 1),
+        report: Report::default(),
+        last_id: 0,
+    };
+    recovery.read_all(watch)?;
+    let foreign = imported.map(|imported| recovery.import(imported));
+    if settings.strict && !recovery.report.problems.is_empty() {
+        return Err(OpenError::Damaged(recovery.report.problems));
+    }
+    let Recovery { mut journal, report, last_id, .. } = recovery;
+    engine.settle(last_id, now);
+    let mut writer = Writer::new(storage.clone(), settings.mode);
+    let first_sync = begin(&mut journal, &mut writer, engine)?;
+    if let Some(slots) = foreign {
+        migrate::carry_out(&slots, engine, &mut journal, &mut writer)?;
+    }
+    engine.keep_changes();
+    Ok(Opened { journal, keeper: Keeper::new(writer, settings.mode, first_sync), report })
+}
+
+/// Begins the first segment of this run, and tells how long the disk takes to sync a little.
+fn begin(journal: &mut Journal, writer: &mut Writer, engine: &Engine) -> Result<Duration, OpenError> {
+    let number = journal.claim_number();
+    let name = segment_name(number);
+    let fail = |error| OpenError::File(name.clone(), error);
+    let file = writer.storage().create(&name, journal.stats().segment_size).map_err(fail)?;
+    writer.add_prepared(number, file);
+    journal.begin(number, engine.last_id());
+    journal.repeat_pauses(engine);
+    let start = Instant::now();
+    flush(journal, writer).map_err(fail)?;
+    Ok(start.elapsed())
+}
+
+/// Writes and syncs all that was appended.
+pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
+    writer.write(journal.take(Vec::new()))?;
+    let task = writer.sync_task();
+    task.run()?;
+    writer.synced(&task);
+    Ok(())
+}
+
+struct Recovery<'a> {
+    storage: &'a dyn Storage,
+    engine: &'a mut Engine,
+    journal: Journal,
+    report: Report,
+    last_id: u64,
+}
+
+impl Recovery<'_> {
+    fn read_all(&mut self, watch: &mut dyn FnMut(Progress)) -> Result<(), OpenError> {
+        let names = self.storage.list().map_err(OpenError::Folder)?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        numbers.sort_unstable();
+        self.report.progress.segments = numbers.len();
+        for (place, &number) in numbers.iter().enumerate() {
+            let name = segment_name(number);
+            let bytes = self.storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
+            if is_unused(&bytes) {
+                self.storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
+            } else {
+                let last = numbers[place + 1..].is_empty();
+                self.read(number, &bytes, last).map_err(|error| OpenError::File(name, error))?;
+            }
+            self.report.progress.done += 1;
+            self.report.progress.bytes += bytes.len() as u64;
+            watch(self.report.progress);
+        }
+        Ok(())
+    }
+
+    /// Reads one segment. The `last` one may end in the middle of a record, since the server was stopped there.
+    fn read(&mut self, number: u64, bytes: &[u8], last: bool) -> io::Result<()> {
+        self.journal.found_segment(number, 0);
+        let found = scan(number, bytes, |record| self.apply(record));
+        self.last_id = self.last_id.max(found.header.map_or(0, |header| header.last_id));
+        let name = segment_name(number);
+        let torn_end = found.torn && last && found.header.is_some();
+        if torn_end {
+            log::warn!("{name}: cut at byte {}, behind the last whole record", found.end);
+        }
+        if found.end < bytes.len() && (torn_end || !found.torn) {
+            let file = self.storage.open(&name)?;
+            file.truncate(found.end as u64)?;
+            file.sync()?;
+        }
+        let stretches = self.complain(&name, &found, torn_end);
+        if stretches > 0 {
+            self.journal.found_damage(stretches);
+        }
+        self.journal.found_length(if found.torn && !torn_end { bytes.len() } else { found.end } as u64);
+        Ok(())
+    }
+
+    fn complain(&mut self, name: &str, found: &Scan, torn_end: bool) -> u64 {
+        let mut stretches = 0;
+        let mut say = |problem: String| {
+            stretches += 1;
+            self.report.problems.push(problem);
+        };
+        if found.header.is_none() {
+            say(format!("{name}: the header is damaged"));
+        }
+        // Before the first record of a segment without header, there is nothing else to say.
+        for (from, to) in found.damaged.iter().filter(|(from, _)| *from > 0) {
+            say(format!("{name}: bytes {from} to {to} are damaged and were skipped"));
+        }
+        if found.torn && !torn_end {
+            say(format!("{name}: from byte {} on it is damaged", found.end));
+        }
+        stretches
+    }
+
+    fn apply(&mut self, record: Record) {
+        match record {
+            Record::Put(job) | Record::Snapshot(job) => self.job(&job),
+            Record::Delete(id) => {
+                if let Some((slot, tube, body)) = self.engine.restore_delete(JobId(id)) {
+                    self.journal.lost_job(slot, tube, body);
+                    self.report.progress.jobs -= 1;
+                }
+            }
+            Record::Pause { tube, length, until } => self.engine.restore_pause(tube, length, until),
+            Record::Reserve(id) => self.engine.restore_change(JobId(id), Restored::Reserve),
+            Record::Expire(id) => self.engine.restore_change(JobId(id), Restored::Expire),
+            Record::Kick(id) => self.engine.restore_change(JobId(id), Restored::Kick),
+            Record::Release { id, pri, delay, due } => {
+                self.engine.restore_change(JobId(id), Restored::Release { pri, delay, due });
+            }
+            Record::Bury { id, pri, order } => self.engine.restore_change(JobId(id), Restored::Bury { pri, order }),
+        }
+    }
+
+    /// Takes in the jobs of a foreign log; returns their slots.
+    fn import(&mut self, imported: Imported) -> Vec<u32> {
+        self.report.problems.extend(imported.problems);
+        self.report.imported = Some(imported.jobs.len());
+        self.report.progress.jobs += imported.jobs.len() as u64;
+        self.journal.found_skipped(imported.skipped);
+        self.last_id = self.last_id.max(imported.last_id);
+        let restore = |job: &ImportedJob| {
+            let due = if job.state == State::Buried { Time::from_nanos(job.order) } else { job.due };
+            let (id, tube, body) = (JobId(job.id), &*job.tube, job.body.bytes());
+            let ImportedJob { pri, delay, ttr, created, state, history, .. } = *job;
+            self.engine.restore_job(&RestoredJob { id, tube, pri, delay, ttr, created, state, due, history, body }).0
+        };
+        imported.jobs.iter().map(restore).collect()
+    }
+
+    fn job(&mut self, job: &JobRecord) {
+        self.last_id = self.last_id.max(job.id);
+        let (slot, known) = self.engine.restore_job(&job.restore());
+        self.journal.found_job(slot, known, job.tube.len(), job.body.len());
+        self.report.progress.jobs += u64::from(!known);
+    }
+}

@@ -1,0 +1,413 @@
+//! The records of the log, to and from bytes: pure.
+//!
+//! Owns the format of a segment's header and of each record; beanpole-binlog(5) describes it for other programs, byte by
+//! byte, and must be changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
+//! Must not know files, and never trusts what it reads.
+
+use crate::engine::{History, JobId, RestoredJob, Span, State, Time};
+
+/// The first bytes of every segment.
+pub const MAGIC: &[u8; 8] = b"beanpole";
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// Bytes of a segment's header.
+pub const HEADER: usize = 40;
+
+/// Bytes of a record before its payload: length, checksum, kind.
+pub const PREFIX: usize = 9;
+
+/// Bytes of a put record without tube and body.
+pub const PUT: usize = PREFIX + 38;
+
+/// Bytes of a snapshot without tube and body.
+pub const SNAPSHOT: usize = PUT + 29;
+
+/// Bytes of the record of a delete.
+pub const DELETE: usize = PREFIX + 8;
+
+/// Bytes of the largest record of a change to a job.
+pub const CHANGE: usize = PREFIX + 28;
+
+/// No record is longer than this: the largest body with the longest name.
+pub const MAX_PAYLOAD: usize = (1 << 30) + (1 << 17);
+
+/// A segment's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The number of the segment, which is in its name as well.
+    pub segment: u64,
+    /// The last id that had been given when the segment was begun.
+    pub last_id: u64,
+}
+
+/// What a full record says of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobRecord<'a> {
+    /// Its number.
+    pub id: u64,
+    /// When it was put.
+    pub created: Time,
+    /// Its priority.
+    pub pri: u32,
+    /// The delay last given to it.
+    pub delay: Span,
+    /// Its time to run.
+    pub ttr: Span,
+    /// The name of its tube.
+    pub tube: &'a [u8],
+    /// Its body.
+    pub body: &'a [u8],
+    /// Where it stands; never reserved, since no client survives a restart.
+    pub state: State,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    pub due: Time,
+    /// What happened to it.
+    pub history: History,
+}
+
+/// One record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// A new job; its state is ready or delayed.
+    Put(JobRecord<'a>),
+    /// A job as it is, written again so that older segments can go.
+    Snapshot(JobRecord<'a>),
+    /// It was reserved.
+    Reserve(u64),
+    /// It was released.
+    Release {
+        /// The job.
+        id: u64,
+        /// Its new priority.
+        pri: u32,
+        /// Its new delay; zero makes it ready.
+        delay: Span,
+        /// When the delay ends.
+        due: Time,
+    },
+    /// It was buried.
+    Bury {
+        /// The job.
+        id: u64,
+        /// Its new priority.
+        pri: u32,
+        /// Its place in the order of burying.
+        order: u64,
+    },
+    /// It was kicked.
+    Kick(u64),
+    /// Its time to run ended.
+    Expire(u64),
+    /// It was deleted.
+    Delete(u64),
+    /// A tube was paused.
+    Pause {
+        /// The name of the tube.
+        tube: &'a [u8],
+        /// The full length; zero ends a pause.
+        length: Span,
+        /// When it ends.
+        until: Time,
+    },
+}
+
+impl<'a> JobRecord<'a> {
+    /// As the engine takes it back.
+    pub fn restore(&self) -> RestoredJob<'a> {
+        let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history } = *self;
+        RestoredJob { id: JobId(id), tube, pri, delay, ttr, created, state, due, history, body }
+    }
+}
+
+impl Header {
+    /// As bytes.
+    pub fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[20..28].copy_from_slice(&self.last_id.to_le_bytes());
+        let sum = crc32fast::hash(&bytes[..HEADER - 4]);
+        bytes[HEADER - 4..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// From the first bytes of a segment; none if they are no intact header of this version.
+    pub fn decode(bytes: &[u8]) -> Option<Header> {
+        let bytes = bytes.get(..HEADER)?;
+        let mut fields = Fields(&bytes[8..]);
+        let (version, segment, last_id) = (fields.u32()?, fields.u64()?, fields.u64()?);
+        let sum = u32::from_le_bytes(bytes[HEADER - 4..].try_into().ok()?);
+        let intact = bytes.starts_with(MAGIC) && version == VERSION && crc32fast::hash(&bytes[..HEADER - 4]) == sum;
+        intact.then_some(Header { segment, last_id })
+    }
+}
+
+/// Appends a record of `segment` and tells how many bytes it took.
+pub fn encode(record: &Record, segment: u64, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX]);
+    let kind = payload(record, out);
+    let length = (out.len() - start - PREFIX) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    out[start + 8] = kind;
+    let sum = checksum(segment, &out[start..]);
+    out[start + 4..start + 8].copy_from_slice(&sum.to_le_bytes());
+    out.len() - start
+}
+
+fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
+    match record {
+        Record::Put(job) => {
+            job_fields(job, out);
+            out.extend_from_slice(job.body);
+            b'P'
+        }
+        Record::Snapshot(job) => {
+            job_fields(job, out);
+            out.push(state_letter(job.state));
+            out.extend_from_slice(&job.due.nanos().to_le_bytes());
+            let History { reserves, timeouts, releases, buries, kicks } = job.history;
+            [reserves, timeouts, releases, buries, kicks]
+                .iter()
+                .for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
+            out.extend_from_slice(job.body);
+            b'J'
+        }
+        Record::Release { id, pri, delay, due } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&pri.to_le_bytes());
+            out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+            b'L'
+        }
+        Record::Bury { id, pri, order } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&pri.to_le_bytes());
+            out.extend_from_slice(&order.to_le_bytes());
+            b'B'
+        }
+        Record::Pause { tube, length, until } => {
+            out.extend_from_slice(&length.nanos().to_le_bytes());
+            out.extend_from_slice(&until.nanos().to_le_bytes());
+            out.extend_from_slice(tube);
+            b'Z'
+        }
+        Record::Reserve(id) => only_id(*id, b'R', out),
+        Record::Kick(id) => only_id(*id, b'K', out),
+        Record::Expire(id) => only_id(*id, b'X', out),
+        Record::Delete(id) => only_id(*id, b'D', out),
+    }
+}
+
+fn only_id(id: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
+    out.extend_from_slice(&id.to_le_bytes());
+    kind
+}
+
+fn job_fields(job: &JobRecord, out: &mut Vec<u8>) {
+    out.extend_from_slice(&job.id.to_le_bytes());
+    out.extend_from_slice(&job.created.nanos().to_le_bytes());
+    out.extend_from_slice(&job.pri.to_le_bytes());
+    out.extend_from_slice(&job.delay.nanos().to_le_bytes());
+    out.extend_from_slice(&job.ttr.nanos().to_le_bytes());
+    out.extend_from_slice(&(job.tube.len() as u16).to_le_bytes());
+    out.extend_from_slice(job.tube);
+}
+
+fn state_letter(state: State) -> u8 {
+    match state {
+        State::Ready | State::Reserved => b'r',
+        State::Delayed => b'd',
+        State::Buried => b'b',
+    }
+}
+
+/// Of a whole record whose checksum field may hold anything. The segment's number is part of it, so that bytes of another
+/// segment are never taken for this one's.
+fn checksum(segment: u64, record: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&segment.to_le_bytes());
+    hasher.update(&record[..4]);
+    hasher.update(&record[8..]);
+    hasher.finalize()
+}
+
+/// Reads the record of `segment` that these bytes begin with, and its length; none if there is no intact one.
+pub fn decode(segment: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+    let prefix = bytes.get(..PREFIX)?;
+    let length = u32::from_le_bytes(prefix[..4].try_into().ok()?) as usize;
+    let kind = prefix[8];
+    // The cheap tests first: this runs at every byte of a damaged stretch.
+    if !b"PJRLBKXDZ".contains(&kind) || length > MAX_PAYLOAD {
+        return None;
+    }
+    let whole = bytes.get(..PREFIX + length)?;
+    let sum = u32::from_le_bytes(prefix[4..8].try_into().ok()?);
+    if checksum(segment, whole) != sum {
+        return None;
+    }
+    Some((fields(kind, &whole[PREFIX..])?, whole.len()))
+}
+
+fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
+    let mut fields = Fields(payload);
+    let record = match kind {
+        b'P' | b'J' => return read_job(kind, fields),
+        b'R' => Record::Reserve(fields.u64()?),
+        b'K' => Record::Kick(fields.u64()?),
+        b'X' => Record::Expire(fields.u64()?),
+        b'D' => Record::Delete(fields.u64()?),
+        b'L' => Record::Release { id: fields.u64()?, pri: fields.u32()?, delay: fields.span()?, due: fields.time()? },
+        b'B' => Record::Bury { id: fields.u64()?, pri: fields.u32()?, order: fields.u64()? },
+        b'Z' => {
+            let (length, until) = (fields.span()?, fields.time()?);
+            return Some(Record::Pause { tube: fields.0, length, until });
+        }
+        _ => return None,
+    };
+    fields.0.is_empty().then_some(record)
+}
+
+fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
+    let (id, created, pri) = (fields.u64()?, fields.time()?, fields.u32()?);
+    let (delay, ttr) = (fields.span()?, fields.span()?);
+    let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
+    let tube = fields.take(length.into())?;
+    let mut job = JobRecord {
+        id,
+        created,
+        pri,
+        delay,
+        ttr,
+        tube,
+        body: &[],
+        state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
+        due: created + delay,
+        history: History::default(),
+    };
+    if kind == b'P' {
+        job.body = fields.0;
+        return Some(Record::Put(job));
+    }
+    job.state = match fields.take(1)? {
+        b"r" => State::Ready,
+        b"d" => State::Delayed,
+        b"b" => State::Buried,
+        _ => return None,
+    };
+    job.due = fields.time()?;
+    job.history = History {
+        reserves: fields.u32()?,
+        timeouts: fields.u32()?,
+        releases: fields.u32()?,
+        buries: fields.u32()?,
+        kicks: fields.u32()?,
+    };
+    job.body = fields.0;
+    Some(Record::Snapshot(job))
+}
+
+/// What is left of a payload.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn time(&mut self) -> Option<Time> {
+        self.u64().map(Time::from_nanos)
+    }
+
+    fn span(&mut self) -> Option<Span> {
+        self.u64().map(Span::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Record<'static>> {
+        let job = JobRecord {
+            id: 7,
+            created: Time::from_nanos(1000),
+            pri: 9,
+            delay: Span::from_nanos(50),
+            ttr: Span::from_secs(60),
+            tube: b"emails",
+            body: b"hello",
+            state: State::Delayed,
+            due: Time::from_nanos(1050),
+            history: History::default(),
+        };
+        let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
+        vec![
+            Record::Put(job),
+            Record::Snapshot(JobRecord { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
+            Record::Reserve(1),
+            Record::Release { id: 1, pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4) },
+            Record::Bury { id: 1, pri: 2, order: 3 },
+            Record::Kick(1),
+            Record::Expire(1),
+            Record::Delete(1),
+            Record::Pause { tube: b"t", length: Span::from_nanos(1), until: Time::from_nanos(2) },
+        ]
+    }
+
+    #[test]
+    fn every_record_reads_back_and_has_its_size() {
+        for record in samples() {
+            let mut bytes = Vec::new();
+            let length = encode(&record, 5, &mut bytes);
+            assert_eq!(decode(5, &bytes), Some((record, length)));
+            assert_eq!(
+                length,
+                match record {
+                    Record::Put(job) => PUT + job.tube.len() + job.body.len(),
+                    Record::Snapshot(job) => SNAPSHOT + job.tube.len() + job.body.len(),
+                    Record::Delete(_) | Record::Reserve(_) | Record::Kick(_) | Record::Expire(_) => DELETE,
+                    _ => length.min(CHANGE),
+                }
+            );
+        }
+        let header = Header { segment: 3, last_id: 99 };
+        assert_eq!(Header::decode(&header.encode()), Some(header));
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        for record in samples() {
+            let mut bytes = Vec::new();
+            encode(&record, 5, &mut bytes);
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode(5, &damaged), None, "bit {bit} of {record:?}");
+            }
+            assert_eq!(decode(6, &bytes), None, "a record of another segment");
+            for length in 0..bytes.len() {
+                assert_eq!(decode(5, &bytes[..length]), None);
+            }
+        }
+        let bytes = Header { segment: 3, last_id: 99 }.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&damaged), None);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The seam between the log and the disk.
+//!
+//! Owns every touch of a file. The log above it sees a folder of named files that can be listed, read, created at full
+//! size, written at a place, cut, synced, renamed and removed; tests put a faulty memory in its place. Must not know what
+//! the bytes mean.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::fcntl::{fcntl, FcntlArg, Flock, FlockArg};
+use nix::libc;
+
+/// A file of the log that is open for writing. Writes and syncs may come from different threads at a time.
+pub trait LogFile: Send + Sync {
+    /// Writes all of the bytes at this place, growing the file if need be.
+    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the file to this length.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Returns when everything written before the call is on the disk for good.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A folder of files.
+pub trait Storage: Send + Sync {
+    /// Takes the folder for this process alone; the error names the holder.
+    fn lock(&self) -> io::Result<()>;
+    /// The names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// The whole of a file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Makes a new file of so many zero bytes, with space for all of them, on the disk for good.
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
+    /// Opens a file for writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
+    /// Gives a file another name, which may be in a subfolder; for good.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file; for good.
+    fn remove(&self, name: &str) -> io::Result<()>;
+}
+
+/// A folder on a real disk.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Held for life.
+    lock: parking_lot::Mutex<Option<Flock<File>>>,
+}
+
+/// The name of the file that is locked.
+const LOCK: &str = "lock";
+
+/// Zero bytes written at a time.
+const ZEROS: usize = 256 * 1024;
+
+impl Folder {
+    /// The folder at `path`, which must exist.
+    pub fn new(path: impl Into<PathBuf>) -> Folder {
+        Folder { path: path.into(), lock: parking_lot::Mutex::new(None) }
+    }
+
+    fn sync_entries(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Storage for Folder {
+    fn lock(&self) -> io::Result<()> {
+        let path = self.path.join(LOCK);
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut holder = String::new();
+        file.read_to_string(&mut holder)?;
+        let busy = |holder: &str| {
+            let who = if holder.is_empty() { String::new() } else { format!(", process {holder}") };
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}")))
+        };
+        // Two kinds of lock: the one that beanstalkd takes, and one that counts inside a process as well.
+        if let Some(process) = held_by_beanstalkd(&file)? {
+            return busy(&process.to_string());
+        }
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => {
+                fcntl(&*lock, FcntlArg::F_SETLK(&whole_file()))?;
+                lock.set_len(0)?;
+                lock.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
+                *self.lock.lock() = Some(lock);
+                Ok(())
+            }
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => busy(holder.trim()),
+            Err((_, error)) => Err(error.into()),
+        }
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(&self.path)?;
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path.join(name))
+    }
+
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let filled = fill(&file, size).and_then(|()| file.sync_all()).and_then(|()| self.sync_entries());
+        if let Err(error) = filled {
+            // A file that could not be filled would only take space from the next try.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.path.join(name))?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let target = self.path.join(to);
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent)?;
+            fs::rename(self.path.join(from), &target)?;
+            File::open(parent)?.sync_all()?;
+        }
+        self.sync_entries()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))?;
+        // Segments must go in order, even through a power cut.
+        self.sync_entries()
+    }
+}
+
+/// A write lock on a whole file.
+fn whole_file() -> libc::flock {
+    libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+fn held_by_beanstalkd(file: &File) -> io::Result<Option<i32>> {
+    let mut lock = whole_file();
+    fcntl(file, FcntlArg::F_GETLK(&mut lock))?;
+    Ok((lock.l_type != libc::F_UNLCK as i16).then_some(lock.l_pid))
+}
+
+fn fill(file: &File, size: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS.min(size as usize)];
+    let mut place = 0;
+    while place < size {
+        let count = (size - place).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..count as usize], place)?;
+        place += count;
+    }
+    Ok(())
+}
+
+impl LogFile for File {
+    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, place)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

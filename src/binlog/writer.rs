@@ -1,0 +1,293 @@
+//! The log as the disk's side sees it: bytes into segment files, and how far they are safe.
+//!
+//! Owns the open files, and every byte that is not safe yet: if the disk fails, those are written again into a new segment,
+//! since after a failed sync nobody can say what the old one holds. Must not know the engine.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use super::journal::{Batch, Retired};
+use super::record::{decode, encode, HEADER};
+use super::storage::{LogFile, Storage};
+
+/// When the log is synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncMode {
+    /// Before any promise.
+    Always,
+    /// So many milliseconds after a write at the latest.
+    Every(u64),
+    /// By the system alone.
+    Never,
+}
+
+/// The name of a segment's file.
+pub fn segment_name(number: u64) -> String {
+    format!("segment.{number:010}")
+}
+
+/// The number of the segment in a file of this name.
+pub fn segment_number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("segment.")?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The subfolder for what is kept and not used any more.
+pub const ASIDE: &str = "damaged";
+
+struct Piece {
+    segment: u64,
+    /// Where in the segment they belong.
+    place: u64,
+    bytes: Vec<u8>,
+    /// The position behind it.
+    end: u64,
+}
+
+struct Open {
+    number: u64,
+    file: Arc<dyn LogFile>,
+    /// Bytes written, or to be written.
+    length: u64,
+}
+
+/// What one sync has to do: files in order, each cut to its length first unless it is still written to.
+pub struct SyncTask {
+    files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
+    /// The position that is safe afterwards.
+    pub end: u64,
+}
+
+/// See the module's page.
+pub struct Writer {
+    storage: Arc<dyn Storage>,
+    mode: SyncMode,
+    prepared: VecDeque<Open>,
+    current: Option<Open>,
+    /// Segments that were left and not synced since.
+    left: Vec<Open>,
+    /// Written but not safe, and behind them not even written, both in order.
+    unsafe_pieces: VecDeque<Piece>,
+    /// How many of the pieces are written.
+    written_pieces: usize,
+    written: u64,
+    synced: u64,
+    spare: Vec<u8>,
+}
+
+impl Writer {
+    /// Writes into segments in `storage`.
+    pub fn new(storage: Arc<dyn Storage>, mode: SyncMode) -> Writer {
+        Writer {
+            storage,
+            mode,
+            prepared: VecDeque::new(),
+            current: None,
+            left: Vec::new(),
+            unsafe_pieces: VecDeque::new(),
+            written_pieces: 0,
+            written: 0,
+            synced: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// The position up to which promises hold.
+    pub fn safe(&self) -> u64 {
+        match self.mode {
+            SyncMode::Always => self.synced,
+            SyncMode::Every(_) | SyncMode::Never => self.written,
+        }
+    }
+
+    /// The position up to which the log would survive a power cut; without syncs, the one up to which it is written.
+    pub fn settled(&self) -> u64 {
+        if self.mode == SyncMode::Never {
+            self.written
+        } else {
+            self.synced
+        }
+    }
+
+    /// Whether a sync is owed.
+    pub fn is_unsynced(&self) -> bool {
+        self.mode != SyncMode::Never && self.written > self.synced
+    }
+
+    /// A buffer to append into.
+    pub fn spare(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// A segment that was made ready by [`Writer::storage`]'s `create`.
+    pub fn add_prepared(&mut self, number: u64, file: Arc<dyn LogFile>) {
+        self.prepared.push_back(Open { number, file, length: 0 });
+    }
+
+    /// Where the files are.
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        self.storage.clone()
+    }
+
+    /// Writes a batch, and before it whatever could not be written last time.
+    pub fn write(&mut self, batch: Batch) -> io::Result<()> {
+        self.queue(batch);
+        self.write_pieces()
+    }
+
+    /// Divides a batch into the pieces of its segments.
+    fn queue(&mut self, mut batch: Batch) {
+        let total = batch.bytes.len();
+        let start = batch.end - total as u64;
+        let bounds: Vec<usize> = batch.cuts.iter().map(|cut| cut.at).chain([total]).collect();
+        if bounds[0] > 0 {
+            // The usual case keeps the buffer as it is.
+            let bytes =
+                if bounds.len() == 1 { std::mem::take(&mut batch.bytes) } else { batch.bytes[..bounds[0]].to_vec() };
+            self.push_piece(bytes, start + bounds[0] as u64);
+        }
+        for (place, cut) in batch.cuts.iter().enumerate() {
+            let (from, to) = (cut.at, bounds[place + 1]);
+            self.turn_to(cut.segment);
+            self.push_piece(batch.bytes[from..to].to_vec(), start + to as u64);
+        }
+    }
+
+    fn push_piece(&mut self, bytes: Vec<u8>, end: u64) {
+        let current = self.current.as_mut().expect("a segment to write to");
+        let (segment, place) = (current.number, current.length);
+        current.length += bytes.len() as u64;
+        self.unsafe_pieces.push_back(Piece { segment, place, bytes, end });
+    }
+
+    /// The next piece goes into this segment, which must be prepared.
+    fn turn_to(&mut self, number: u64) {
+        let place = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
+        let next = self.prepared.remove(place).expect("it was just found");
+        self.left.extend(self.current.replace(next));
+    }
+
+    fn write_pieces(&mut self) -> io::Result<()> {
+        while let Some(piece) = self.unsafe_pieces.get(self.written_pieces) {
+            let file = self.file(piece.segment).expect("the file of a piece that is not safe");
+            file.write_at(piece.place, &piece.bytes)?;
+            self.written = piece.end;
+            self.written_pieces += 1;
+        }
+        if self.mode == SyncMode::Never {
+            self.left.drain(..).for_each(|open| drop(open.file.truncate(open.length)));
+            self.forget(self.written);
+        }
+        Ok(())
+    }
+
+    fn file(&self, number: u64) -> Option<Arc<dyn LogFile>> {
+        let mut open = self.left.iter().chain(&self.current);
+        open.find(|open| open.number == number).map(|open| open.file.clone())
+    }
+
+    /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.
+    pub fn sync_task(&self) -> SyncTask {
+        let left = self.left.iter().map(|open| (open.file.clone(), Some(open.length)));
+        let current = self.current.iter().map(|open| (open.file.clone(), None));
+        SyncTask { files: left.chain(current).collect(), end: self.written }
+    }
+
+    /// A sync has succeeded.
+    pub fn synced(&mut self, task: &SyncTask) {
+        self.synced = self.synced.max(task.end);
+        let left = task.files.len().saturating_sub(1).min(self.left.len());
+        self.left.drain(..left);
+        self.forget(self.synced);
+    }
+
+    /// Pieces up to a position are safe.
+    fn forget(&mut self, position: u64) {
+        while self.written_pieces > 0 && self.unsafe_pieces[0].end <= position {
+            self.written_pieces -= 1;
+            let mut bytes = self.unsafe_pieces.pop_front().expect("a written piece").bytes;
+            if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
+                bytes.clear();
+                self.spare = bytes;
+            }
+        }
+    }
+
+    /// Bytes that are not safe.
+    pub fn unsafe_bytes(&self) -> u64 {
+        self.unsafe_pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
+    }
+
+    /// After a failure: writes everything that is not safe into a new, prepared segment, behind its header, and syncs it.
+    /// On an error everything is as it was, but for what the new file holds.
+    pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
+        self.queue_pending(pending);
+        let number = header.cuts[0].segment;
+        let mut bytes = header.bytes.clone();
+        self.unsafe_pieces.iter().for_each(|piece| recode(piece, number, &mut bytes));
+        file.write_at(0, &bytes)?;
+        if self.mode != SyncMode::Never {
+            file.sync()?;
+        }
+        self.unsafe_pieces.clear();
+        self.written_pieces = 0;
+        self.left.clear();
+        self.prepared.clear();
+        (self.written, self.synced) = (header.end, header.end);
+        self.current = Some(Open { number, file, length: bytes.len() as u64 });
+        Ok(())
+    }
+
+    /// Like [`Writer::queue`], for bytes that will not be written where they were meant to be.
+    fn queue_pending(&mut self, batch: Batch) {
+        let mut segment = self.current.as_ref().map_or(0, |open| open.number);
+        let mut from = 0;
+        let start = batch.end - batch.bytes.len() as u64;
+        let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.len(), None)]);
+        for (to, next) in ends {
+            if to > from {
+                let (bytes, end) = (batch.bytes[from..to].to_vec(), start + to as u64);
+                self.unsafe_pieces.push_back(Piece { segment, place: 0, bytes, end });
+            }
+            segment = next.unwrap_or(segment);
+            from = to;
+        }
+    }
+
+    /// Takes a segment that nothing needs off the disk, or sets it aside.
+    pub fn drop_segment(storage: &dyn Storage, retired: Retired) -> io::Result<()> {
+        let name = segment_name(retired.number);
+        if retired.damaged {
+            storage.rename(&name, &format!("{ASIDE}/{name}"))
+        } else {
+            storage.remove(&name)
+        }
+    }
+}
+
+/// Appends the records of a piece as records of another segment.
+fn recode(piece: &Piece, number: u64, out: &mut Vec<u8>) {
+    let mut bytes = piece.bytes.as_slice();
+    if bytes.starts_with(super::record::MAGIC) {
+        bytes = &bytes[HEADER..];
+    }
+    while let Some((record, length)) = decode(piece.segment, bytes) {
+        encode(&record, number, out);
+        bytes = &bytes[length..];
+    }
+    assert!(bytes.is_empty(), "a record of our own does not read back");
+}
+
+impl SyncTask {
+    /// Syncs.
+    pub fn run(&self) -> io::Result<()> {
+        for (file, length) in &self.files {
+            if let Some(length) = length {
+                file.truncate(*length)?;
+            }
+            file.sync()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! What must be made durable.
+//!
+//! Owns the list of changes that a log has to remember, and the room that the log has left. A verb appends changes; if the
+//! queue is logged, whoever called it takes them, in order, before the next verb, and writes them down. Must not know how.
+
+use super::job::JobId;
+
+/// One change. Jobs are named by their slots: until the next verb, the job is there to be looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A new job.
+    Put(u32),
+    /// It was reserved.
+    Reserve(u32),
+    /// It was released, ready or delayed.
+    Release(u32),
+    /// It was buried.
+    Bury(u32),
+    /// It was kicked.
+    Kick(u32),
+    /// Its time to run ended.
+    Expire(u32),
+    /// It is gone.
+    Delete {
+        /// Where it was.
+        slot: u32,
+        /// Its number.
+        id: JobId,
+        /// Length of the name of its tube.
+        tube: usize,
+        /// Length of its body.
+        body: usize,
+    },
+    /// The pause of the tube with this name has begun or ended by hand.
+    Pause(Box<[u8]>),
+}
+
+/// How much the log can still take. Without a log, there is no end to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogRoom {
+    /// Bytes that new jobs may take.
+    pub puts: u64,
+    /// Bytes that changes to jobs may take. Deletes are always taken: their room was kept when the job was put.
+    pub changes: u64,
+    /// What a new job takes beside the name of its tube and its body.
+    pub put: u64,
+    /// What a change takes.
+    pub change: u64,
+}
+
+impl LogRoom {
+    /// Of a queue without a log.
+    pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, put: 0, change: 0 };
+}

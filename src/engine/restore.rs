@@ -1,0 +1,158 @@
+//! Bringing a queue back from its log.
+//!
+//! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
+//! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
+
+use super::body::Body;
+use super::job::{History, Job, JobId, NewJob, Priority, State};
+use super::time::{Span, Time};
+use super::tube::Pause;
+use super::{Engine, JOB_COST};
+
+/// A job as the log has it.
+#[derive(Clone, Debug)]
+pub struct RestoredJob<'a> {
+    /// Its number.
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: &'a [u8],
+    /// Its priority.
+    pub pri: Priority,
+    /// The delay last given to it.
+    pub delay: Span,
+    /// Its time to run.
+    pub ttr: Span,
+    /// When it was put.
+    pub created: Time,
+    /// Ready, delayed or buried.
+    pub state: State,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    pub due: Time,
+    /// What happened to it.
+    pub history: History,
+    /// Its bytes.
+    pub body: &'a [u8],
+}
+
+/// What happened to a job after it was written down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restored {
+    /// It was reserved; by nobody who is still there.
+    Reserve,
+    /// Its time to run ended.
+    Expire,
+    /// It was kicked.
+    Kick,
+    /// It was released.
+    Release {
+        /// Its new priority.
+        pri: Priority,
+        /// Its new delay; zero makes it ready.
+        delay: Span,
+        /// When the delay ends.
+        due: Time,
+    },
+    /// It was buried.
+    Bury {
+        /// Its new priority.
+        pri: Priority,
+        /// Its place in the order of burying.
+        order: u64,
+    },
+}
+
+impl Engine {
+    /// Takes in a job, or a newer description of one. Returns its slot, and whether it was known.
+    pub fn restore_job(&mut self, found: &RestoredJob) -> (u32, bool) {
+        let known = self.jobs.find(found.id);
+        if let Some(slot) = known {
+            let length = self.jobs.get(slot).body.len() as u64;
+            self.memory -= length;
+        } else {
+            self.memory += JOB_COST;
+        }
+        self.memory += found.body.len() as u64;
+        let tube = self.open_tube_unlimited(found.tube);
+        let body = Body::from(found.body);
+        let new = NewJob { pri: found.pri, delay: found.delay, ttr: found.ttr, body };
+        let mut job = Job::new(found.id, tube, new, found.created);
+        job.state = found.state;
+        job.due = found.due;
+        job.history = found.history;
+        match known {
+            Some(slot) => {
+                let old = self.jobs.get_mut(slot);
+                job.chain = old.chain;
+                *old = job;
+                (slot, true)
+            }
+            None => (self.jobs.insert(job), false),
+        }
+    }
+
+    /// Something happened to a job; nothing, if it is not known.
+    pub fn restore_change(&mut self, id: JobId, change: Restored) {
+        let Some(slot) = self.jobs.find(id) else { return };
+        let job = self.jobs.get_mut(slot);
+        job.state = State::Ready;
+        match change {
+            Restored::Reserve => job.history.reserves += 1,
+            Restored::Expire => job.history.timeouts += 1,
+            Restored::Kick => job.history.kicks += 1,
+            Restored::Release { pri, delay, due } => {
+                job.history.releases += 1;
+                (job.pri, job.delay, job.due) = (pri, delay, due);
+                if delay != Span::ZERO {
+                    job.state = State::Delayed;
+                }
+            }
+            Restored::Bury { pri, order } => {
+                job.history.buries += 1;
+                (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
+            }
+        }
+    }
+
+    /// A job was deleted. Returns where it was, and the lengths of its tube's name and its body.
+    pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize, usize)> {
+        let slot = self.jobs.find(id)?;
+        let job = self.jobs.remove(slot);
+        self.memory -= JOB_COST + job.body.len() as u64;
+        Some((slot, self.tubes.get(job.tube).name.len(), job.body.len()))
+    }
+
+    /// A tube was paused, or its pause ended if `length` is zero.
+    pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) {
+        let number = self.open_tube_unlimited(name);
+        let pause = (length != Span::ZERO).then_some(Pause { length, until });
+        self.set_pause(number, pause);
+    }
+
+    /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
+    pub fn settle(&mut self, last_id: u64, now: Time) {
+        self.last_id = self.last_id.max(last_id);
+        let slots: Vec<u32> = self.jobs.iter().map(|(slot, _)| slot).collect();
+        let mut buried = Vec::new();
+        for slot in slots {
+            let job = self.jobs.get_mut(slot);
+            if job.state == State::Buried {
+                buried.push((job.due, slot));
+                continue;
+            }
+            if job.state == State::Delayed && job.due <= now {
+                job.state = State::Ready;
+            }
+            self.enter(slot);
+        }
+        buried.sort_unstable();
+        self.last_bury = self.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
+        buried.into_iter().for_each(|(_, slot)| self.enter(slot));
+        let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
+        for number in tubes {
+            if self.tubes.get(number).pause.is_some_and(|pause| pause.until <= now) {
+                self.set_pause(number, None);
+            }
+            self.close_tube_if_idle(number);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Opening the log when the server starts, and telling its figures.
+//!
+//! Owns what the operator hears of it. How it is done is the log's own business.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::binlog::{self, Health, LogStats, OpenError, Opened, Progress, Settings, Storage};
+use crate::engine::{Engine, Time};
+use crate::protocol::LogFigures;
+
+/// How often progress is reported.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Brings back the queue, saying how far it is if it takes long, and what was found.
+pub fn open(
+    storage: Arc<dyn Storage>,
+    settings: Settings,
+    engine: &mut Engine,
+    now: Time,
+) -> Result<Opened, OpenError> {
+    let start = Instant::now();
+    let mut last = start;
+    let mut watch = |progress: Progress| {
+        if last.elapsed() >= EVERY {
+            last = Instant::now();
+            log::info!("binlog: {}", describe(&progress, start.elapsed()));
+        }
+    };
+    let opened = binlog::open(storage, settings, engine, now, &mut watch)?;
+    for problem in &opened.report.problems {
+        log::warn!("binlog: {problem}");
+    }
+    if let Some(count) = opened.report.imported {
+        log::info!("binlog: {count} jobs were imported from beanstalkd; its files are kept in the folder beanstalkd");
+    }
+    log::info!("binlog: {}", describe(&opened.report.progress, start.elapsed()));
+    Ok(opened)
+}
+
+fn describe(progress: &Progress, taken: Duration) -> String {
+    let percent = (progress.done * 100).checked_div(progress.segments).unwrap_or(100);
+    let rate = progress.bytes as f64 / 1e6 / taken.as_secs_f64().max(1e-6);
+    format!("{percent} % read, {} jobs, {:.1} MB at {rate:.0} MB/s", progress.jobs, progress.bytes as f64 / 1e6)
+}
+
+/// The journal's figures, as the protocols tell them.
+pub fn figures(stats: &LogStats) -> LogFigures {
+    let LogStats { oldest, current, migrated, written, skipped, segment_size, disk, health, .. } = *stats;
+    let state = match health {
+        Health::Ok => "ok",
+        Health::Full => "full",
+        Health::Failing => "failing",
+    };
+    LogFigures { oldest, current, migrated, written, skipped, segment_size, disk, state }
+}
