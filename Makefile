@@ -1,0 +1,161 @@
+# beanpole: `make help` lists the words.
+#
+# Needs GNU make, a POSIX shell and a Rust toolchain. Variables, given as `make WORD NAME=VALUE`:
+#
+#   PREFIX, BINDIR, MANDIR   where `install` puts things             DESTDIR         a folder to put in front, for packages
+#   SYSTEMDUNITDIR           where systemd units go; none go anywhere if it is empty
+#   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
+#   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
+#   BEANSTALKD               the original daemon, for `compat`       PROGRAM         what `install` installs
+
+.SUFFIXES:
+
+CARGO ?= cargo
+RUSTC ?= rustc
+CARGOFLAGS ?= --locked
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+SYSTEMDUNITDIR ?=
+INSTALL ?= install
+
+# Not taken from the environment, where these names may mean something else.
+PORT = 11300
+ARGS =
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+MANPAGES := $(wildcard man/*.[1-9])
+UNITS := beanpole.service beanpole.socket
+
+# Where cargo builds. It is asked once, when first needed; `install` may well run where there is no cargo.
+TARGET_DIR = $(eval TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CARGO_BUILD_TARGET_DIR),$(asked_cargo),target))$(TARGET_DIR)
+asked_cargo = $(shell $(CARGO) metadata --no-deps --offline --format-version 1 2>/dev/null \
+	| sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+
+PROGRAM = $(TARGET_DIR)/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release/beanpole
+
+# The triple that this machine builds for, and the same with musl for a C library.
+HOST = $(shell $(RUSTC) -vV | sed -n 's/^host: //p')
+MUSL = $(subst -gnu,-musl,$(HOST))
+HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>/dev/null)/libstd-*.rlib)
+
+# Binds the address and gives it back without serving, since the second place can never be listened on.
+TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
+
+.PHONY: all build run static test lint check compat fmt bench bench-quick install uninstall dist clean help
+
+all: build ## build (what plain `make` does)
+
+build: ## build the program, optimised
+	$(CARGO) build --release $(CARGOFLAGS)
+
+run: build ## build, then run a queue on 127.0.0.1:11300 until Ctrl-C; PORT=11301 takes another port
+	@$(if $(TAKEN),$(error port $(PORT) of 127.0.0.1 is taken; for another one: make run PORT=$(shell expr $(PORT) + 1)))\
+	echo 'To talk to it: telnet 127.0.0.1 $(PORT). Ctrl-C ends it.' && exec '$(PROGRAM)' -l 127.0.0.1 -p $(PORT) $(ARGS)
+
+static: ## build one static program: with musl if rustup has its target, else with glibc
+	@if [ -n '$(HAS_MUSL)' ]; then \
+	    target='$(MUSL)'; \
+	    echo "building with musl ($$target)"; \
+	    $(CARGO) build --release $(CARGOFLAGS) --target "$$target" || exit; \
+	else \
+	    target='$(HOST)'; \
+	    echo "building with static glibc ($$target): musl is not here; rustup target add $(MUSL) brings it"; \
+	    RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static" \
+	        $(CARGO) build --release $(CARGOFLAGS) --target "$$target" || exit; \
+	    echo 'with glibc, -u USER and host names in -l need the same glibc where it runs; with musl they do not'; \
+	fi; \
+	program="$(TARGET_DIR)/$$target/release/beanpole"; \
+	if command -v file >/dev/null; then file "$$program"; fi; \
+	if ldd "$$program" 2>&1 | grep -v -e 'statically linked' -e 'not a dynamic' -e 'Not a valid dynamic'; then \
+	    echo "$$program is not static" >&2; exit 1; \
+	fi; \
+	ls -l "$$program"; \
+	echo "it is static; to install it: make install PROGRAM=$$program"
+
+test: ## run every test that needs nothing but the Rust toolchain
+	$(CARGO) test $(CARGOFLAGS)
+
+lint: ## look for bad form: rustfmt, clippy, and mandoc on the man pages
+	$(CARGO) fmt --check
+	$(CARGO) clippy $(CARGOFLAGS) --all-targets -- -D warnings
+	@if command -v mandoc >/dev/null; then \
+	    echo 'mandoc -Tlint -W warning $(MANPAGES)' && mandoc -Tlint -W warning $(MANPAGES); \
+	else \
+	    echo 'the man pages were not checked: mandoc is missing (Debian: apt-get install mandoc)'; \
+	fi
+
+check: test lint ## test and lint
+
+compat: build oracle ## hold it against the original beanstalkd and real clients; brings in what is missing if root
+	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
+	tests/compat/run '$(PROGRAM)'
+
+# Debian's package is unpacked rather than installed, since it would start its daemon on port 11300.
+FETCHED = target/compat/beanstalkd
+ORACLE = $(or $(BEANSTALKD),$(shell ls /usr/bin/beanstalkd $(FETCHED)/usr/bin/beanstalkd 2>/dev/null | head -n 1))
+.PHONY: oracle
+oracle:
+	@$(if $(ORACLE),exit;) \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo 'the original is missing (Debian: apt-get install beanstalkd); or make compat BEANSTALKD=/path/to/it' >&2; \
+	    exit 1; \
+	fi; \
+	echo 'fetching the Debian package beanstalkd into $(FETCHED)'; \
+	rm -rf $(FETCHED) && mkdir -p $(FETCHED) && cd $(FETCHED) && \
+	{ apt-get update && apt-get download beanstalkd && dpkg -x beanstalkd_*.deb .; } >fetch.log 2>&1 || \
+	{ cat fetch.log >&2; exit 1; }
+
+fmt: ## bring the code into its form
+	$(CARGO) fmt
+
+bench: ## measure, against beanstalkd too if it is there; ARGS=--pin stays on one CPU, ARGS=--help tells more
+	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)
+
+bench-quick: ## the same roughly, in a minute at most
+	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
+
+install: ## install what `make` built; compiles nothing
+	@if [ ! -x '$(PROGRAM)' ]; then \
+	    echo 'nothing to install: $(PROGRAM) is not there; `make` builds it (not as root)' >&2; exit 1; \
+	fi
+	$(INSTALL) -d '$(DESTDIR)$(BINDIR)'
+	$(INSTALL) -m 755 '$(PROGRAM)' '$(DESTDIR)$(BINDIR)/beanpole'
+	$(foreach page,$(MANPAGES),$(INSTALL) -d '$(DESTDIR)$(call section,$(page))'$(newline)\
+	$(INSTALL) -m 644 $(page) '$(DESTDIR)$(call section,$(page))'$(newline))
+	$(if $(SYSTEMDUNITDIR),$(INSTALL) -d '$(DESTDIR)$(SYSTEMDUNITDIR)')
+	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),sed 's|@BINDIR@|$(BINDIR)|' pkg/systemd/$(unit) \
+	    >'$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)chmod 644 '$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)))
+
+uninstall: ## remove what install put there; takes the same variables
+	rm -f '$(DESTDIR)$(BINDIR)/beanpole'
+	$(foreach page,$(MANPAGES),rm -f '$(DESTDIR)$(call section,$(page))/$(notdir $(page))'$(newline))
+	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),rm -f '$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)))
+
+# The folder of a man page, by the digit at its end.
+section = $(MANDIR)/man$(patsubst .%,%,$(suffix $(1)))
+define newline
+
+
+endef
+
+DIST = beanpole-$(VERSION)
+
+dist: ## make a source tarball of the last commit, with its checksum
+	@mkdir -p '$(TARGET_DIR)/dist'
+	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
+	@git diff --quiet HEAD -- || echo 'there are changes that are not committed, and not in the tarball'
+	git archive --format=tar --prefix=$(DIST)/ -o '$(TARGET_DIR)/dist/$(DIST).tar' HEAD
+	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8; do \
+	    tar -tf '$(TARGET_DIR)/dist/$(DIST).tar' "$(DIST)/$$file" >/dev/null || exit; \
+	done
+	gzip -9nf '$(TARGET_DIR)/dist/$(DIST).tar'
+	cd '$(TARGET_DIR)/dist' && sha256sum $(DIST).tar.gz >$(DIST).tar.gz.sha256 && sha256sum -c $(DIST).tar.gz.sha256
+	@ls -l '$(TARGET_DIR)/dist/$(DIST).tar.gz'
+
+clean: ## remove everything that was built
+	$(CARGO) clean
+
+help: ## list these words
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,289 @@
+//! What the man page, the README and the Makefile say, held against what the program does.
+//!
+//! Owns the promise that no option is undocumented, no documented one missing, and that what a reader can paste works.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use beanpole::engine::{JOB_COST, TUBE_COST};
+use beanpole::options::{usage, Opt, OPTIONS};
+use beanpole::protocol::beanstalk::{COMMANDS, MAX_LINE};
+use beanpole::{Client, Config, Server};
+
+/// The README is for a first look; more than this nobody reads at a stretch.
+const README_LINES: usize = 150;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn complain(problems: Vec<String>) {
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+/// How the man page must head what it says about an option: `Fl p Ar PORT , Fl -port Ar PORT`.
+fn heading(opt: &Opt) -> String {
+    let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
+    let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter}{value} , "));
+    format!("{short}Fl -{}{value}", opt.long)
+}
+
+/// The options of the man page: the heading of each, and its text without macros.
+fn documented(page: &str) -> Vec<(String, String)> {
+    let section = page.split(".Sh OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("OPTIONS");
+    let items = section.split("\n.It ").skip(1).map(|item| item.split_once('\n').expect("a text behind a heading"));
+    items.map(|(heading, text)| (heading.to_owned(), text.to_owned())).collect()
+}
+
+/// Whether `option`, as it is typed, is one of the program's.
+fn exists(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    OPTIONS.iter().any(|opt| match name.strip_prefix("--") {
+        Some(long) => opt.long == long,
+        None => opt.short.is_some_and(|letter| name.starts_with(&format!("-{letter}"))),
+    })
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "-_%.".contains(letter)))
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| !word.is_empty())
+}
+
+#[test]
+fn the_man_page_has_every_option_and_no_other() {
+    let page = read("man/beanpole.8");
+    let found: Vec<String> = documented(&page).into_iter().map(|(heading, _)| heading).collect();
+    let expected: Vec<String> = OPTIONS.iter().map(heading).collect();
+    let of = |these: &[String], those: &[String], what| {
+        let missing = these.iter().filter(|heading| !those.contains(heading));
+        missing.map(|heading| format!("{what}: {heading}")).collect::<Vec<_>>()
+    };
+    let mut problems = of(&expected, &found, "not in the man page");
+    problems.extend(of(&found, &expected, "only in the man page"));
+    // Wherever else an option is spoken of, it must exist as well.
+    for line in page.lines().filter(|line| line.starts_with('.')) {
+        let mut words = line.split(' ').peekable();
+        while let Some(word) = words.next() {
+            if word.trim_start_matches('.') != "Fl" {
+                continue;
+            }
+            // "Fl h | v" names two.
+            let mut names = vec![words.next().unwrap_or_default()];
+            while words.next_if_eq(&"|").is_some() {
+                names.push(words.next().unwrap_or_default());
+            }
+            let unknown = names.into_iter().filter(|name| !exists(&format!("-{name}")));
+            problems.extend(unknown.map(|name| format!("there is no such option: {line} ({name})")));
+        }
+    }
+    complain(problems);
+}
+
+#[test]
+fn the_man_page_has_every_default_and_bound() {
+    let mut problems = Vec::new();
+    for (heading_found, text) in documented(&read("man/beanpole.8")) {
+        let Some(opt) = OPTIONS.iter().find(|opt| heading(opt) == heading_found) else { continue };
+        let told: BTreeSet<&str> = words(&text).collect();
+        let figures = words(opt.help).filter(|word| word.starts_with(|letter: char| letter.is_ascii_digit()));
+        problems
+            .extend(figures.filter(|figure| !told.contains(figure)).map(|figure| format!("--{}: {figure}", opt.long)));
+        // A default in words must be there in the same words.
+        if let Some((_, rest)) = opt.help.split_once("(default") {
+            let default = rest.trim_start_matches(':').split([',', ';', ')']).next().unwrap_or_default().trim();
+            if !text.replace('\n', " ").contains(default) {
+                problems.push(format!("--{}: default {default}", opt.long));
+            }
+            if !text.contains("default") {
+                problems.push(format!("--{}: which is the default?", opt.long));
+            }
+        }
+    }
+    complain(problems);
+}
+
+#[test]
+fn the_man_page_s_figures_are_true() {
+    let page = read("man/beanpole.8");
+    for figure in [
+        format!("and {JOB_COST} bytes, a tube as its name and {TUBE_COST} bytes"),
+        format!("at most {MAX_LINE} bytes with its CR LF"),
+    ] {
+        assert!(page.contains(&figure), "{figure}");
+    }
+}
+
+#[test]
+fn the_synopsis_has_every_option_that_does_something() {
+    let page = read("man/beanpole.8");
+    let synopsis = page.split(".Sh SYNOPSIS").nth(1).and_then(|rest| rest.split(".Sh ").next()).expect("SYNOPSIS");
+    let idle = |opt: &&Opt| !opt.help.contains("not in this version") && !opt.help.contains("ignored");
+    for opt in OPTIONS.iter().filter(idle) {
+        let name = opt.short.map_or(format!("-{}", opt.long), |letter| letter.to_string());
+        assert!(synopsis.split([' ', '\n']).any(|word| word == name), "{name} is not in the synopsis");
+    }
+}
+
+#[test]
+fn the_help_is_the_table() {
+    let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
+    let help = String::from_utf8(run.stderr).expect("text");
+    assert_eq!((run.status.code(), run.stdout.len()), (Some(0), 0));
+    assert_eq!(help, usage());
+    let lines: Vec<&str> = help.lines().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(lines.len(), OPTIONS.len());
+    for (line, opt) in lines.iter().zip(&OPTIONS) {
+        assert!(line.contains(&format!("--{}", opt.long)) && line.ends_with(opt.help), "{line}");
+    }
+}
+
+/// What stands in backquotes, and in indented or fenced blocks, line by line.
+fn code(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if fenced || line.starts_with("    ") {
+            found.push(line.trim().to_owned());
+        } else {
+            found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_readme_is_short_and_speaks_of_what_exists() {
+    let readme = read("README.md");
+    let mut problems = Vec::new();
+    let lines = readme.lines().count();
+    if lines > README_LINES {
+        problems.push(format!("{lines} lines"));
+    }
+    for code in code(&readme) {
+        let mut words = code.split(' ').peekable();
+        let program = words.next_if(|word| !word.starts_with('-')).unwrap_or("beanpole");
+        if program == "beanpole" {
+            let options = words.filter(|word| word.starts_with('-') && !exists(word));
+            problems.extend(options.map(|option| format!("there is no such option: {option}")));
+        }
+    }
+    for target in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        if !target.contains("://") && !Path::new(target).exists() {
+            problems.push(format!("there is no such file: {target}"));
+        }
+    }
+    complain(problems);
+}
+
+fn files(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        found.push(entry.display().to_string());
+        if entry.is_dir() {
+            files(&entry, found);
+        }
+    }
+}
+
+#[test]
+fn the_documents_speak_of_files_that_exist() {
+    let mut known = Vec::new();
+    for folder in ["src", "tests", "benches", "man", "pkg", ".ci"] {
+        files(Path::new(folder), &mut known);
+    }
+    let mut problems = Vec::new();
+    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+        for code in code(&read(document)) {
+            let name = code.trim_end_matches('/');
+            let is_path = code.ends_with(".rs") || known.iter().any(|path| name.starts_with(&format!("{path}/")));
+            if is_path && !known.iter().any(|path| path == name || path.ends_with(&format!("/{name}"))) {
+                problems.push(format!("{document}: there is no {code}"));
+            }
+        }
+    }
+    complain(problems);
+}
+
+/// The rules of the Makefile that `make help` lists.
+fn make_words() -> BTreeSet<String> {
+    let makefile = read("Makefile");
+    let rules = makefile.lines().filter(|line| line.contains(" ## ")).filter_map(|line| line.split_once(':'));
+    rules.map(|(word, _)| word.to_owned()).collect()
+}
+
+#[test]
+fn what_is_made_can_be_made() {
+    let known = make_words();
+    for word in ["all", "run", "static", "test", "lint", "check", "compat", "install", "uninstall", "dist", "clean"] {
+        assert!(known.contains(word), "make help does not list {word}");
+    }
+    let mut problems = Vec::new();
+    for file in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+        for code in code(&read(file)) {
+            let target = code.strip_prefix("sudo ").unwrap_or(&code).strip_prefix("make ").unwrap_or_default();
+            let target = target.split(' ').next().unwrap_or_default();
+            if !target.is_empty() && !target.contains('=') && !known.contains(target) {
+                problems.push(format!("{file}: make {target}"));
+            }
+        }
+    }
+    complain(problems);
+}
+
+/// The conversation with telnet in `text`: what is typed, and what must come back.
+fn conversation(text: &str) -> Vec<(bool, String)> {
+    let lines = text.lines().skip_while(|line| !line.contains("$ telnet ")).skip(1);
+    let mut is_body = false;
+    let mut conversation = Vec::new();
+    for line in lines.take_while(|line| !line.starts_with("```") && !line.starts_with(".Ed")) {
+        let is_command = COMMANDS.iter().any(|row| line.starts_with(row.word));
+        conversation.push((is_command || is_body, line.to_owned()));
+        is_body = is_command && line.starts_with("put ");
+    }
+    assert!(conversation.last().is_some_and(|(typed, line)| *typed && line == "quit"), "{conversation:?}");
+    conversation
+}
+
+#[test]
+fn the_conversations_to_paste_go_as_shown() {
+    for file in ["README.md", "man/beanpole.8"] {
+        let server = Server::start().expect("a server");
+        let mut client = Client::connect(server.address()).expect("a connection");
+        for (typed, line) in conversation(&read(file)) {
+            if typed {
+                client.send(format!("{line}\r\n").as_bytes()).expect("a connection");
+            } else {
+                assert_eq!(client.line().expect("a reply"), line, "{file}");
+            }
+        }
+        assert!(client.line().is_err(), "{file}: quit closes the connection");
+    }
+}
+
+#[test]
+fn the_readme_s_program_runs() {
+    fn example() -> Result<(), Box<dyn std::error::Error>> {
+        let (server, clock) = Server::with_manual_clock(Config::embedded())?;
+        let mut client = Client::connect(server.address())?;
+        let id = client.put(b"hello", 0, 3600, 60)?; // priority, delay, time to run
+        assert!(client.reserve(Some(0))?.is_none());
+        clock.advance(Duration::from_secs(3600));
+        let job = client.reserve(Some(0))?.expect("a job that is due");
+        assert_eq!((job.id, job.body.as_slice()), (id, b"hello".as_slice()));
+        client.delete(id)?;
+        Ok(())
+    }
+    example().expect("no error");
+    let readme = read("README.md");
+    let shown = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let here = read("tests/manual.rs");
+    let body = here.split("fn example()").nth(1).and_then(|rest| rest.split("Ok(())").next()).expect("it");
+    let squeezed = |text: &str| text.lines().map(str::trim).collect::<String>();
+    let shown = shown.lines().filter(|line| !line.starts_with("use ")).collect::<Vec<_>>().join("\n");
+    assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows another program:\n{shown}");
+}
