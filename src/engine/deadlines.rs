@@ -20,7 +20,8 @@ pub enum Owner {
 /// See the module's page.
 #[derive(Debug)]
 pub struct Deadlines {
-    heap: Heap<Time>,
+    /// At the same moment tubes come first: a job that is due is there for a client whose wait ends.
+    heap: Heap<(Time, bool)>,
     places: PlaceTable,
 }
 
@@ -38,6 +39,10 @@ impl Owner {
             Owner::Client(number) => number << 1,
             Owner::Tube(number) => number << 1 | 1,
         }
+    }
+
+    fn key(self, at: Time) -> (Time, bool) {
+        (at, matches!(self, Owner::Client(_)))
     }
 
     fn of(member: u32) -> Owner {
@@ -78,30 +83,38 @@ impl Deadlines {
         let place = *self.places.slot(owner);
         match (place, at) {
             (NIL, Time::NEVER) => {}
-            (NIL, at) => self.heap.push(at, owner.member(), &mut self.places),
+            (NIL, at) => self.heap.push(owner.key(at), owner.member(), &mut self.places),
             (place, Time::NEVER) => {
                 self.heap.remove(place, &mut self.places);
                 *self.places.slot(owner) = NIL;
             }
-            (place, at) if self.heap.at(place).0 == at => {}
-            (place, at) => self.heap.change(place, at, &mut self.places),
+            (place, at) if self.heap.at(place).0 .0 == at => {}
+            (place, at) => self.heap.change(place, owner.key(at), &mut self.places),
         }
     }
 
     /// Who is due next, and when.
     pub fn first(&self) -> Option<(Time, Owner)> {
-        self.heap.first().map(|(at, member)| (at, Owner::of(member)))
+        self.heap.first().map(|((at, _), member)| (at, Owner::of(member)))
     }
 
     /// Every entry, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (Time, Owner)> + '_ {
-        self.heap.iter().map(|(at, member)| (at, Owner::of(member)))
+        self.heap.iter().map(|((at, _), member)| (at, Owner::of(member)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tube_comes_before_a_client_at_the_same_moment() {
+        let mut deadlines = Deadlines::new();
+        deadlines.set(Owner::Client(0), Time::from_nanos(5));
+        deadlines.set(Owner::Tube(9), Time::from_nanos(5));
+        assert_eq!(deadlines.first(), Some((Time::from_nanos(5), Owner::Tube(9))));
+    }
 
     #[test]
     fn an_owner_has_one_entry_which_moves_and_goes() {

@@ -193,12 +193,12 @@ impl Engine {
 
     /// One thing that is due in a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
-        let tube = self.tubes.get_mut(number);
-        if tube.pause.is_some_and(|pause| pause.until <= now) {
-            self.set_pause(number, None);
-        } else {
-            let (_, slot) = tube.delayed.first().expect("a delayed job that is due");
-            self.transfer(slot, Cause::Due);
+        let tube = self.tubes.get(number);
+        let pause = tube.pause.map_or(Time::NEVER, |pause| pause.until);
+        // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting clients.
+        match tube.delayed.first() {
+            Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),
+            _ => self.set_pause(number, None),
         }
         self.serve(number, now);
     }

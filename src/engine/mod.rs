@@ -301,7 +301,8 @@ impl Engine {
     }
 
     /// Sets a job aside with a new priority. False if the client does not hold it.
-    pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority) -> bool {
+    pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
+        self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
         let job = self.jobs.get_mut(slot);
         job.pri = pri;

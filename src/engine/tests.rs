@@ -1,2 +1,16 @@
-//! Tests of the engine as a whole.
-use super::*;
+//! Tests of the engine as a whole: random runs beside a model of it, and the subtle rules one by one.
+//!
+//! Owns nothing but its rooms:
+//!
+//! - `model` says every rule of the queue once more, slowly and plainly; `figures` are its statistics.
+//! - `calls` puts the same verb to the engine and to the model.
+//! - `script` makes up runs out of a seed.
+//! - `runs` plays them, compares everything that can be seen after every step, and cuts a failing run short.
+//! - `rules` are the named tests.
+
+mod calls;
+mod figures;
+mod model;
+mod rules;
+mod runs;
+mod script;

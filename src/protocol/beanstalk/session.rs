@@ -42,7 +42,7 @@ fn job_command(act: Act, world: &mut World, out: &mut Output) {
         Act::Release { id, pri, delay } => {
             reply::found(out, engine.release(client, id, pri, delay, now), reply::RELEASED);
         }
-        Act::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri), reply::BURIED),
+        Act::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
         Act::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
         Act::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Act::Kick(bound) => reply::numbered(out, b"KICKED", engine.kick(client, bound.into(), now)),

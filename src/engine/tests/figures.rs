@@ -1,0 +1,85 @@
+//! The statistics of the model, each counted anew whenever it is asked for.
+
+use super::super::{ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TUBE_COST};
+use super::model::{Client, Job, Model, Place};
+
+fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
+    let mut counts = JobCounts::default();
+    for job in jobs {
+        match job.place {
+            Place::Ready => counts.ready += 1,
+            Place::Delayed { .. } => counts.delayed += 1,
+            Place::Reserved { .. } => counts.reserved += 1,
+            Place::Buried { .. } => counts.buried += 1,
+        }
+        if job.place == Place::Ready && job.pri < 1024 {
+            counts.urgent += 1;
+        }
+    }
+    counts
+}
+
+impl Model {
+    pub fn memory(&self) -> u64 {
+        let jobs: u64 = self.jobs.iter().map(|job| JOB_COST + job.body.len() as u64).sum();
+        let others = self.tubes.iter().filter(|tube| tube.name != "default");
+        let tubes: u64 = others.map(|tube| TUBE_COST + tube.name.len() as u64).sum();
+        TUBE_COST + tubes + jobs
+    }
+
+    pub fn stats(&self) -> Stats {
+        Stats {
+            jobs: counts(self.jobs.iter()),
+            total_jobs: self.total_jobs(),
+            timeouts: self.timeouts,
+            tubes: self.tubes.len(),
+            connections: self.clients.len(),
+            producers: self.clients.iter().filter(|client| client.producer).count(),
+            workers: self.clients.iter().filter(|client| client.worker).count(),
+            waiting: self.waiting.len(),
+            total_connections: self.total_connections,
+            draining: self.draining,
+            memory: self.memory(),
+            max_memory: self.limits.max_memory,
+        }
+    }
+
+    pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats<'_>> {
+        let tube = self.tube(name)?;
+        let watches = |client: &Client| client.watched.contains(&tube.name);
+        let waits = |client: ClientId| self.client(client).is_some_and(watches);
+        Some(TubeStats {
+            name: tube.name.as_bytes(),
+            jobs: counts(self.jobs.iter().filter(|job| job.tube == tube.name)),
+            total_jobs: tube.total_jobs,
+            using: self.clients.iter().filter(|client| client.used == tube.name).count() as u32,
+            watching: self.clients.iter().filter(|client| watches(client)).count() as u32,
+            waiting: self.waiting.iter().filter(|wait| waits(wait.client)).count(),
+            deletes: tube.deletes,
+            pauses: tube.pauses,
+            pause: tube.pause.map_or(Span::ZERO, |(length, _)| length),
+            pause_left: tube.pause.map_or(Span::ZERO, |(_, until)| until.since(now)),
+        })
+    }
+
+    pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
+        let job = self.job(id)?;
+        let (state, left) = match job.place {
+            Place::Ready => (State::Ready, Span::ZERO),
+            Place::Delayed { until } => (State::Delayed, until.since(now)),
+            Place::Reserved { until, .. } => (State::Reserved, until.since(now)),
+            Place::Buried { .. } => (State::Buried, Span::ZERO),
+        };
+        Some(JobStats {
+            id,
+            tube: job.tube.as_bytes(),
+            state,
+            pri: job.pri,
+            age: now.since(job.created),
+            delay: job.delay,
+            ttr: job.ttr,
+            left,
+            history: job.history,
+        })
+    }
+}

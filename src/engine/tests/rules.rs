@@ -1,0 +1,512 @@
+//! The subtle rules, one by one.
+
+use super::super::*;
+
+/// An engine with a clock, which is checked whenever time passes or news is taken.
+struct Queue {
+    engine: Engine,
+    now: Time,
+}
+
+const TTR: Span = Span::from_secs(10);
+
+fn secs(secs: u64) -> Span {
+    Span::from_secs(secs)
+}
+
+fn got(client: ClientId, job: JobId) -> Event {
+    Event::Reserved { client, job }
+}
+
+impl Queue {
+    fn new() -> Queue {
+        let limits = Limits { max_memory: 100_000, max_tubes: 100, max_watched: 100, hash_secret: 1 };
+        Queue { engine: Engine::new(limits), now: Time::from_nanos(1_700_000_000_000_000_000) }
+    }
+
+    fn clients<const N: usize>(&mut self) -> [ClientId; N] {
+        std::array::from_fn(|_| self.engine.connect())
+    }
+
+    /// Puts a job into the tube that the client uses.
+    fn put(&mut self, client: ClientId, pri: Priority, delay: Span, ttr: Span) -> JobId {
+        let new = NewJob { pri, delay, ttr, body: Body::from(b"work".as_slice()) };
+        self.engine.put(client, new, self.now).expect("room for a job")
+    }
+
+    /// Puts a job that is ready at once, with much time to run.
+    fn put_ready(&mut self, client: ClientId, pri: Priority) -> JobId {
+        self.put(client, pri, Span::ZERO, TTR)
+    }
+
+    /// The job that the client gets at once.
+    fn take(&mut self, client: ClientId) -> JobId {
+        match self.engine.reserve(client, Some(Span::ZERO), self.now) {
+            Reserve::Job(job) => job.id(),
+            other => panic!("{client:?} got {other:?}"),
+        }
+    }
+
+    /// Why the client gets nothing, though it would not wait.
+    fn denied(&mut self, client: ClientId) -> NoJob {
+        match self.engine.reserve(client, Some(Span::ZERO), self.now) {
+            Reserve::NoJob(why) => why,
+            other => panic!("{client:?} got {other:?}"),
+        }
+    }
+
+    /// The client finds nothing, and waits.
+    fn wait(&mut self, client: ClientId, timeout: Option<Span>) {
+        assert!(matches!(self.engine.reserve(client, timeout, self.now), Reserve::Waiting), "{client:?} should wait");
+    }
+
+    /// The clients find nothing, and wait one after the other, without end.
+    fn wait_all<const N: usize>(&mut self, clients: [ClientId; N]) {
+        clients.into_iter().for_each(|client| self.wait(client, None));
+    }
+
+    fn release(&mut self, client: ClientId, job: JobId, pri: Priority, delay: Span) {
+        assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} has {job:?}");
+    }
+
+    fn pause(&mut self, tube: &str, length: Span) {
+        assert!(self.engine.pause(tube.as_bytes(), length, self.now), "{tube} is there");
+    }
+
+    /// Time passes, and everything happens at its own moment.
+    fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        while self.engine.next_deadline() <= end {
+            self.now = self.engine.next_deadline();
+            self.engine.tick(self.now, 1);
+            self.engine.check();
+        }
+        self.now = end;
+    }
+
+    /// Time passes while nobody looks, and then everything happens at once.
+    fn stall(&mut self, span: Span) {
+        self.now = self.now + span;
+        assert!(self.engine.tick(self.now, usize::MAX), "nothing is left");
+    }
+
+    fn news(&mut self) -> Vec<Event> {
+        self.engine.check();
+        std::iter::from_fn(|| self.engine.take_event()).collect()
+    }
+
+    fn state(&self, job: JobId) -> State {
+        self.engine.job(job).expect("a job").state()
+    }
+
+    fn history(&self, job: JobId) -> History {
+        self.engine.job_stats(job, self.now).expect("a job").history
+    }
+}
+
+#[test]
+fn a_released_job_goes_before_later_ones_of_its_priority() {
+    let mut queue = Queue::new();
+    let [client] = queue.clients();
+    let jobs = [7, 7, 7, 6].map(|pri| queue.put_ready(client, pri));
+    assert_eq!(queue.take(client), jobs[3]);
+    assert_eq!(queue.take(client), jobs[0]);
+    queue.release(client, jobs[0], 7, Span::ZERO);
+    queue.release(client, jobs[3], 8, Span::ZERO);
+    let order = [jobs[0], jobs[1], jobs[2], jobs[3]];
+    assert_eq!(order.map(|_| queue.take(client)), order);
+}
+
+#[test]
+fn the_best_of_all_watched_tubes_is_served_whatever_their_order() {
+    let mut queue = Queue::new();
+    let [worker, client] = queue.clients();
+    let mut jobs = Vec::new();
+    for (tube, pri) in [("a", 5), ("b", 3), ("default", 5), ("b", 5), ("unwatched", 0)] {
+        queue.engine.use_tube(client, tube.as_bytes()).unwrap();
+        jobs.push(queue.put_ready(client, pri));
+    }
+    for tube in [b"b", b"a"] {
+        queue.engine.watch(worker, tube).unwrap();
+    }
+    let order = [jobs[1], jobs[0], jobs[2], jobs[3]];
+    assert_eq!(order.map(|_| queue.take(worker)), order);
+    assert_eq!(queue.denied(worker), NoJob::TimedOut);
+}
+
+#[test]
+fn a_delayed_job_competes_by_priority_and_id_once_it_is_ready() {
+    let mut queue = Queue::new();
+    let [client] = queue.clients();
+    let late = queue.put(client, 7, secs(2), TTR);
+    let urgent = queue.put(client, 1, secs(3), TTR);
+    let ready = queue.put_ready(client, 7);
+    queue.pass(secs(3));
+    assert_eq!([urgent, late, ready].map(|_| queue.take(client)), [urgent, late, ready]);
+}
+
+#[test]
+fn whoever_waits_longest_is_served_first() {
+    let mut queue = Queue::new();
+    let [first, second, third, client] = queue.clients();
+    queue.wait_all([first, second, third]);
+    assert!(queue.engine.cancel_wait(first));
+    queue.wait(first, None);
+    let jobs = [9, 8, 7].map(|pri| queue.put_ready(client, pri));
+    assert_eq!(queue.news(), [got(second, jobs[0]), got(third, jobs[1]), got(first, jobs[2])]);
+}
+
+#[test]
+fn the_end_of_a_pause_serves_those_who_wait_in_their_order() {
+    for early in [false, true] {
+        let mut queue = Queue::new();
+        let [first, second, client] = queue.clients();
+        queue.pause("default", secs(3));
+        let jobs = [7, 5].map(|pri| queue.put_ready(client, pri));
+        queue.wait_all([first, second]);
+        assert_eq!(queue.news(), []);
+        if early {
+            queue.pause("default", Span::ZERO);
+        } else {
+            queue.pass(secs(3));
+        }
+        assert_eq!(queue.news(), [got(first, jobs[1]), got(second, jobs[0])]);
+    }
+}
+
+#[test]
+fn a_job_put_into_a_paused_tube_stays_there_while_clients_wait() {
+    let mut queue = Queue::new();
+    let [worker, client] = queue.clients();
+    queue.wait(worker, Some(secs(2)));
+    queue.pause("default", secs(3));
+    let job = queue.put_ready(client, 7);
+    queue.pass(secs(2));
+    assert_eq!(queue.news(), [Event::NoJob { client: worker, why: NoJob::TimedOut }]);
+    assert_eq!(queue.engine.peek(client, State::Ready).map(Job::id), Some(job));
+    assert_eq!(queue.denied(worker), NoJob::TimedOut);
+    queue.wait(worker, Some(secs(2)));
+    queue.pass(secs(1));
+    assert_eq!(queue.news(), [got(worker, job)]);
+}
+
+#[test]
+fn a_pause_holds_back_one_tube_only_and_nobody_who_knows_the_id() {
+    let mut queue = Queue::new();
+    let [worker, client] = queue.clients();
+    queue.pause("default", secs(9));
+    let paused = [0, 0].map(|pri| queue.put_ready(client, pri));
+    queue.engine.use_tube(client, b"open").unwrap();
+    queue.engine.watch(worker, b"open").unwrap();
+    let open = queue.put_ready(client, 9);
+    assert_eq!(queue.take(worker), open);
+    assert!(queue.engine.reserve_job(worker, paused[1], queue.now).is_some());
+    assert!(queue.engine.delete(client, paused[0]));
+    queue.engine.check();
+}
+
+#[test]
+fn a_new_pause_takes_the_place_of_a_longer_one() {
+    let mut queue = Queue::new();
+    let [worker, client] = queue.clients();
+    queue.pause("default", secs(100));
+    queue.pause("default", secs(1));
+    let job = queue.put_ready(client, 7);
+    queue.wait(worker, None);
+    let stats = queue.engine.tube_stats(DEFAULT, queue.now).unwrap();
+    assert_eq!((stats.pauses, stats.pause, stats.pause_left), (2, secs(1), secs(1)));
+    queue.pass(secs(1));
+    assert_eq!(queue.news(), [got(worker, job)]);
+    assert_eq!(queue.engine.tube_stats(DEFAULT, queue.now).unwrap().pause, Span::ZERO);
+}
+
+#[test]
+fn a_delay_that_ends_no_later_than_a_pause_has_ended_when_the_pause_does() {
+    for (delay, stalls) in [(3, false), (2, true)] {
+        let mut queue = Queue::new();
+        let [worker, client] = queue.clients();
+        queue.pause("default", secs(3));
+        queue.put_ready(client, 7);
+        let best = queue.put(client, 1, secs(delay), TTR);
+        queue.wait(worker, None);
+        if stalls {
+            queue.stall(secs(4));
+        } else {
+            queue.pass(secs(4));
+        }
+        assert_eq!(queue.news(), [got(worker, best)], "delay {delay}, stalls: {stalls}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_in_two_tubes_gets_one_job() {
+    let mut queue = Queue::new();
+    let [worker, other, client] = queue.clients();
+    queue.engine.watch(worker, b"second").unwrap();
+    queue.engine.watch(other, b"second").unwrap();
+    queue.wait(worker, None);
+    queue.wait(other, None);
+    let job = queue.put_ready(client, 7);
+    queue.engine.use_tube(client, b"second").unwrap();
+    let second = queue.put_ready(client, 7);
+    let third = queue.put_ready(client, 7);
+    assert_eq!(queue.news(), [got(worker, job), got(other, second)]);
+    assert_eq!(queue.state(third), State::Ready);
+    assert_eq!(queue.engine.stats().waiting, 0);
+}
+
+#[test]
+fn an_expired_job_goes_to_the_client_that_waits_longest() {
+    let mut queue = Queue::new();
+    let [holder, first, second, client] = queue.clients();
+    let job = queue.put(client, 7, Span::ZERO, secs(3));
+    assert_eq!(queue.take(holder), job);
+    queue.wait_all([first, second]);
+    queue.pass(secs(3));
+    assert_eq!(queue.news(), [got(first, job)]);
+    assert!(!queue.engine.touch(holder, job, queue.now));
+    assert!(!queue.engine.delete(holder, job));
+    assert_eq!(queue.history(job), History { reserves: 2, timeouts: 1, ..History::default() });
+    assert_eq!(queue.engine.stats().timeouts, 1);
+}
+
+#[test]
+fn after_a_stall_a_job_may_expire_into_the_hands_of_its_former_holder() {
+    let mut queue = Queue::new();
+    let [holder, other, client] = queue.clients();
+    let job = queue.put(client, 7, Span::ZERO, secs(3));
+    assert_eq!(queue.take(holder), job);
+    queue.wait(holder, Some(secs(5)));
+    queue.wait(other, Some(secs(5)));
+    queue.stall(secs(3));
+    assert_eq!(queue.news(), [got(holder, job)], "and no warning");
+    assert_eq!(queue.engine.job_stats(job, queue.now).unwrap().left, secs(3));
+    assert!(queue.engine.touch(holder, job, queue.now));
+}
+
+#[test]
+fn what_has_ended_is_not_its_holder_s_even_before_the_tick() {
+    let mut queue = Queue::new();
+    let [holder, other, client] = queue.clients();
+    let jobs = [1, 2].map(|ttr| queue.put(client, 7, Span::ZERO, secs(ttr)));
+    assert_eq!(jobs.map(|_| queue.take(holder)), jobs);
+    queue.wait(other, None);
+    queue.now = queue.now + secs(1);
+    assert!(!queue.engine.touch(holder, jobs[0], queue.now));
+    assert_eq!(queue.news(), [got(other, jobs[0])]);
+    queue.now = queue.now + secs(1);
+    assert_eq!(queue.take(holder), jobs[1], "rather than a warning");
+    assert_eq!(queue.history(jobs[1]), History { reserves: 2, timeouts: 1, ..History::default() });
+}
+
+#[test]
+fn an_expired_job_that_nobody_took_can_be_deleted_by_its_former_holder() {
+    let mut queue = Queue::new();
+    let [holder] = queue.clients();
+    let job = queue.put(holder, 7, Span::ZERO, secs(1));
+    assert_eq!(queue.take(holder), job);
+    queue.pass(secs(1));
+    assert_eq!(queue.state(job), State::Ready);
+    assert!(!queue.engine.bury(holder, job, 7, queue.now));
+    assert!(queue.engine.delete(holder, job));
+}
+
+#[test]
+fn a_client_in_the_last_second_is_warned_only_if_there_is_no_job() {
+    let mut queue = Queue::new();
+    let [worker, client] = queue.clients();
+    let [held, other] = [3, 9].map(|ttr| queue.put(client, 7, Span::ZERO, secs(ttr)));
+    assert_eq!(queue.take(worker), held);
+    queue.pass(Span::from_nanos(1_999_999_999));
+    assert_eq!(queue.take(worker), other);
+    assert_eq!(queue.denied(worker), NoJob::TimedOut);
+    queue.pass(Span::from_nanos(1));
+    assert_eq!(queue.denied(worker), NoJob::DeadlineSoon);
+    queue.pause("default", secs(9));
+    let third = queue.put_ready(client, 7);
+    assert_eq!(queue.denied(worker), NoJob::DeadlineSoon);
+    queue.pause("default", Span::ZERO);
+    assert_eq!(queue.take(worker), third);
+    assert!(queue.engine.touch(worker, held, queue.now));
+    assert_eq!(queue.denied(worker), NoJob::TimedOut);
+    queue.engine.check();
+}
+
+#[test]
+fn a_waiting_client_is_warned_of_its_nearest_deadline() {
+    let mut queue = Queue::new();
+    let [worker, client] = queue.clients();
+    for ttr in [7, 4] {
+        queue.put(client, 7, Span::ZERO, secs(ttr));
+        queue.take(worker);
+    }
+    queue.wait(worker, Some(secs(3)));
+    queue.pass(Span::from_nanos(2_999_999_999));
+    assert_eq!(queue.news(), []);
+    queue.pass(Span::from_nanos(1));
+    assert_eq!(queue.news(), [Event::NoJob { client: worker, why: NoJob::DeadlineSoon }], "rather than timed out");
+    assert_eq!(queue.engine.stats().jobs.reserved, 2);
+}
+
+#[test]
+fn only_its_holder_deletes_a_reserved_job() {
+    let mut queue = Queue::new();
+    let [holder, other] = queue.clients();
+    let job = queue.put_ready(other, 7);
+    assert_eq!(queue.take(holder), job);
+    assert!(!queue.engine.delete(other, job));
+    assert!(!queue.engine.release(other, job, 0, Span::ZERO, queue.now));
+    assert!(!queue.engine.bury(other, job, 0, queue.now));
+    assert!(!queue.engine.touch(other, job, queue.now));
+    assert!(queue.engine.reserve_job(other, job, queue.now).is_none());
+    assert!(queue.engine.reserve_job(holder, job, queue.now).is_none());
+    assert!(!queue.engine.kick_job(job, queue.now));
+    assert!(queue.engine.delete(holder, job));
+    assert!(!queue.engine.delete(holder, job));
+    queue.engine.check();
+}
+
+#[test]
+fn jobs_that_nobody_has_are_deleted_by_anybody() {
+    let mut queue = Queue::new();
+    let [client, other] = queue.clients();
+    let buried = queue.put_ready(client, 7);
+    assert_eq!(queue.take(client), buried);
+    assert!(queue.engine.bury(client, buried, 7, queue.now));
+    let delayed = queue.put(client, 7, secs(5), TTR);
+    let ready = queue.put_ready(client, 7);
+    for job in [buried, delayed, ready] {
+        assert!(queue.engine.delete(other, job), "{job:?}");
+    }
+    assert_eq!(queue.engine.next_deadline(), Time::NEVER);
+    queue.engine.check();
+}
+
+#[test]
+fn a_client_that_goes_gives_its_jobs_to_those_who_wait() {
+    let mut queue = Queue::new();
+    let [holder, first, second, client] = queue.clients();
+    let late = queue.put(client, 1, Span::ZERO, secs(9));
+    let soon = queue.put(client, 2, Span::ZERO, secs(5));
+    assert_eq!([late, soon].map(|_| queue.take(holder)), [late, soon]);
+    queue.wait_all([first, second]);
+    queue.engine.disconnect(holder, queue.now);
+    assert_eq!(queue.news(), [got(first, soon), got(second, late)]);
+    assert_eq!(queue.history(soon), History { reserves: 2, ..History::default() });
+    assert_eq!(queue.engine.stats().timeouts, 0);
+}
+
+#[test]
+fn a_client_that_goes_while_it_waits_gets_nothing_of_its_own() {
+    let mut queue = Queue::new();
+    let [holder, client] = queue.clients();
+    let job = queue.put_ready(client, 7);
+    assert_eq!(queue.take(holder), job);
+    queue.wait(holder, None);
+    queue.engine.disconnect(holder, queue.now);
+    assert_eq!(queue.news(), []);
+    assert_eq!(queue.state(job), State::Ready);
+    assert_eq!(queue.engine.next_deadline(), Time::NEVER);
+}
+
+#[test]
+fn buried_jobs_are_kicked_in_the_order_of_burial_and_before_delayed_ones() {
+    let mut queue = Queue::new();
+    let [client] = queue.clients();
+    let jobs = [1, 2, 3].map(|pri| queue.put_ready(client, pri));
+    let delayed = queue.put(client, 0, secs(5), TTR);
+    assert_eq!(jobs.map(|_| queue.take(client)), jobs);
+    for job in [jobs[2], jobs[0], jobs[1]] {
+        assert!(queue.engine.bury(client, job, 7, queue.now));
+    }
+    assert_eq!(queue.engine.peek(client, State::Buried).map(Job::id), Some(jobs[2]));
+    assert_eq!(queue.engine.kick(client, 2, queue.now), 2);
+    assert_eq!(jobs.map(|job| queue.state(job)), [State::Ready, State::Buried, State::Ready]);
+    assert_eq!(queue.engine.kick(client, 9, queue.now), 1);
+    assert_eq!(queue.state(delayed), State::Delayed);
+    assert_eq!(queue.engine.kick(client, u64::MAX, queue.now), 1);
+    assert_eq!(queue.state(delayed), State::Ready);
+    assert_eq!(queue.engine.kick(client, 9, queue.now), 0);
+    queue.engine.check();
+}
+
+#[test]
+fn kicked_jobs_go_one_by_one_to_those_who_wait() {
+    let mut queue = Queue::new();
+    let [first, second, client] = queue.clients();
+    queue.wait_all([first, second]);
+    let late = queue.put(client, 1, secs(9), TTR);
+    let soon = queue.put(client, 2, secs(5), TTR);
+    assert_eq!(queue.engine.kick(client, 10, queue.now), 2);
+    assert_eq!(queue.news(), [got(first, soon), got(second, late)]);
+}
+
+#[test]
+fn a_job_reserved_by_its_id_becomes_ready_when_it_expires() {
+    let mut queue = Queue::new();
+    let [client] = queue.clients();
+    let job = queue.put(client, 7, secs(100), secs(2));
+    assert!(queue.engine.reserve_job(client, job, queue.now).is_some());
+    queue.pass(secs(2));
+    assert_eq!(queue.state(job), State::Ready);
+    assert_eq!(queue.engine.job_stats(job, queue.now).unwrap().delay, secs(100));
+    assert_eq!(queue.engine.next_deadline(), Time::NEVER);
+}
+
+#[test]
+fn the_last_reference_ends_a_tube_with_its_pause_and_its_counts() {
+    let mut queue = Queue::new();
+    let [client, other] = queue.clients();
+    queue.engine.use_tube(client, b"t").unwrap();
+    queue.engine.watch(other, b"t").unwrap();
+    let job = queue.put_ready(client, 7);
+    queue.pause("t", secs(100));
+    queue.engine.use_tube(client, DEFAULT).unwrap();
+    queue.engine.disconnect(other, queue.now);
+    assert_eq!(queue.engine.tube_stats(b"t", queue.now).unwrap().pauses, 1, "a job keeps it");
+    assert!(queue.engine.delete(client, job));
+    assert_eq!(queue.engine.tube_stats(b"t", queue.now), None);
+    assert_eq!(queue.engine.next_deadline(), Time::NEVER);
+    assert!(!queue.engine.pause(b"t", secs(1), queue.now));
+    queue.engine.watch(client, b"t").unwrap();
+    let stats = queue.engine.tube_stats(b"t", queue.now).unwrap();
+    assert_eq!((stats.pause, stats.pauses, stats.total_jobs, stats.deletes), (Span::ZERO, 0, 0, 0));
+    assert_eq!(queue.engine.ignore(client, b"t"), Some(1));
+    assert_eq!(queue.engine.ignore(client, b"t"), Some(1));
+    assert_eq!(queue.engine.ignore(client, DEFAULT), None);
+    assert_eq!(queue.engine.tube_names().collect::<Vec<_>>(), [DEFAULT]);
+    queue.engine.check();
+}
+
+#[test]
+fn ids_are_never_given_twice_nor_to_a_refused_job() {
+    let mut queue = Queue::new();
+    let [client] = queue.clients();
+    for id in 1..=3 {
+        let job = queue.put_ready(client, 7);
+        assert_eq!(job, JobId(id));
+        assert!(queue.engine.delete(client, job));
+        let body = Body::from(vec![0; 200_000]);
+        let new = NewJob { pri: 7, delay: Span::ZERO, ttr: TTR, body };
+        assert_eq!(queue.engine.put(client, new, queue.now), Err(Refused::OutOfMemory));
+    }
+    queue.engine.drain();
+    let new = NewJob { pri: 7, delay: Span::ZERO, ttr: TTR, body: Body::from(vec![]) };
+    assert_eq!(queue.engine.put(client, new, queue.now), Err(Refused::Draining));
+    let stats = queue.engine.stats();
+    assert_eq!((stats.total_jobs, stats.jobs.all(), stats.memory), (3, 0, TUBE_COST));
+    queue.engine.check();
+}
+
+#[test]
+fn a_small_tick_leaves_the_rest_for_the_next_one() {
+    let mut queue = Queue::new();
+    let [client] = queue.clients();
+    let jobs = [3, 1, 2].map(|delay| queue.put(client, 7, secs(delay), TTR));
+    queue.now = queue.now + secs(3);
+    assert!(!queue.engine.tick(queue.now, 2));
+    assert_eq!(jobs.map(|job| queue.state(job)), [State::Delayed, State::Ready, State::Ready]);
+    assert!(queue.engine.tick(queue.now, 1));
+    assert_eq!(queue.state(jobs[0]), State::Ready);
+    queue.engine.check();
+}

@@ -1,0 +1,266 @@
+//! Runs made up out of a seed.
+//!
+//! Owns the dice: what a run is like, and which call comes next. Chooses by looking at the model, so that most calls
+//! hit something; must not look at the engine, whose mistakes would then hide themselves.
+
+use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time};
+use super::calls::Call;
+use super::model::{Model, Name, Place};
+
+/// The names in play; a run uses the first few.
+const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
+
+/// Two that tie often, two at the border of what is urgent, and the last of all.
+const PRIORITIES: [Priority; 6] = [0, 7, 7, 1023, 1024, u32::MAX];
+
+/// As many jobs as a run may have, few enough to check quickly.
+const JOBS: usize = 14;
+
+/// The same for a crowded run, whose heaps have several levels.
+const CROWD: usize = 90;
+
+/// As many clients as a run may have; there are at least five.
+const CLIENTS: usize = 8;
+
+/// A small repeatable stream of numbers (splitmix64).
+#[derive(Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        (!all.is_empty()).then(|| all[self.below(all.len() as u64) as usize])
+    }
+}
+
+/// What a run is to try most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Everything happens at a moment of its own.
+    Moments,
+    /// All lengths of time are half seconds, so that many things happen at the same moment.
+    Ties,
+    /// Memory, tubes or watches are short, or the drain comes before the end.
+    Limits,
+    /// There are many jobs.
+    Crowd,
+}
+
+/// What a run is like.
+#[derive(Debug)]
+pub struct Script {
+    dice: Dice,
+    /// As in [`Kind::Ties`].
+    coarse: bool,
+    /// Verbs come even while something is due.
+    hasty: bool,
+    /// The drain comes.
+    drains: bool,
+    /// As many jobs as there may be.
+    jobs: usize,
+    /// How much of the work is putting, of 48 parts: with little of it clients wait, with much of it jobs do.
+    puts: u64,
+    /// Most steps of a tick; small in coarse runs, whose ticks may go many ways.
+    tick: usize,
+    names: &'static [Name],
+    pub limits: Limits,
+    pub start: Time,
+}
+
+impl Script {
+    /// The run of this kind and seed.
+    pub fn new(kind: Kind, seed: u64) -> Script {
+        let mut dice = Dice(seed);
+        let coarse = kind == Kind::Ties || kind != Kind::Moments && dice.percent(50);
+        let tick = if coarse { 1 } else { [1, 2, 3, 1000][dice.below(4) as usize] };
+        let start = if dice.percent(30) { 0 } else { 1_700_000_000_000_000_000 + dice.below(1_000_000_000) };
+        let short = if kind == Kind::Limits { 60 } else { 0 };
+        let limits = Limits {
+            max_memory: if dice.percent(short) { 1500 + dice.below(2500) } else { u64::MAX },
+            max_tubes: if dice.percent(short) { 1 + dice.below(5) as usize } else { usize::MAX },
+            max_watched: if dice.percent(short) { 1 + dice.below(3) as usize } else { usize::MAX },
+            hash_secret: dice.roll(),
+        };
+        let (hasty, drains) = (dice.percent(30), dice.percent(short));
+        let puts = [4, 8, 12, 18][dice.below(4) as usize];
+        let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
+        let names = &NAMES[..4 + dice.below(3) as usize];
+        Script { dice, coarse, hasty, drains, jobs, puts, tick, names, limits, start: Time::from_nanos(start) }
+    }
+
+    /// The names in play.
+    pub fn names(&self) -> &'static [Name] {
+        self.names
+    }
+
+    /// The next call, and when it comes; `left` is how many are still to come.
+    pub fn next(&mut self, model: &Model, now: Time, left: usize) -> (Time, Call) {
+        let due = model.next_deadline();
+        let now = self.later(due, now);
+        let tick = Call::Tick { limit: 1 + self.dice.below(self.tick as u64) as usize };
+        if due <= now && !(self.hasty && self.dice.percent(40)) {
+            return (now, tick);
+        }
+        if self.drains && !model.draining && left < 60 {
+            return (now, Call::Drain);
+        }
+        if model.clients.len() < 5 {
+            return (now, Call::Connect);
+        }
+        match self.dice.below(100) {
+            0..2 => (now, tick),
+            2..50 => (now, self.work(model)),
+            50..75 => (now, self.handling(model)),
+            _ => (now, self.housekeeping(model)),
+        }
+    }
+
+    /// Mostly a little later, sometimes just before, at or after the moment when something happens, seldom much later.
+    fn later(&mut self, next: Time, now: Time) -> Time {
+        let near = next > now && next < now + Span::from_secs(60);
+        match self.dice.below(100) {
+            0..8 if near => next,
+            8..11 if near => next - Span::from_nanos(1),
+            11..13 if near => next + Span::from_nanos(1),
+            13..14 => now + self.span(20),
+            14..20 => now + self.span(1),
+            _ if self.coarse => now,
+            _ => now + Span::from_nanos(self.dice.below(40_000_000)),
+        }
+    }
+
+    /// Up to so many seconds.
+    fn span(&mut self, secs: u64) -> Span {
+        if self.coarse {
+            Span::from_millis(500 * self.dice.below(2 * secs + 1))
+        } else {
+            Span::from_nanos(self.dice.below(secs * 1_000_000_000))
+        }
+    }
+
+    /// Up to so many seconds; none at all in `zero` of a hundred cases, seldom the longest there is.
+    fn wait(&mut self, secs: u64, zero: u64) -> Span {
+        match self.dice.below(100) {
+            chance if chance < zero => Span::ZERO,
+            99 => Span::from_secs(u32::MAX.into()),
+            _ => self.span(secs),
+        }
+    }
+
+    fn priority(&mut self) -> Priority {
+        PRIORITIES[self.dice.below(6) as usize]
+    }
+
+    fn name(&mut self) -> Name {
+        self.names[self.dice.below(self.names.len() as u64) as usize]
+    }
+
+    fn client(&mut self, model: &Model) -> ClientId {
+        let client = self.dice.below(model.clients.len() as u64) as usize;
+        model.clients[client].id
+    }
+
+    fn idle(&mut self, model: &Model) -> Option<ClientId> {
+        let idle = model.clients.iter().map(|client| client.id).filter(|&client| !model.is_waiting(client));
+        self.dice.one_of(&idle.collect::<Vec<_>>())
+    }
+
+    /// Mostly one that there is; else one that was, will be, or never is.
+    fn job(&mut self, model: &Model) -> JobId {
+        let there = model.jobs.get(self.dice.below(self.jobs.min(model.jobs.len() + 3) as u64) as usize);
+        there.map_or(JobId(self.dice.below(model.total_jobs() + 3)), |job| job.id)
+    }
+
+    /// Mostly a client with a job that it holds.
+    fn hand(&mut self, model: &Model) -> (ClientId, JobId) {
+        let held = model.jobs.iter().filter_map(|job| match job.place {
+            Place::Reserved { by, .. } => Some((by, job.id)),
+            _ => None,
+        });
+        let held: Vec<_> = held.collect();
+        match self.dice.one_of(&held) {
+            Some(hand) if self.dice.percent(75) => hand,
+            _ => (self.client(model), self.job(model)),
+        }
+    }
+
+    /// Jobs come, are handed out and go.
+    fn work(&mut self, model: &Model) -> Call {
+        let choice = self.dice.below(48);
+        let full = model.jobs.len() >= self.jobs;
+        match self.idle(model) {
+            _ if choice < self.puts && !full => self.put(model),
+            None if choice < 30 => Call::CancelWait(self.client(model)),
+            Some(client) if choice < self.puts + 20 && !full => {
+                let timeout = if self.dice.percent(15) { None } else { Some(self.wait(4, 15)) };
+                Call::Reserve { client, timeout }
+            }
+            _ if full || choice < self.puts + 24 => {
+                let (client, job) = self.hand(model);
+                Call::Delete(client, job)
+            }
+            _ => self.handling(model),
+        }
+    }
+
+    fn put(&mut self, model: &Model) -> Call {
+        let client = self.client(model);
+        let (pri, delay, ttr) = (self.priority(), self.wait(4, 60), self.wait(8, 3));
+        let (fill, size) = (self.dice.roll() as u8, self.dice.below(100) as usize);
+        Call::Put { client, pri, delay, ttr, fill, size }
+    }
+
+    /// What happens to single jobs.
+    fn handling(&mut self, model: &Model) -> Call {
+        let (client, job) = self.hand(model);
+        match self.dice.below(26) {
+            0..6 => Call::Release { client, job, pri: self.priority(), delay: self.wait(4, 50) },
+            6..11 => Call::Bury(client, job, self.priority()),
+            11..14 => Call::Touch(client, job),
+            14..18 => Call::ReserveJob(self.client(model), self.job(model)),
+            18..20 => Call::KickJob(self.job(model)),
+            20..21 => Call::Show(self.job(model)),
+            _ => {
+                let states = [State::Ready, State::Delayed, State::Buried, State::Reserved];
+                Call::Peek(self.client(model), states[self.dice.below(4) as usize])
+            }
+        }
+    }
+
+    /// What happens to tubes and clients.
+    fn housekeeping(&mut self, model: &Model) -> Call {
+        let client = self.client(model);
+        let idle = self.idle(model);
+        match (self.dice.below(30), idle) {
+            (0..4, _) => Call::Kick(client, [0, 1, 1, 2, 3, 1 << 32, u64::MAX][self.dice.below(7) as usize]),
+            (4..9, _) => Call::Use(client, self.name()),
+            (9..15, Some(client)) => Call::Watch(client, self.name()),
+            (15..19, Some(client)) => Call::Ignore(client, self.name()),
+            (19..23, _) => {
+                let paused: Vec<Name> =
+                    model.tubes.iter().filter(|tube| tube.pause.is_some()).map(|tube| tube.name).collect();
+                let again = self.dice.one_of(&paused).filter(|_| self.dice.percent(50));
+                Call::Pause(again.unwrap_or_else(|| self.name()), self.wait(4, 40))
+            }
+            (23..25, _) => Call::CancelWait(client),
+            (25..26, _) => Call::MarkProducer(client),
+            (26..28, _) if model.clients.len() < CLIENTS => Call::Connect,
+            _ => Call::Disconnect(client),
+        }
+    }
+}
