@@ -181,8 +181,8 @@ impl Server {
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         let mut listeners = inherited;
-        for bound in bound {
-            listeners.push(bound.listen().map_err(|error| StartError::system(&error))?);
+        for (name, bound) in bound {
+            listeners.push(bound.listen().map_err(|error| StartError::address(&name, &error))?);
         }
         let mut server = Server {
             hub,
@@ -248,8 +248,12 @@ impl Drop for Server {
     /// the most.
     fn drop(&mut self) {
         self.hub.stop();
-        self.listeners.iter().for_each(|listener| listener.wake(self.inherited));
-        for thread in self.listener_threads.drain(..) {
+        for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
+            // Again and again, since another server on the same inherited socket may take the call.
+            while !thread.is_finished() {
+                listener.wake(self.inherited);
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let _ = thread.join();
         }
         self.listeners.clear();
@@ -269,14 +273,18 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(run)
 }
 
-fn bind_all(config: &Config) -> Result<Vec<Bound>, StartError> {
+fn bind_all(config: &Config) -> Result<Vec<(String, Bound)>, StartError> {
     config.listen.iter().map(|address| bind(address, config)).collect()
 }
 
-fn bind(address: &Address, config: &Config) -> Result<Bound, StartError> {
+/// Takes an address; tells its name as well.
+fn bind(address: &Address, config: &Config) -> Result<(String, Bound), StartError> {
     match address {
-        Address::Unix(path) => Bound::unix(path, config.socket_mode)
-            .map_err(|error| StartError::address(&format!("unix:{}", path.display()), &error)),
+        Address::Unix(path) => {
+            let name = format!("unix:{}", path.display());
+            let bound = Bound::unix(path, config.socket_mode).map_err(|error| StartError::address(&name, &error))?;
+            Ok((name, bound))
+        }
         Address::Tcp(host, port) => {
             let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
             let port = port.unwrap_or(config.port);
@@ -285,7 +293,7 @@ fn bind(address: &Address, config: &Config) -> Result<Bound, StartError> {
             let mut failed = None;
             for address in addresses {
                 match Bound::tcp(address) {
-                    Ok(bound) => return Ok(bound),
+                    Ok(bound) => return Ok((name, bound)),
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }

@@ -25,6 +25,9 @@ const EVENTS: usize = 256;
 /// How long replies may take to leave when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether they have.
+const STOP_STEP: Duration = Duration::from_millis(20);
+
 /// What other threads tell a pool thread.
 #[derive(Debug)]
 pub enum Note {
@@ -172,7 +175,8 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            self.wait(events, Some(left));
+            // Not all the rest at once: another thread may be sending a connection's last words, and tells nobody.
+            self.wait(events, Some(left.min(STOP_STEP)));
         }
     }
 }

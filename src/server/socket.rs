@@ -3,7 +3,7 @@
 //! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server listens
 //! on is never taken away, ours is removed at the end. Must not know protocols.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
+use nix::fcntl::{Flock, FlockArg};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections that may wait to be accepted. The kernel cuts it to its own limit.
@@ -102,6 +103,9 @@ impl Bound {
 
     /// Takes a path, with this mode. A socket file that nobody listens on any more is replaced.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
+        // Of two that find the same dead socket, the second must see the first one's.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let _turn = File::open(folder).ok().and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
         if let Ok(found) = fs::symlink_metadata(path) {
             if !found.file_type().is_socket() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
@@ -114,10 +118,10 @@ impl Bound {
         }
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        socket.listen(BACKLOG)?;
         let made = fs::symlink_metadata(path)?;
         let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        socket.listen(BACKLOG)?;
         Ok(Bound { socket, file: Some(file) })
     }
 
@@ -225,7 +229,7 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     match socket.connect(address) {
         Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {
             // Gone too soon, it would never be accepted.
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(std::time::Duration::from_millis(20));
             Ok(())
         }
         other => other,

@@ -1,0 +1,76 @@
+//! The program as its users meet it: options, addresses, signals, service managers, the log; always the real binary.
+//!
+//! One module each, by what they are about. The words of the protocol are the conversations' business.
+
+mod daemon;
+
+mod cli {
+    mod binlog;
+    mod listening;
+    mod log;
+    mod options;
+    mod signals;
+    mod stopping;
+    mod systemd;
+    mod unix;
+    mod user;
+
+    use std::io::Read;
+    use std::net::{SocketAddr, TcpListener};
+    use std::os::unix::fs::FileTypeExt;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::daemon;
+    use daemon::Ended;
+
+    /// The exit code for an address or an inherited socket that cannot be had.
+    const NO_ADDRESS: i32 = 111;
+
+    impl Ended {
+        /// Checks that it failed with this code and with one line on stderr that has all of these words.
+        fn failed(&self, code: i32, words: &[&str]) {
+            assert_eq!(self.code, code, "{self:?}");
+            assert_eq!(self.out, "", "{self:?}");
+            assert!(self.err.ends_with('\n') && self.err.lines().count() == 1, "not one line: {self:?}");
+            for word in words {
+                assert!(self.err.contains(word), "no \"{word}\": {self:?}");
+            }
+        }
+    }
+
+    /// An address of this machine that no other test uses, so that its ports are free.
+    fn own_host() -> String {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        format!("127.{}.{high}.{low}", 100 + NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A port of 127.0.0.1 that is taken, as long as the listener lives.
+    fn taken() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound listener");
+        (listener, address)
+    }
+
+    fn is_socket(path: &Path) -> bool {
+        std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+    }
+
+    fn is_root() -> bool {
+        let root = nix::unistd::geteuid().is_root();
+        if !root {
+            println!("skipped: only root can do this");
+        }
+        root
+    }
+
+    /// Reads everything until the peer closes, which may be rude.
+    fn read_all(stream: &mut impl Read) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match stream.read_to_end(&mut bytes) {
+            Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("reading: {error}"),
+            _ => bytes,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The binlog's options: jobs outlive the program, and a folder that cannot be used ends it with beanstalkd's exit code.
+
+use std::fs;
+use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
+use super::is_root;
+use super::user::nobody;
+
+/// beanstalkd's exit code for a folder that is not there, or in use.
+const NO_FOLDER: i32 = 10;
+
+fn stops(daemon: &Daemon) {
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+#[test]
+fn jobs_outlive_the_server_with_every_kind_of_sync() {
+    for options in [&[][..], &["-f0", "-s", "4096"], &["-f", "100", "--strict"], &["-Fs1"]] {
+        let folder = Folder::new();
+        let folder = folder.file("");
+        let arguments = [&["-b", name(&folder)], options].concat();
+        for round in 1..=2 {
+            let daemon = Daemon::start(&arguments);
+            let mut client = daemon.client();
+            assert_eq!(client.put(format!("job {round}").as_bytes(), 0, 0, 60).unwrap(), round, "{options:?}");
+            let job = client.peek(1).unwrap();
+            assert_eq!(job.body, b"job 1", "{options:?}");
+            stops(&daemon);
+        }
+    }
+}
+
+#[test]
+fn options_of_the_binlog_alone_make_none() {
+    let daemon = Daemon::start(&["-f0", "-s", "1"]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    stops(&daemon);
+}
+
+#[test]
+fn a_folder_that_is_none_ends_with_10() {
+    let folder = Folder::new();
+    let (missing, file, socket) = (folder.file("missing"), folder.file("file"), folder.file("s"));
+    fs::write(&file, "precious").unwrap();
+    let listen = format!("unix:{}", socket.display());
+    for path in [&missing, &file] {
+        let ended = run(&["-b", name(path), "-l", &listen]);
+        ended.failed(NO_FOLDER, &[" ERROR ", name(path)]);
+        assert!(!socket.exists(), "a socket file stayed behind");
+    }
+    assert!(!missing.exists());
+    assert_eq!(fs::read(&file).unwrap(), b"precious");
+}
+
+#[test]
+fn a_folder_that_is_in_use_ends_with_10() {
+    let folder = Folder::new();
+    let folder = folder.file("");
+    let first = Daemon::start(&["-b", name(&folder)]);
+    for _ in 0..2 {
+        run(&["-p", "0", "-b", name(&folder)]).failed(NO_FOLDER, &[" ERROR ", name(&folder)]);
+    }
+    first.client().put(b"x", 0, 0, 60).unwrap();
+    // Neither a crash is in the way of the next.
+    first.signal(Signal::SIGKILL);
+    drop(first);
+    let second = Daemon::start(&["-b", name(&folder)]);
+    assert_eq!(second.client().put(b"x", 0, 0, 60).unwrap(), 2);
+}
+
+/// The files belong to who writes them on, after the next start as well.
+#[test]
+fn the_files_are_the_user_s() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let (mine, theirs) = (folder.file("mine"), folder.file("theirs"));
+    for path in [&mine, &theirs] {
+        fs::create_dir(path).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    chown(&theirs, Some(nobody().uid.as_raw()), Some(nobody().gid.as_raw())).unwrap();
+    run(&["-p0", "-u", "nobody", "-b", name(&mine)]).failed(NO_FOLDER, &[" ERROR ", name(&mine)]);
+    assert_eq!(fs::read_dir(&mine).unwrap().count(), 0);
+    for id in 1..=2 {
+        let daemon = Daemon::start(&["-u", "nobody", "-b", name(&theirs)]);
+        assert_eq!(daemon.client().put(b"x", 0, 0, 60).unwrap(), id);
+        stops(&daemon);
+    }
+    let files: Vec<_> = fs::read_dir(&theirs).unwrap().map(|entry| entry.unwrap().metadata().unwrap().uid()).collect();
+    assert!(!files.is_empty() && files.iter().all(|uid| *uid == nobody().uid.as_raw()), "{files:?}");
+}

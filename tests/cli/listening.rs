@@ -1,0 +1,159 @@
+//! TCP addresses: which are listened on, which cannot be had, and what is said then.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use beanpole::Client;
+
+use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
+use super::{is_root, own_host, taken, NO_ADDRESS};
+
+/// Whether it means every address of the machine.
+fn is_any(host: &str) -> bool {
+    host.bytes().all(|digit| digit == b'0')
+}
+
+/// Every address and port on which some program of this machine listens; the addresses in the kernel's notation.
+fn listening() -> Vec<(String, u16)> {
+    let mut found = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = fs::read_to_string(table).unwrap_or_default();
+        // 0A: listening. There may be thousands of other lines.
+        for line in text.lines().filter(|line| line.contains(" 0A ")) {
+            let (host, port) = line.split_whitespace().nth(1).and_then(|it| it.split_once(':')).expect("an address");
+            found.push((host.to_owned(), u16::from_str_radix(port, 16).expect("a port")));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_default_is_this_machine_only() {
+    let daemon = Daemon::start(&["-p", "0"]);
+    let address = daemon.address();
+    assert_eq!(daemon.names(), [format!("127.0.0.1:{}", address.port())]);
+    assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
+    assert_ne!(address.port(), 0);
+    let localhost = format!("{:08X}", u32::from(Ipv4Addr::LOCALHOST).to_be());
+    // Other tests' own addresses may have the same port.
+    let listening = listening();
+    assert!(listening.contains(&(localhost, address.port())), "{listening:?}");
+    assert!(!listening.iter().any(|(host, port)| *port == address.port() && is_any(host)), "{listening:?}");
+}
+
+#[test]
+fn the_default_port_is_the_protocol_s() {
+    let host = own_host();
+    if listening().iter().any(|(host, port)| *port == 11_300 && is_any(host)) {
+        println!("skipped: somebody listens on port 11300 of every address");
+        return;
+    }
+    let daemon = Daemon::start(&["-l", &host]);
+    assert_eq!(daemon.names(), [format!("{host}:11300")]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+}
+
+#[test]
+fn a_port_and_an_address_go_together() {
+    let host = own_host();
+    let daemon = Daemon::start(&["-p", "11301", "-l", &host, "-l", &format!("{host}:11302")]);
+    assert_eq!(daemon.names(), [format!("{host}:11301"), format!("{host}:11302")]);
+    let urls = Daemon::start(&["-l", "beanstalk://127.0.0.1:0", "-l", "tcp://127.0.0.1:0/"]);
+    assert_eq!(urls.names().len(), 2);
+    urls.client().put(b"x", 0, 0, 60).unwrap();
+}
+
+#[test]
+fn several_addresses_are_one_queue() {
+    let folder = Folder::new();
+    let unix = format!("unix:{}", folder.file("socket").display());
+    let mut arguments = vec!["-l", "127.0.0.1:0", "-l", &unix, "-l", "localhost:0"];
+    match TcpListener::bind("[::1]:0") {
+        Ok(_) => arguments.extend(["-l", "[::1]:0"]),
+        Err(error) => println!("without IPv6: {error}"),
+    }
+    let daemon = Daemon::start(&arguments);
+    assert_eq!(daemon.names().len(), arguments.len() / 2);
+    let connect = |name: &String| match name.strip_prefix("unix:") {
+        Some(path) => Client::connect_unix(path).expect("a connection"),
+        None => Client::connect(name.parse::<SocketAddr>().expect("an address")).expect("a connection"),
+    };
+    let mut clients: Vec<Client> = daemon.names().iter().map(connect).collect();
+    for (number, putter) in clients.iter_mut().enumerate() {
+        assert_eq!(putter.put(b"x", 0, 0, 60).unwrap(), number as u64 + 1);
+    }
+    let count = clients.len();
+    for (number, client) in clients.iter_mut().rev().enumerate() {
+        assert_eq!(client.reserve(Some(0)).unwrap().expect("a job").id, number as u64 + 1);
+        assert_eq!(client.figure("stats", "current-connections").unwrap(), count.to_string());
+    }
+}
+
+#[test]
+fn all_addresses_of_both_kinds_can_be_given_together() {
+    if TcpListener::bind("[::]:0").is_err() {
+        println!("skipped: no IPv6");
+        return;
+    }
+    // Below the ports that the system gives out, so that no other test gets it meanwhile.
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let taken: Vec<u16> = listening().into_iter().map(|(_, port)| port).collect();
+    let port = (first..first + 1000).find(|port| !taken.contains(port)).expect("a free port");
+    let daemon = Daemon::start(&["-p", &port.to_string(), "-l", "0.0.0.0", "-l", "::"]);
+    assert_eq!(daemon.names(), [format!("0.0.0.0:{port}"), format!("[::]:{port}")]);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+    assert!(TcpStream::connect(("::1", port)).is_ok());
+}
+
+#[test]
+fn a_port_that_is_taken_ends_with_111_and_the_way_out() {
+    let (_listener, address) = taken();
+    let ended = run(&["-p", &address.port().to_string()]);
+    ended.failed(NO_ADDRESS, &[" ERROR ", &address.to_string(), "in use", "-p PORT", "-l ADDR"]);
+    let daemon = Daemon::start(&[]);
+    let ended = run(&["-l", &daemon.address().to_string()]);
+    ended.failed(NO_ADDRESS, &[" ERROR ", &daemon.address().to_string(), "in use", "-p PORT"]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+}
+
+#[test]
+fn one_address_that_cannot_be_had_is_one_too_many() {
+    let folder = Folder::new();
+    let (_listener, address) = taken();
+    let unix = format!("unix:{}", folder.file("socket").display());
+    let ended = run(&["-l", &unix, "-l", "127.0.0.1:0", "-l", &address.to_string()]);
+    ended.failed(NO_ADDRESS, &[&address.to_string()]);
+    assert!(!folder.file("socket").exists(), "a socket file stayed behind");
+}
+
+#[test]
+fn an_address_of_another_machine_ends_with_111() {
+    let ended = run(&["-l", "192.0.2.1", "-p", "0"]);
+    ended.failed(NO_ADDRESS, &[" ERROR ", "192.0.2.1:0"]);
+}
+
+#[test]
+fn a_port_for_root_only_ends_with_111_and_the_way_out() {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    if !is_root() || first.trim() == "0" {
+        return;
+    }
+    let ended = super::user::run_as_nobody(&["-l", &own_host(), "-p", "80"]);
+    ended.failed(NO_ADDRESS, &[" ERROR ", ":80", "below 1024", "-u USER"]);
+}
+
+/// The address of a server that has just ended can be used at once, though connections of it linger in the kernel.
+#[test]
+fn a_restart_finds_its_address_free() {
+    let host = own_host();
+    for _ in 0..3 {
+        let daemon = Daemon::start(&["-l", &host, "-p", "11303"]);
+        let mut client = daemon.client();
+        client.put(b"x", 0, 0, 60).unwrap();
+        daemon.signal(Signal::SIGTERM);
+        assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+        // The server has closed first, so the lingering end of the connection is its own.
+        drop(client);
+    }
+}

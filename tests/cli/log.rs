@@ -1,0 +1,146 @@
+//! The log: the form of its lines, and which there are.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use beanpole::Client;
+
+use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::read_all;
+
+/// A server that does some of everything and ends; its log, and the address of one of its clients.
+fn lived(arguments: &[&str]) -> (String, String) {
+    let daemon = Daemon::start(arguments);
+    let mut client = daemon.client();
+    let id = client.put(b"secret", 0, 0, 60).unwrap();
+    client.reserve(Some(0)).unwrap().expect("the job");
+    client.delete(id).unwrap();
+    client.send(b"nonsense\r\nput x\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "UNKNOWN_COMMAND");
+    assert_eq!(client.line().unwrap(), "BAD_FORMAT");
+    let mut second = daemon.tcp();
+    let peer = second.local_addr().expect("a connection").to_string();
+    second.write_all(b"list-tube-used\r\nquit\r\n").unwrap();
+    assert_eq!(read_all(&mut second), b"USING default\r\n");
+    wait_until("one is left", || client.figure("stats", "current-connections").unwrap() == "1");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_log("draining");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    (daemon.log(), peer)
+}
+
+fn level(line: &str) -> &str {
+    line.get(25..30).unwrap_or_default().trim_end()
+}
+
+#[test]
+fn a_line_is_a_time_a_level_and_a_text() {
+    // To the millisecond, as the log is.
+    let before = SystemTime::now() - Duration::from_millis(1);
+    let (log, _) = lived(&["-VV", "-c"]);
+    let after = SystemTime::now();
+    assert!(log.ends_with('\n'));
+    for line in log.lines() {
+        let stamp = line.get(..24).unwrap_or_default();
+        let time = humantime::parse_rfc3339(stamp).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(stamp.ends_with('Z') && before <= time && time <= after, "{line}");
+        assert!(["ERROR", "WARN", "INFO", "DEBUG", "TRACE"].contains(&level(line)), "{line}");
+        assert!(line.len() > 31 && line.as_bytes()[24] == b' ' && line.as_bytes()[30] == b' ', "{line}");
+        assert!(line.as_bytes()[31] != b' ' && line.bytes().all(|byte| (b' '..0x7f).contains(&byte)), "{line}");
+    }
+}
+
+#[test]
+fn without_options_the_log_has_what_happens_once() {
+    let (log, peer) = lived(&[]);
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 3, "{log}");
+    assert!(lines.iter().all(|line| level(line) == "INFO"), "{log}");
+    let version = concat!("beanpole ", env!("CARGO_PKG_VERSION"), " is listening on 127.0.0.1:");
+    assert!(lines[0].contains(version), "{log}");
+    assert!(lines[1].contains("draining") && lines[2].ends_with("stopping"), "{log}");
+    assert!(!log.contains(&peer), "{log}");
+}
+
+#[test]
+fn once_verbose_is_connections_too() {
+    let (log, peer) = lived(&["-V"]);
+    let connected = log.lines().find(|line| line.ends_with(&format!("connected from {peer}")));
+    assert_eq!(level(connected.unwrap_or_else(|| panic!("no {peer}:\n{log}"))), "DEBUG");
+    assert_eq!(log.matches(": connected from 127.0.0.1:").count(), 2, "{log}");
+    assert!(log.contains(": disconnected"), "{log}");
+    assert!(!log.lines().any(|line| level(line) == "TRACE"), "{log}");
+}
+
+#[test]
+fn twice_verbose_is_commands_too() {
+    for verbose in ["-VV", "-VVVV"] {
+        let (log, _) = lived(&[verbose]);
+        let traces: Vec<String> =
+            log.lines().filter(|line| level(line) == "TRACE").map(str::to_ascii_lowercase).collect();
+        for command in ["put", "reserve", "delete", "stats"] {
+            assert!(traces.iter().any(|line| line.contains(command)), "no {command}:\n{log}");
+        }
+        assert!(!log.contains("secret") && !log.contains("nonsense"), "clients' bytes are in the log:\n{log}");
+    }
+}
+
+#[test]
+fn connections_of_unix_sockets_have_lines() {
+    let daemon = Daemon::start_unix(&["-V"]);
+    drop(daemon.client());
+    let log = daemon.wait_log(": disconnected");
+    assert!(log.contains(": connected from unix\n"), "{log}");
+}
+
+/// systemd sets the variable to the stream that it made; it stamps lines itself and reads levels in its own notation.
+#[test]
+fn the_journal_gets_lines_without_time_and_with_its_levels() {
+    let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
+    let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
+    // It stays until the end: its leaving might be the last line.
+    let mut client = daemon.client();
+    client.put(b"x", 0, 0, 60).unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    let log = daemon.log();
+    let level = |line: &str| -> u32 {
+        let number = line.strip_prefix('<').and_then(|rest| rest.split_once('>')).map(|(number, _)| number.parse());
+        number.and_then(Result::ok).unwrap_or_else(|| panic!("no level: {line}"))
+    };
+    assert!(log.lines().all(|line| matches!(level(line), 3..=7)), "{log}");
+    assert!(log.starts_with("<4>-c and -n"), "{log}");
+    assert!(log.contains("\n<6>beanpole ") && log.ends_with("<6>stopping\n"), "{log}");
+    assert!(log.contains("\n<7>"), "{log}");
+}
+
+/// Inherited from a parent that is under systemd, it does not speak of this stderr.
+#[test]
+fn another_stream_than_the_journal_s_gets_lines_with_time() {
+    for stream in ["1:1", "", "x", "8:12:3"] {
+        let daemon = Daemon::start_with(&[("JOURNAL_STREAM", stream)], &[]);
+        let log = daemon.log();
+        assert!(humantime::parse_rfc3339(log.get(..24).unwrap_or_default()).is_ok(), "{stream}: {log}");
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_no_reason_to_end() {
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let mut command = command(&["-VV", "-l", &format!("unix:{}", path.display())]);
+    command.stderr(File::options().write(true).open("/dev/full").expect("a device that is full"));
+    let mut child = command.spawn().expect("a program that starts");
+    // It must be ended whatever happens here.
+    let result = std::panic::catch_unwind(|| {
+        wait_until("it serves", || path.exists() && Client::connect_unix(&path).is_ok());
+        let mut client = Client::connect_unix(&path).expect("a connection");
+        client.put(b"x", 0, 0, 60).expect("a job");
+    });
+    let runs = child.try_wait().expect("a child of ours").is_none();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(result.is_ok() && runs);
+}

@@ -1,0 +1,171 @@
+//! The words of the command line: what is refused, with which exit code and message; what only makes for a notice.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use beanpole::options::OPTIONS;
+
+use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE};
+
+/// The exit code for bad usage.
+const BAD_USAGE: i32 = 5;
+
+/// What is wrong, and what would be right.
+const REFUSED: [(&str, &[&str]); 32] = [
+    ("-x", &["unknown flag: -x"]),
+    ("-Vx", &["unknown flag: -x"]),
+    ("--frobnicate", &["unknown flag: --frobnicate"]),
+    ("foo", &["unknown argument: foo", "hyphen"]),
+    ("-p 0 foo", &["unknown argument: foo"]),
+    ("-", &["unknown argument: -"]),
+    ("-p", &["flag requires an argument: -p"]),
+    ("--port", &["flag requires an argument: --port"]),
+    ("-Vl", &["flag requires an argument: -l"]),
+    ("--verbose=1", &["flag takes no argument: --verbose"]),
+    ("-p 65536", &["-p", "65536", "0 to 65535"]),
+    ("-p -1", &["-p", "-1", "0 to 65535"]),
+    ("-p http", &["-p", "http", "0 to 65535"]),
+    ("-p 0x10", &["-p", "0x10", "0 to 65535"]),
+    ("-z 10x", &["-z", "10x", "number of bytes"]),
+    ("-z -1", &["-z", "-1", "number of bytes"]),
+    ("-z 99999999999999999999", &["-z", "99999999999999999999", "number of bytes"]),
+    ("-z K", &["-z", "invalid size: K", "number of bytes"]),
+    ("-t 0", &["-t", "invalid number: 0", "1 to"]),
+    ("-t two", &["-t", "two", "1 to"]),
+    ("-l unix:", &["-l", "unix:", "unix:PATH"]),
+    ("-l a:b:c", &["-l", "a:b:c", "ADDR:PORT"]),
+    ("-l 127.0.0.1:99999", &["-l", "127.0.0.1:99999", "ADDR:PORT"]),
+    ("--socket-mode 888", &["--socket-mode", "888", "octal"]),
+    ("--socket-mode 1777", &["--socket-mode", "1777", "0 to 777"]),
+    ("--max-memory 101%", &["--max-memory", "101", "1 to 100"]),
+    ("-b", &["flag requires an argument: -b"]),
+    ("-f soon", &["-f", "invalid number: soon", "0 to"]),
+    ("-f -1", &["-f", "invalid number: -1", "0 to"]),
+    ("-s 1X", &["-s", "invalid size: 1X", "number of bytes"]),
+    ("-F1", &["unknown flag: -1"]),
+    ("--max-connections 0", &["--max-connections", "invalid number: 0", "1 to"]),
+];
+
+#[test]
+fn bad_usage_ends_with_five_and_one_line_that_helps() {
+    for (line, words) in REFUSED {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let ended = run(&arguments);
+        ended.failed(BAD_USAGE, words);
+        assert!(ended.err.starts_with("beanpole: ") && ended.err.contains("beanpole -h"), "{line}: {}", ended.err);
+    }
+    run(&[""]).failed(BAD_USAGE, &["unknown argument: "]);
+}
+
+/// A path is bytes; one that is no text is taken as it is or refused, but never another path made of it.
+#[test]
+fn an_argument_that_is_no_text_is_not_changed() {
+    let folder = Folder::new();
+    let mut word = OsString::from("unix:");
+    word.push(folder.file(""));
+    word.push(OsString::from_vec(b"caf\xe9".to_vec()));
+    let mut command = command(&["-l"]);
+    command.arg(word);
+    run_command(command).failed(BAD_USAGE, &["caf"]);
+}
+
+#[test]
+fn help_goes_to_stderr_and_has_every_option() {
+    for line in [&["-h"][..], &["--help"], &["-V", "-hv"], &["-p", "0", "-h"]] {
+        let ended = run(line);
+        assert_eq!((ended.code, ended.out.as_str()), (0, ""), "{line:?}");
+        assert!(ended.err.starts_with("Usage: beanpole"), "{}", ended.err);
+        for option in &OPTIONS {
+            let names = option.short.map_or(String::new(), |letter| format!("-{letter}, ")) + "--" + option.long;
+            let lines = ended.err.lines().filter(|line| line.trim_start().starts_with(&names));
+            assert!(lines.count() >= 1, "no {names} in:\n{}", ended.err);
+        }
+    }
+}
+
+#[test]
+fn the_version_goes_to_stdout() {
+    for line in [&["-v"][..], &["--version"], &["-vh"], &["-V", "-v", "-h"], &["-p", "1", "-v"]] {
+        let ended = run(line);
+        let version = format!("beanpole {}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!((ended.code, ended.out, ended.err), (0, version, String::new()), "{line:?}");
+    }
+}
+
+/// Who reads the words may be gone, or the disk full: no reason for a panic.
+#[test]
+fn words_that_cannot_be_written_change_no_exit_code() {
+    let full = || File::options().write(true).open("/dev/full").expect("a device that is full");
+    for (line, code) in [(&["-h"][..], 0), (&["-x"], BAD_USAGE)] {
+        let status = command(line).stderr(full()).status().expect("a program that starts");
+        assert_eq!(status.code(), Some(code), "{line:?}");
+    }
+    let mut version = command(&["-v"]);
+    let status = version.stdout(full()).stderr(std::process::Stdio::null()).status().expect("a program that starts");
+    assert_ne!(status.code(), Some(101), "a panic");
+    assert!(status.code().is_some(), "{status}");
+}
+
+#[test]
+fn flags_are_bundled_and_values_attached() {
+    let daemon = Daemon::start(&["-VVcz1000", "-p0", "-t2"]);
+    assert!(daemon.log().contains("-c and -n do nothing"), "{}", daemon.log());
+    let mut client = daemon.client();
+    assert_eq!(client.figure("stats", "max-job-size").unwrap(), "1000");
+    daemon.wait_log("TRACE");
+    let long = Daemon::start(&["--max-job-size=1K", "--port", "0", "--verbose", "--no-compact"]);
+    assert_eq!(long.client().figure("stats", "max-job-size").unwrap(), "1024");
+    long.wait_log("connected from");
+    let last = Daemon::start(&["-z", "1", "-z", "2"]);
+    assert_eq!(last.client().figure("stats", "max-job-size").unwrap(), "2");
+}
+
+#[test]
+fn a_job_size_over_the_ceiling_is_cut_with_a_warning() {
+    let daemon = Daemon::start(&["-z", "2G"]);
+    let log = daemon.log();
+    let warning = log.lines().find(|line| line.contains(" WARN ")).expect("a warning");
+    assert!(warning.contains("-z") && warning.contains("1073741824"), "{warning}");
+    assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "1073741824");
+}
+
+#[test]
+fn the_job_size_holds() {
+    let daemon = Daemon::start(&["-z", "10"]);
+    let mut client = daemon.client();
+    client.put(b"0123456789", 0, 0, 60).unwrap();
+    let error = client.put(b"0123456789a", 0, 0, 60).unwrap_err();
+    assert!(error.to_string().contains("JOB_TOO_BIG"), "{error}");
+}
+
+#[test]
+fn options_of_the_binlog_that_do_nothing_any_more_say_so() {
+    for option in ["-c", "-n", "--compact", "--no-compact"] {
+        let daemon = Daemon::start(&[option]);
+        let log = daemon.log();
+        assert_eq!(log.matches(" WARN ").count(), 1, "{log}");
+        assert!(log.contains("a binlog is always compacted"), "{log}");
+        daemon.client().put(b"x", 0, 0, 60).unwrap();
+    }
+}
+
+#[test]
+fn threads_are_as_many_as_asked_for() {
+    let threads = |number: &str| Daemon::start(&["-t", number]).threads();
+    assert_eq!(threads("5") - threads("2"), 3);
+}
+
+/// All the limits are taken and the server runs with them.
+#[test]
+fn limits_are_taken() {
+    let limits = ["--max-memory=50%", "--max-output=64K", "--max-tubes=2", "--max-watched=1", "--max-connections=9"];
+    let daemon = Daemon::start(&limits);
+    let mut client = daemon.client();
+    client.use_tube("a").unwrap();
+    assert!(client.watch("a").is_err(), "two tubes watched, where one is allowed");
+    assert_eq!(client.use_tube("b").unwrap_err().to_string(), "the server answered OUT_OF_MEMORY");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+}

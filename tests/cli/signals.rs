@@ -1,0 +1,101 @@
+//! Draining, by SIGUSR1, and signals that change nothing.
+
+use std::time::Duration;
+
+use beanpole::Client;
+
+use super::daemon::{shell, Daemon, Signal, PATIENCE};
+
+const DRAINING: &str = "the server answered DRAINING";
+
+fn drain(daemon: &Daemon) {
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_log("draining");
+}
+
+fn refuses(client: &mut Client) {
+    assert_eq!(client.put(b"x", 0, 0, 60).unwrap_err().to_string(), DRAINING);
+    assert_eq!(client.figure("stats", "draining").unwrap(), "true");
+}
+
+#[test]
+fn usr1_refuses_jobs_and_gives_out_those_that_are_there() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.client();
+    assert_eq!(client.figure("stats", "draining").unwrap(), "false");
+    let id = client.put(b"x", 0, 0, 60).unwrap();
+    drain(&daemon);
+    refuses(&mut client);
+    refuses(&mut daemon.client());
+    assert_eq!(client.reserve(Some(0)).unwrap().expect("a job").id, id);
+    client.release(id, 0, 0).unwrap();
+    client.delete(id).unwrap();
+    assert_eq!(client.figure("stats", "total-jobs").unwrap(), "1");
+}
+
+#[test]
+fn usr1_cannot_be_taken_back() {
+    let daemon = Daemon::start(&[]);
+    drain(&daemon);
+    let mut client = daemon.client();
+    for _ in 0..3 {
+        daemon.signal(Signal::SIGUSR1);
+        refuses(&mut client);
+    }
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+}
+
+#[test]
+fn a_job_whose_body_is_on_its_way_is_refused_too() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.client();
+    // The answer to what comes before it tells that the half has arrived.
+    client.send(b"list-tube-used\r\nput 0 0 60 5\r\nhel").unwrap();
+    assert_eq!(client.line().unwrap(), "USING default");
+    drain(&daemon);
+    client.send(b"lo\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "DRAINING");
+    refuses(&mut client);
+    assert_eq!(client.figure("stats", "total-jobs").unwrap(), "0");
+}
+
+/// A worker that waits while the server drains goes on waiting, for delayed jobs and released ones.
+#[test]
+fn a_worker_waits_on_while_the_server_drains() {
+    let daemon = Daemon::start(&[]);
+    let (mut holder, mut worker) = (daemon.client(), daemon.client());
+    holder.put(b"x", 0, 0, 60).unwrap();
+    let job = holder.reserve(Some(0)).unwrap().expect("a job");
+    worker.send(b"reserve\r\n").unwrap();
+    drain(&daemon);
+    holder.release(job.id, 0, 0).unwrap();
+    assert_eq!(worker.line().unwrap(), "RESERVED 1 1");
+}
+
+/// What nohup and background jobs of shells rely on: a signal that was ignored at the start stays ignored.
+#[test]
+fn a_server_under_nohup_survives_the_end_of_its_terminal() {
+    let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
+    daemon.signal(Signal::SIGHUP);
+    let mut client = daemon.client();
+    client.put(b"x", 0, 0, 60).unwrap();
+    drain(&daemon);
+    refuses(&mut client);
+    assert!(daemon.runs() && !daemon.log().contains("stopping"), "{}", daemon.log());
+}
+
+#[test]
+fn a_client_that_vanishes_or_a_stop_and_continue_ends_nothing() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.client();
+    for signal in [Signal::SIGPIPE, Signal::SIGSTOP, Signal::SIGCONT] {
+        daemon.signal(signal);
+    }
+    for _ in 0..20 {
+        // Replies to nobody.
+        daemon.client().send(b"stats\r\nstats\r\nstats\r\n").unwrap();
+    }
+    client.put(b"x", 0, 0, 60).unwrap();
+    assert!(daemon.runs());
+}

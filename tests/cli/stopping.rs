@@ -1,0 +1,207 @@
+//! The end: in order, soon, and with the replies that were due.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use super::daemon::{wait_until, Daemon, Signal, PATIENCE};
+use super::{is_socket, read_all};
+
+/// An ordinary end.
+const SOON: Duration = Duration::from_secs(2);
+
+/// The end when some client does not read what it is sent: a second of patience more.
+const LATER: Duration = Duration::from_secs(4);
+
+/// A body that makes replies long.
+const BODY: usize = 60_000;
+
+/// The signals that end it. One that is ignored where the tests run, as under nohup, it ignores as well.
+pub fn ends() -> impl Iterator<Item = Signal> {
+    let status = fs::read_to_string("/proc/self/status").expect("our own status");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the signals that are ignored");
+    let mask = u64::from_str_radix(mask.trim(), 16).expect("a number");
+    let ends = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    ends.into_iter().filter(move |signal| mask >> (*signal as u32 - 1) & 1 == 0)
+}
+
+fn stops(daemon: &Daemon, signal: Signal, within: Duration) {
+    let start = Instant::now();
+    daemon.signal(signal);
+    assert_eq!(daemon.wait(within), 0, "after {signal}");
+    assert!(start.elapsed() < within, "{:?} after {signal}", start.elapsed());
+    let log = daemon.log();
+    assert!(log.trim_end().ends_with("stopping"), "after {signal}:\n{log}");
+    assert!(!log.contains("panicked") && !log.contains(" WARN "), "after {signal}:\n{log}");
+}
+
+/// Puts a long job, and has the server carry out this many commands that are answered with it, while nobody reads.
+fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
+    let mut other = daemon.client();
+    assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 60).unwrap(), 1);
+    other.reserve(Some(0)).unwrap().expect("the job");
+    stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
+    let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
+    wait_until("the commands are carried out", || peeked() == replies);
+    // The job stays reserved, and nothing of it is given to anybody who waits, as long as this connection lives.
+    std::mem::forget(other);
+}
+
+/// The length of the replies that are owed.
+fn owed(replies: usize) -> usize {
+    replies * (format!("FOUND 1 {BODY}\r\n").len() + BODY + 2)
+}
+
+#[test]
+fn an_idle_server_stops() {
+    for signal in ends() {
+        stops(&Daemon::start(&[]), signal, SOON);
+    }
+}
+
+#[test]
+fn clients_that_wait_are_let_go() {
+    for signal in ends() {
+        let daemon = Daemon::start(&["-t", "2"]);
+        let mut streams: Vec<_> = (0..8).map(|_| daemon.tcp()).collect();
+        for (number, stream) in streams.iter_mut().enumerate() {
+            let command = ["reserve\r\n", "reserve-with-timeout 100\r\n", "put 0 0 60 5\r\nhel", ""][number % 4];
+            stream.write_all(command.as_bytes()).unwrap();
+        }
+        let mut client = daemon.client();
+        wait_until("four wait", || client.figure("stats", "current-waiting").unwrap() == "4");
+        stops(&daemon, signal, SOON);
+        for stream in &mut streams {
+            assert_eq!(read_all(stream), b"", "they get nothing but the end");
+        }
+    }
+}
+
+#[test]
+fn many_clients_are_let_go_as_soon_as_few() {
+    let daemon = Daemon::start_unix(&[]);
+    let mut streams: Vec<_> = (0..300).map(|_| daemon.unix()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"put 0 1000 60 1\r\nx\r\nreserve\r\n").unwrap();
+    }
+    let mut client = daemon.client();
+    wait_until("all wait", || client.figure("stats", "current-waiting").unwrap() == "300");
+    stops(&daemon, Signal::SIGTERM, SOON);
+    for stream in &mut streams {
+        let replies = read_all(stream);
+        assert!(replies.starts_with(b"INSERTED ") && replies.ends_with(b"\r\n"), "{replies:?}");
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_not_waited_for_long() {
+    std::thread::scope(|scope| {
+        for signal in ends() {
+            scope.spawn(move || {
+                let daemon = Daemon::start_unix(&[]);
+                let mut stream = daemon.unix();
+                owe(&daemon, &mut stream, 12, "");
+                stops(&daemon, signal, LATER);
+                assert!(!is_socket(daemon.path()));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_client_that_never_reads_over_tcp_is_not_waited_for_long() {
+    let daemon = Daemon::start(&["--max-output", "100M"]);
+    let mut stream = daemon.tcp();
+    // More than the kernel takes.
+    owe(&daemon, &mut stream, 400, "");
+    stops(&daemon, Signal::SIGTERM, LATER);
+}
+
+/// Reads to the end, like [`read_all`], but begins only when the server has looked at its connections for the last time
+/// if it does not wait for them.
+fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
+    wait_until("nobody is let in any more", || !daemon.path().exists());
+    std::thread::sleep(Duration::from_millis(50));
+    read_all(stream)
+}
+
+/// What was answered before the signal arrives whole, though it did not fit into the socket.
+#[test]
+fn replies_on_their_way_arrive() {
+    let daemon = Daemon::start_unix(&[]);
+    let mut stream = daemon.unix();
+    owe(&daemon, &mut stream, 12, "");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(read_late(&daemon, &mut stream).len(), owed(12));
+    assert_eq!(daemon.wait(SOON), 0);
+}
+
+/// The same for a client that waits for a job behind them.
+#[test]
+fn replies_on_their_way_to_a_waiting_worker_arrive() {
+    let daemon = Daemon::start_unix(&[]);
+    let mut stream = daemon.unix();
+    owe(&daemon, &mut stream, 12, "reserve\r\n");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(read_late(&daemon, &mut stream).len(), owed(12));
+    assert_eq!(daemon.wait(SOON), 0);
+}
+
+/// The same over TCP, where an end with commands unread would throw away what the other side has not received yet.
+#[test]
+fn replies_on_their_way_arrive_though_more_commands_do_not() {
+    let daemon = Daemon::start(&[]);
+    let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // Small, so that the last replies are still in the kernel on the server's side when the server has sent them.
+    stream.set_recv_buffer_size(4096).unwrap();
+    stream.connect(&daemon.address().into()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut other = daemon.client();
+    other.put(&vec![b'x'; BODY], 0, 0, 60).unwrap();
+    stream.write_all("peek 1\r\n".repeat(2000).as_bytes()).unwrap();
+    let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
+    let (mut replies, mut looks) = (0, 0);
+    wait_until("it stops to read a client that does not read", || {
+        let now = peeked();
+        looks = if now == replies { looks + 1 } else { 0 };
+        replies = now;
+        replies > 0 && looks >= 20
+    });
+    stream.write_all(b"list-tubes\r\n").unwrap();
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_log("stopping");
+    let length = read_all(&mut stream).len();
+    assert!(length >= owed(replies), "{length} of {} bytes", owed(replies));
+    assert_eq!(daemon.wait(SOON), 0);
+}
+
+#[test]
+fn a_second_signal_while_stopping_changes_nothing() {
+    let daemon = Daemon::start_unix(&[]);
+    let mut stream = daemon.unix();
+    owe(&daemon, &mut stream, 12, "");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_log("stopping");
+    for signal in [Signal::SIGINT, Signal::SIGUSR1, Signal::SIGTERM] {
+        daemon.signal(signal);
+    }
+    assert_eq!(daemon.wait(LATER), 0);
+    assert!(!is_socket(daemon.path()));
+}
+
+/// A client that goes on asking gets no more service, and does not hold up the end.
+#[test]
+fn a_client_that_goes_on_asking_does_not_hold_up_the_end() {
+    let daemon = Daemon::start(&[]);
+    let mut stream = daemon.tcp();
+    let mut reader = stream.try_clone().unwrap();
+    let asking = std::thread::spawn(move || while stream.write_all(b"stats\r\n").is_ok() {});
+    let reading = std::thread::spawn(move || while matches!(reader.read(&mut [0; 65_536]), Ok(1..)) {});
+    let mut client = daemon.client();
+    wait_until("it is busy", || client.figure("stats", "cmd-stats").unwrap().parse::<u64>().unwrap() > 100);
+    stops(&daemon, Signal::SIGTERM, LATER);
+    asking.join().expect("a thread that ends");
+    reading.join().expect("a thread that ends");
+}

@@ -1,0 +1,238 @@
+//! What systemd hands over and is told. A shell stands in for it: the sockets come as its standard files, and it moves them
+//! to where systemd puts them.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use beanpole::Client;
+
+use super::daemon::{run_command, shell, Daemon, Folder, Signal, PATIENCE};
+use super::{is_socket, NO_ADDRESS};
+
+/// One socket, from stdin.
+const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"";
+
+/// A second one, from stdout.
+const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
+
+fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Command {
+    let mut command = shell(script, arguments);
+    command.stdin(Stdio::from(socket.into()));
+    command
+}
+
+fn stops(daemon: &Daemon) {
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+}
+
+#[test]
+fn an_inherited_tcp_socket_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // systemd's are.
+    listener.set_nonblocking(true).unwrap();
+    // Somebody came before the server did.
+    let mut early = Client::connect(address).unwrap();
+    let daemon = Daemon::spawn(inherits(ONE, &[], listener));
+    assert_eq!(daemon.names(), [address.to_string()]);
+    early.put(b"x", 0, 0, 60).unwrap();
+    daemon.client().delete(1).unwrap();
+    assert!(!daemon.log().contains("ignoring"), "{}", daemon.log());
+    stops(&daemon);
+}
+
+#[test]
+fn an_inherited_unix_socket_is_served_and_its_file_stays() {
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    let daemon = Daemon::spawn(inherits(ONE, &[], listener));
+    assert_eq!(daemon.names(), [format!("unix:{}", path.display())]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    stops(&daemon);
+    assert!(is_socket(&path), "the file is systemd's");
+}
+
+#[test]
+fn two_inherited_sockets_are_one_queue() {
+    let folder = Folder::new();
+    let unix = UnixListener::bind(folder.file("s")).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = tcp.local_addr().unwrap();
+    let mut command = inherits(TWO, &[], unix);
+    command.stdout(Stdio::from(OwnedFd::from(tcp)));
+    let daemon = Daemon::spawn(command);
+    assert_eq!(daemon.names(), [format!("unix:{}", folder.file("s").display()), address.to_string()]);
+    Client::connect(address).unwrap().put(b"x", 0, 0, 60).unwrap();
+    assert_eq!(daemon.client().reserve(Some(0)).unwrap().expect("a job").id, 1);
+    stops(&daemon);
+}
+
+/// The socket is systemd's: it listens there on for whoever starts the server again, so the end must not shut it down.
+#[test]
+fn inherited_sockets_listen_on_when_the_server_ends() {
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&path).unwrap());
+    let address = tcp.local_addr().unwrap();
+    let mut early = [Client::connect(address).unwrap(), Client::connect_unix(&path).unwrap()];
+    for _ in 0..3 {
+        let mut command = inherits(TWO, &[], tcp.try_clone().unwrap());
+        command.stdout(Stdio::from(OwnedFd::from(unix.try_clone().unwrap())));
+        let daemon = Daemon::spawn(command);
+        early[0].put(b"x", 0, 0, 60).unwrap();
+        early[1].delete(1).unwrap();
+        stops(&daemon);
+        // They come while no server runs, and are served by the next.
+        early = [
+            Client::connect(address).expect("a TCP socket that listens on"),
+            Client::connect_unix(&path).expect("a Unix socket that listens on"),
+        ];
+    }
+}
+
+/// While a new server takes over, two have the socket: each ends when it is told to, whoever accepts what comes meanwhile.
+#[test]
+fn servers_that_share_a_socket_end_one_by_one() {
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&path).unwrap());
+    let start = || {
+        let mut command = inherits(TWO, &[], tcp.try_clone().unwrap());
+        command.stdout(Stdio::from(OwnedFd::from(unix.try_clone().unwrap())));
+        Daemon::spawn(command)
+    };
+    let mut old = start();
+    for _ in 0..4 {
+        let new = start();
+        stops(&old);
+        new.client().put(b"x", 0, 0, 60).unwrap();
+        Client::connect_unix(&path).unwrap().put(b"x", 0, 0, 60).unwrap();
+        old = new;
+    }
+    stops(&old);
+}
+
+#[test]
+fn addresses_beside_inherited_sockets_are_ignored_and_said_to_be() {
+    let folder = Folder::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let unix = format!("unix:{}", folder.file("s").display());
+    let arguments = ["-l", "127.0.0.1", "-p", "1", "-l", &unix, "-z", "7"];
+    let daemon = Daemon::spawn(inherits(ONE, &arguments, listener));
+    assert_eq!(daemon.names(), [address.to_string()]);
+    let log = daemon.log();
+    for option in ["-l 127.0.0.1", "-p 1", &format!("-l {unix}")] {
+        let said = log.lines().any(|line| line.contains(" WARN ") && line.ends_with(&format!("ignoring {option}")));
+        assert!(said, "nothing about {option}:\n{log}");
+    }
+    assert_eq!(log.matches(" WARN ").count(), 3, "{log}");
+    assert!(!folder.file("s").exists());
+    assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "7");
+}
+
+/// The variables were meant for another process, a parent for example.
+#[test]
+fn sockets_for_another_process_are_ignored() {
+    for pid in ["1", "$PPID", "", "x", "-1"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let script = format!("exec 3<&0; export LISTEN_PID={pid} LISTEN_FDS=1; exec \"$0\" \"$@\"");
+        let daemon = Daemon::spawn(inherits(&script, &["-p", "0"], listener));
+        assert_ne!(daemon.names(), [address.to_string()], "LISTEN_PID={pid}");
+        daemon.client().put(b"x", 0, 0, 60).unwrap();
+    }
+    let daemon = Daemon::start_with(&[("LISTEN_FDS", "1")], &[]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+}
+
+#[test]
+fn inherited_files_that_are_no_listeners_end_with_111() {
+    let listening = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (listener, mut connected) = (listening(), Vec::<OwnedFd>::new());
+    connected.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap().into());
+    connected.push(UnixDatagram::unbound().unwrap().into());
+    connected.push(std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into());
+    connected.push(std::fs::File::open("/dev/null").unwrap().into());
+    for socket in connected {
+        let ended = run_command(inherits(ONE, &["-p", "0"], socket));
+        ended.failed(NO_ADDRESS, &[" ERROR ", "inherited", "3"]);
+    }
+}
+
+#[test]
+fn counts_of_sockets_that_make_no_sense_end_with_111() {
+    for count in ["0", "", "x", "-1", "1", "2147483647", "4294967295", "4294967296"] {
+        // None is open, whatever is said.
+        let script = format!("exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS={count}; exec \"$0\" \"$@\"");
+        let ended = run_command(shell(&script, &["-p", "0", "-l", "127.0.0.1"]));
+        assert_eq!(ended.code, NO_ADDRESS, "LISTEN_FDS={count}: {ended:?}");
+        assert!(ended.err.contains("inherited"), "LISTEN_FDS={count}: {ended:?}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ended = run_command(inherits(&ONE.replace("LISTEN_FDS=1", "LISTEN_FDS=2"), &[], listener));
+    ended.failed(NO_ADDRESS, &["inherited", "4"]);
+}
+
+fn told(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 256];
+    let length = socket.recv(&mut buffer).expect("a message");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+fn tells(name: &str, socket: &UnixDatagram) {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", name)], &[]);
+    assert_eq!(told(socket), "READY=1");
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_log("draining");
+    stops(&daemon);
+    assert_eq!(told(socket), "STOPPING=1");
+    socket.set_nonblocking(true).unwrap();
+    assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
+}
+
+#[test]
+fn readiness_is_told_to_a_socket_with_a_path() {
+    let folder = Folder::new();
+    let path = folder.file("notify");
+    tells(path.to_str().expect("a plain path"), &UnixDatagram::bind(&path).unwrap());
+}
+
+#[test]
+fn readiness_is_told_to_a_socket_with_an_abstract_name() {
+    let name = format!("beanpole-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    tells(&format!("@{name}"), &UnixDatagram::bind_addr(&address).unwrap());
+}
+
+#[test]
+fn nobody_to_tell_is_no_reason_to_end() {
+    let folder = Folder::new();
+    for name in [folder.file("nobody").to_str().expect("a plain path"), "", "@"] {
+        let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", name)], &[]);
+        daemon.client().put(b"x", 0, 0, 60).unwrap();
+        stops(&daemon);
+    }
+}
+
+/// A server that cannot start does not say that it is ready.
+#[test]
+fn readiness_is_not_told_by_a_server_that_failed() {
+    let folder = Folder::new();
+    let path = folder.file("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let (_listener, address) = super::taken();
+    let mut command = super::daemon::command(&["-l", &address.to_string()]);
+    command.env("NOTIFY_SOCKET", &path);
+    run_command(command).failed(NO_ADDRESS, &[&address.to_string()]);
+    socket.set_nonblocking(true).unwrap();
+    assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
+}

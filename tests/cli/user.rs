@@ -1,0 +1,111 @@
+//! Becoming another user, and running as one who may little. Only root can try it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::unistd::User;
+
+use super::daemon::{run, run_command, Daemon, Ended, Folder, Signal, PATIENCE, PROGRAM};
+use super::{is_root, NO_ADDRESS};
+
+/// Exit codes of beanstalkd.
+const NO_SUCH_USER: i32 = 33;
+const CANNOT_BECOME: i32 = 34;
+
+/// The user that may little.
+pub fn nobody() -> User {
+    User::from_name("nobody").expect("a list of users").expect("the user nobody")
+}
+
+/// The program started by nobody, out of a folder that everybody can read. For root.
+fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
+    let copy = folder.file("beanpole");
+    // By a program of its own: a file that is open for writing anywhere, if only in a child of another test that is about
+    // to begin, cannot be run.
+    assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
+    fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
+    let mut command = Command::new(copy);
+    command.args(arguments).uid(nobody().uid.as_raw()).gid(nobody().gid.as_raw()).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// The same, to its end.
+pub fn run_as_nobody(arguments: &[&str]) -> Ended {
+    let folder = Folder::new();
+    run_command(as_nobody(&folder, arguments))
+}
+
+/// Checks that it is nobody, and nothing else, in every thread.
+fn is_nobody(daemon: &Daemon) {
+    let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
+    for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("a running process") {
+        let status = fs::read_to_string(thread.expect("a thread").path().join("status")).expect("a running thread");
+        let words = |name: &str| -> Vec<String> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words("Uid:"), vec![uid.clone(); 4]);
+        assert_eq!(words("Gid:"), vec![gid.clone(); 4]);
+        assert!(words("Groups:").iter().all(|group| *group == gid), "{status}");
+        assert_eq!(words("CapEff:"), ["0000000000000000"]);
+        assert_eq!(words("CapPrm:"), ["0000000000000000"]);
+    }
+}
+
+#[test]
+fn root_becomes_the_user_once_the_addresses_are_bound() {
+    if !is_root() {
+        return;
+    }
+    // A folder where only root may make a socket file, and a port that only root may take.
+    let (folder, host) = (Folder::new(), super::own_host());
+    let unix = format!("unix:{}", folder.file("s").display());
+    let daemon = Daemon::start(&["-u", "nobody", "-l", &format!("{host}:81"), "-l", &unix]);
+    is_nobody(&daemon);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+}
+
+#[test]
+fn a_user_that_does_not_exist_ends_with_33() {
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let ended = run(&["-u", "no-such-user", "-l", &format!("unix:{}", path.display())]);
+    ended.failed(NO_SUCH_USER, &[" ERROR ", "no such user", "no-such-user"]);
+    assert!(!path.exists(), "a socket file stayed behind");
+    run(&["-p0", "-u", ""]).failed(NO_SUCH_USER, &[" ERROR ", "no such user"]);
+}
+
+/// As with beanstalkd, the address comes first.
+#[test]
+fn an_address_is_wrong_before_a_user_is() {
+    let (_listener, address) = super::taken();
+    let ended = run(&["-u", "no-such-user", "-l", &address.to_string()]);
+    ended.failed(NO_ADDRESS, &[&address.to_string()]);
+}
+
+#[test]
+fn who_is_not_root_cannot_become_another_user() {
+    if !is_root() {
+        return;
+    }
+    run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
+}
+
+/// A service manager may have changed the user already; the option in a shared file of options is no reason to fail then.
+#[test]
+fn becoming_who_one_is_already_works_without_root() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = Daemon::spawn(as_nobody(&folder, &["-p", "0", "-u", "nobody"]));
+    is_nobody(&daemon);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+}

@@ -1,0 +1,388 @@
+//! The real program as a child process, for tests from the outside.
+//!
+//! Owns the start (on a free port or in a folder of its own, ready when this returns), the end (by its own process id, when
+//! a [`Daemon`] is dropped), its log, and the figures that the kernel has about it. Must not know what a test is about. A
+//! daemon is killed after [`LIFETIME`] in any case, so that a test which waits for it in vain fails rather than hangs.
+//!
+//! ```text
+//! let daemon = Daemon::start(&["-z", "1000"]);       // -p 0 is added unless there is a -l or -p
+//! let mut client = daemon.client();
+//! client.put(b"x", 0, 0, 60).unwrap();
+//! daemon.signal(Signal::SIGTERM);
+//! assert_eq!(daemon.wait(Duration::from_secs(2)), 0);
+//! ```
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use beanpole::Client;
+use nix::sys::signal::kill;
+pub use nix::sys::signal::Signal;
+use nix::unistd::{sysconf, Pid, SysconfVar};
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
+
+/// What ought to happen at once may take this long on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// No daemon lives longer.
+pub const LIFETIME: Duration = Duration::from_secs(120);
+
+/// How often a condition is looked at that cannot be waited for.
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// A running server.
+pub struct Daemon {
+    child: Arc<Mutex<Child>>,
+    pid: u32,
+    log: Arc<Log>,
+    collector: Option<JoinHandle<()>>,
+    names: Vec<String>,
+    folder: Option<Folder>,
+    /// Tells the watchdog, by being dropped, that it may go.
+    watched: Option<Sender<()>>,
+}
+
+/// How a program ended that was waited for.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code.
+    pub code: i32,
+    /// What it wrote to stdout.
+    pub out: String,
+    /// What it wrote to stderr.
+    pub err: String,
+}
+
+/// A folder of its own that goes when it is dropped.
+pub struct Folder(PathBuf);
+
+#[derive(Default)]
+struct Log {
+    text: Mutex<(String, bool)>,
+    grown: Condvar,
+}
+
+/// The program with these arguments, nothing that a service manager would say in its environment.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments);
+    clean(&mut command);
+    command
+}
+
+/// The same, started by a shell: `script` runs it with `exec "$0" "$@"`.
+pub fn shell(script: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, PROGRAM]).args(arguments);
+    clean(&mut command);
+    command
+}
+
+fn clean(command: &mut Command) {
+    for name in ["JOURNAL_STREAM", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+}
+
+/// Runs the program, which is to end by itself.
+pub fn run(arguments: &[&str]) -> Ended {
+    run_command(command(arguments))
+}
+
+/// Runs a command, which is to end by itself.
+pub fn run_command(mut command: Command) -> Ended {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a program that starts");
+    let (mut out, mut err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+    let out = std::thread::spawn(move || text_of(&mut out));
+    let err = std::thread::spawn(move || text_of(&mut err));
+    let status = ended(PATIENCE, || child.try_wait().expect("a child of ours"));
+    let status = status.unwrap_or_else(|| {
+        let _ = child.kill();
+        child.wait().expect("a child of ours")
+    });
+    let (out, err) = (out.join().expect("a reader"), err.join().expect("a reader"));
+    let code = status.code().unwrap_or_else(|| panic!("it did not end by itself: {status}\n{out}{err}"));
+    Ended { code, out, err }
+}
+
+impl Daemon {
+    /// Starts it on a free port of 127.0.0.1, or where the arguments say; it accepts connections when this returns.
+    pub fn start(arguments: &[&str]) -> Daemon {
+        Daemon::start_with(&[], arguments)
+    }
+
+    /// The same with variables in its environment.
+    pub fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> Daemon {
+        let placed = |word: &&str| ["-l", "-p", "--listen", "--port"].iter().any(|option| word.starts_with(option));
+        let mut command = if arguments.iter().any(placed) { command(&[]) } else { command(&["-p", "0"]) };
+        command.args(arguments).envs(environment.iter().copied());
+        Daemon::spawn(command)
+    }
+
+    /// Starts it on a Unix socket in a folder of its own.
+    pub fn start_unix(arguments: &[&str]) -> Daemon {
+        let folder = Folder::new();
+        let mut command = command(&["-l", &format!("unix:{}", folder.file("socket").display())]);
+        command.args(arguments);
+        let mut daemon = Daemon::spawn(command);
+        daemon.folder = Some(folder);
+        daemon
+    }
+
+    /// Starts what [`command`] or [`shell`] made.
+    pub fn spawn(mut command: Command) -> Daemon {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("a program that starts");
+        let (pid, stderr) = (child.id(), child.stderr.take().expect("a pipe"));
+        let (child, log) = (Arc::new(Mutex::new(child)), Arc::<Log>::default());
+        let collector = std::thread::spawn({
+            let log = log.clone();
+            move || log.collect(stderr)
+        });
+        let watched = Some(watch(child.clone()));
+        let mut daemon =
+            Daemon { child, pid, log, collector: Some(collector), names: Vec::new(), folder: None, watched };
+        let marker = " is listening on ";
+        let log = daemon.wait_log(marker);
+        let line = log.lines().find(|line| line.contains(marker)).expect("the line");
+        let (_, names) = line.split_once(marker).expect("the line");
+        daemon.names = names.split(" and ").map(str::to_owned).collect();
+        daemon
+    }
+
+    /// What it says it listens on, for example `127.0.0.1:11300` or `unix:/run/x`.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Its first TCP address.
+    pub fn address(&self) -> SocketAddr {
+        self.names.iter().find_map(|name| name.parse().ok()).expect("a TCP address")
+    }
+
+    /// Its first Unix socket.
+    pub fn path(&self) -> &Path {
+        self.names.iter().find_map(|name| name.strip_prefix("unix:")).map(Path::new).expect("a Unix socket")
+    }
+
+    /// A client of the first place that it listens on.
+    pub fn client(&self) -> Client {
+        let client = match self.names[0].strip_prefix("unix:") {
+            Some(path) => Client::connect_unix(path),
+            None => Client::connect(self.address()),
+        };
+        client.unwrap_or_else(|error| panic!("no connection: {error}; log:\n{}", self.log()))
+    }
+
+    /// A bare connection to its first TCP address; reading gives up after [`PATIENCE`].
+    pub fn tcp(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).expect("a connection");
+        stream.set_nodelay(true).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+        stream
+    }
+
+    /// A bare connection to its first Unix socket; reading gives up after [`PATIENCE`].
+    pub fn unix(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+        stream
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid as i32), signal).expect("a process of ours");
+    }
+
+    /// Waits until it has ended; returns its exit code. Panics if it takes longer or was killed by a signal.
+    pub fn wait(&self, timeout: Duration) -> i32 {
+        let status = ended(timeout, || self.child().try_wait().expect("a child of ours"));
+        let status = status.unwrap_or_else(|| panic!("it still runs after {timeout:?}; log:\n{}", self.log()));
+        wait_until("the log has ended", || self.log.text().1);
+        status.code().unwrap_or_else(|| panic!("it did not end by itself: {status}; log:\n{}", self.log()))
+    }
+
+    /// Whether it runs.
+    pub fn runs(&self) -> bool {
+        self.child().try_wait().expect("a child of ours").is_none()
+    }
+
+    /// Everything that it has written to stderr so far.
+    pub fn log(&self) -> String {
+        self.log.text().0.clone()
+    }
+
+    /// Waits until it has written this to stderr; returns all of it. Panics if it does not.
+    pub fn wait_log(&self, text: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        let mut log = self.log.text();
+        while !log.0.contains(text) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || log.1 {
+                let written = log.0.clone();
+                drop(log);
+                panic!("it did not say \"{text}\":\n{written}");
+            }
+            log = self.log.grown.wait_timeout(log, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        log.0.clone()
+    }
+
+    /// Processor time that it has used, its own and the kernel's for it; in steps of a clock tick, mostly 10 ms.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("a running process");
+        // The second field is the name in brackets, which may contain anything.
+        let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
+        let mut fields = fields.split(' ').skip(11).map(|field| field.parse::<u64>().expect("a number"));
+        let ticks = fields.next().expect("the user time") + fields.next().expect("the system time");
+        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().expect("a clock tick") as u64;
+        Duration::from_millis(ticks * 1000 / per_second)
+    }
+
+    /// Bytes of memory that it has resident.
+    pub fn rss(&self) -> u64 {
+        self.kilobytes("VmRSS")
+    }
+
+    /// The most bytes of memory that it has had resident.
+    pub fn peak_rss(&self) -> u64 {
+        self.kilobytes("VmHWM")
+    }
+
+    /// Threads that it has.
+    pub fn threads(&self) -> u64 {
+        self.status("Threads").parse().expect("a number")
+    }
+
+    /// Files that it has open.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("a running process").count()
+    }
+
+    /// A line of `/proc/PID/status`, without its name.
+    pub fn status(&self, name: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("a running process");
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+    }
+
+    fn kilobytes(&self, name: &str) -> u64 {
+        let value = self.status(name);
+        let number = value.strip_suffix(" kB").and_then(|number| number.parse::<u64>().ok());
+        number.unwrap_or_else(|| panic!("{name}: {value}")) * 1024
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.watched = None;
+        let mut child = self.child();
+        // It may have ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+        drop(child);
+        if let Some(collector) = self.collector.take() {
+            let _ = collector.join();
+        }
+    }
+}
+
+impl Log {
+    fn text(&self) -> MutexGuard<'_, (String, bool)> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn collect(&self, stderr: ChildStderr) {
+        let mut stderr = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while matches!(stderr.read_until(b'\n', &mut line), Ok(1..)) {
+            self.text().0.push_str(&String::from_utf8_lossy(&line));
+            self.grown.notify_all();
+            line.clear();
+        }
+        self.text().1 = true;
+        self.grown.notify_all();
+    }
+}
+
+impl Folder {
+    /// Makes one.
+    pub fn new() -> Folder {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("beanpole-{}-{number}", std::process::id()));
+        // One may have stayed behind from an earlier process with this number.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).expect("a folder for this test");
+        Folder(folder)
+    }
+
+    /// The path of a file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until something is true; panics, saying what, if it does not become true.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        std::thread::sleep(GLANCE);
+    }
+}
+
+fn ended(timeout: Duration, mut status: impl FnMut() -> Option<ExitStatus>) -> Option<ExitStatus> {
+    let end = Instant::now() + timeout;
+    loop {
+        match status() {
+            None if Instant::now() < end => std::thread::sleep(GLANCE),
+            status => return status,
+        }
+    }
+}
+
+fn watch(child: Arc<Mutex<Child>>) -> Sender<()> {
+    let (watched, end) = channel();
+    std::thread::spawn(move || {
+        if end.recv_timeout(LIFETIME) == Err(RecvTimeoutError::Timeout) {
+            let _ = child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        }
+    });
+    watched
+}
+
+fn text_of(stream: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("a readable pipe");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
