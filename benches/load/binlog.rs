@@ -1,0 +1,50 @@
+//! Queues that survive: puts with a binlog, a restart, and the size of the log.
+//!
+//! Owns the folders. A server that knows no `-b` is left out of these scenarios.
+
+use super::driver::{Driver, Until};
+use super::measure::{measure, Bench, Goal, Outcome};
+use super::process::Folder;
+use super::put::{fill, Puts};
+use super::verify::Bodies;
+
+/// Puts of one measurement at most.
+const MAX_JOBS: usize = 2_000_000;
+
+/// What is said of a server without a binlog.
+pub const NO_BINLOG: &str = "no binlog";
+
+/// Puts by so many connections, in batches of so many, with the binlog synced by the server's default or at every write.
+pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
+    let folder = Folder::new();
+    let path = folder.path();
+    let arguments = ["-b", &path, "-f", "0"];
+    let server = bench.program.start(if every { &arguments } else { &arguments[..2] })?;
+    let mut driver = Driver::connect(server.address, connections)?;
+    let mut load = Puts::new(connections, batch, Bodies::new(64));
+    driver.start(&mut load, 0..connections)?;
+    let work = measure(&server, &mut driver, &mut load, bench.scale, MAX_JOBS)?;
+    load.limit = 0;
+    driver.run(&mut load, Until::Quiet(0))?;
+    let goal = if every { Goal::None } else { Goal::AtMost(5.0) };
+    Ok(Outcome::of(work).and("worst put, ms", work.longest / 1000.0, goal))
+}
+
+/// A log with so many jobs: how much of it is there for a job, and how long does a start take?
+pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let folder = Folder::new();
+    let path = folder.path();
+    let arguments = ["-b", path.as_str()];
+    let server = bench.program.start(&arguments)?;
+    let count = bench.scale.count(jobs);
+    fill(&server, count, Bodies::new(64))?;
+    let bytes = folder.bytes() as f64 / count as f64;
+    server.terminate();
+    let server = bench.program.start(&arguments)?;
+    let seconds = server.started_in.as_secs_f64();
+    let mut driver = Driver::connect(server.address, 1)?;
+    // The last job is there: the log was read to its end before the server listened.
+    driver.ask(0..1, |_, out| out.delete(count as u64))?;
+    let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.25));
+    Ok(outcome.and("log bytes for a job of 64 bytes", bytes, Goal::AtMost(130.0)))
+}

@@ -1,0 +1,174 @@
+//! Clients that put, reserve and delete in turn, one request at a time: the cost of a command, and what it depends on.
+//!
+//! Owns the load [`Cycle`]. What else is in the queue (tubes, jobs, reservations of the same connection) is set up first;
+//! how much slower that makes our own server is a figure of its own.
+
+use std::time::Instant;
+
+use super::driver::{Driver, Load, Until};
+use super::measure::{measure, Bench, Goal, Outcome, Timed};
+use super::process::Server;
+use super::put::{fill, fill_mixed};
+use super::stats::Histogram;
+use super::verify::{Bodies, Ledger};
+use super::wire::{unexpected, Out, Reply};
+
+/// Commands of one measurement at most.
+const MAX_COMMANDS: usize = 10_000_000;
+
+/// Each connection puts a job, reserves one, which may be another's, and deletes it.
+#[derive(Debug)]
+pub struct Cycle {
+    /// The jobs.
+    pub ledger: Ledger,
+    /// Connections stop after a deletion.
+    pub stopping: bool,
+    bodies: Bodies,
+    /// Of each connection: the number of its put, and when it sent its last request.
+    lines: Vec<(usize, Instant)>,
+    done: u64,
+    times: Histogram,
+}
+
+impl Cycle {
+    /// On so many connections.
+    pub fn new(connections: usize, bodies: Bodies) -> Cycle {
+        Cycle {
+            ledger: Ledger::default(),
+            stopping: false,
+            bodies,
+            lines: vec![(0, Instant::now()); connections],
+            done: 0,
+            times: Histogram::default(),
+        }
+    }
+}
+
+impl Load for Cycle {
+    fn start(&mut self, connection: usize, now: Instant, out: &mut Out) {
+        if !self.stopping {
+            let number = self.ledger.next();
+            self.lines[connection] = (number, now);
+            self.bodies.put(number, out);
+        }
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        let line = &mut self.lines[connection];
+        self.times.add(now - std::mem::replace(&mut line.1, now));
+        self.done += 1;
+        match reply {
+            Reply::Inserted(id) => {
+                self.ledger.inserted(line.0, id)?;
+                out.reserve();
+            }
+            Reply::Reserved(id, body) => {
+                self.ledger.reserved(self.bodies.number(body)?, id)?;
+                out.delete(id);
+            }
+            Reply::Deleted => self.start(connection, now, out),
+            other => return Err(unexpected(other)),
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.done
+    }
+}
+
+impl Timed for Cycle {
+    fn times(&mut self) -> &mut Histogram {
+        &mut self.times
+    }
+}
+
+/// Runs a cycle that has not begun yet and lets it come to its end.
+fn run(bench: Bench, server: &Server, connections: usize, load: &mut Cycle) -> Result<super::measure::Work, String> {
+    let mut driver = Driver::connect(server.address, connections)?;
+    run_on(bench, server, &mut driver, load)
+}
+
+fn run_on(
+    bench: Bench,
+    server: &Server,
+    driver: &mut Driver,
+    load: &mut Cycle,
+) -> Result<super::measure::Work, String> {
+    driver.start(load, 0..driver.len())?;
+    let work = measure(server, driver, load, bench.scale, MAX_COMMANDS)?;
+    load.stopping = true;
+    driver.run(load, Until::Quiet(0))?;
+    Ok(work)
+}
+
+/// So many connections, bodies of so many bytes.
+pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(length))).map(Outcome::of)
+}
+
+/// Puts a job into each of so many tubes of their own.
+pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
+    let mut driver = Driver::connect(server.address, 1)?;
+    let bodies = Bodies::new(64);
+    for first in (0..tubes).step_by(32) {
+        driver.ask(0..1, |_, out| {
+            for tube in first..tubes.min(first + 32) {
+                out.line(&format!("use tube-{tube}"));
+                bodies.put(tube, out);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Beside so many tubes with a job each.
+pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
+    fill_tubes(&server, bench.scale.count(tubes))?;
+    let work = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
+    Ok(Outcome::of(work).and("CPU, times that of one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
+}
+
+/// In a tube with so many ready jobs, of one priority or of many.
+pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
+    let server = bench.program.start(&[])?;
+    let jobs = bench.scale.count(jobs);
+    let filled = if mixed {
+        // A stride that visits every priority, in no order.
+        fill_mixed(&server, jobs, (0..1009).map(|turn| Bodies::with(64, turn * 389 % 1009 * 1000, 0)).collect())?
+    } else {
+        fill(&server, jobs, Bodies::new(64))?
+    };
+    let mut load = Cycle::new(connections, Bodies::with(64, if mixed { 500_000 } else { 0 }, 0));
+    load.ledger = filled.ledger;
+    let work = run(bench, &server, connections, &mut load)?;
+    Ok(Outcome::of(work).and("CPU, times that of an empty queue", work.cpu / alone.cpu, goal(bench, 1.2)))
+}
+
+/// On one connection that holds so many reserved jobs all the while.
+pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let jobs = bench.scale.count(jobs);
+    let filled = fill(&server, jobs, Bodies::new(64))?;
+    let mut driver = Driver::connect(server.address, 1)?;
+    for first in (0..jobs).step_by(64) {
+        driver.ask(0..1, |_, out| (first..jobs.min(first + 64)).for_each(|_| out.reserve()))?;
+    }
+    let mut load = Cycle::new(1, Bodies::new(64));
+    load.ledger = filled.ledger;
+    run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
+}
+
+/// Goals that compare a server with itself are asked of ours only.
+fn goal(bench: Bench, at_most: f64) -> Goal {
+    if bench.ours {
+        Goal::AtMost(at_most)
+    } else {
+        Goal::None
+    }
+}

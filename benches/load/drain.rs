@@ -1,0 +1,105 @@
+//! A worker that empties a long queue as fast as it can: it deletes a batch and reserves the next in one write.
+//!
+//! Owns the load [`Drain`]. Every job must come once, with the body and id that it was put with, in the order of insertion.
+
+use std::time::Instant;
+
+use super::driver::{Driver, Load};
+use super::measure::{measure_all, Bench, Outcome, Timed, Work};
+use super::process::Server;
+use super::put::{fill, Puts};
+use super::stats::Histogram;
+use super::verify::{Bodies, Ledger};
+use super::wire::{unexpected, Out, Reply};
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Drain {
+    bodies: Bodies,
+    ledger: Ledger,
+    batch: usize,
+    /// Jobs in hand, which the next write deletes.
+    held: Vec<u64>,
+    /// Replies to the last write that are still to come.
+    missing: usize,
+    sent: Instant,
+    done: u64,
+    times: Histogram,
+}
+
+impl Drain {
+    /// Empties what was put.
+    pub fn new(puts: Puts, batch: usize) -> Drain {
+        Drain {
+            bodies: Bodies::new(64),
+            ledger: puts.ledger,
+            batch,
+            held: Vec::new(),
+            missing: 0,
+            sent: Instant::now(),
+            done: 0,
+            times: Histogram::default(),
+        }
+    }
+}
+
+impl Load for Drain {
+    fn start(&mut self, _: usize, now: Instant, out: &mut Out) {
+        self.sent = now;
+        self.missing = self.held.len();
+        self.held.drain(..).for_each(|id| out.delete(id));
+        let left = self.ledger.len() - self.ledger.taken();
+        for _ in 0..self.batch.min(left) {
+            out.reserve();
+            self.missing += 1;
+        }
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        match reply {
+            Reply::Deleted => {}
+            Reply::Reserved(id, body) => {
+                let number = self.bodies.number(body)?;
+                if number != self.ledger.taken() {
+                    return Err(format!("job number {number} comes when it is {}'s turn", self.ledger.taken()));
+                }
+                self.ledger.reserved(number, id)?;
+                self.held.push(id);
+            }
+            other => return Err(unexpected(other)),
+        }
+        self.done += 1;
+        self.missing -= 1;
+        if self.missing == 0 {
+            self.times.add(now - self.sent);
+            self.start(connection, now, out);
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.done
+    }
+}
+
+impl Timed for Drain {
+    fn times(&mut self) -> &mut Histogram {
+        &mut self.times
+    }
+}
+
+/// Empties a queue that was filled by `puts`.
+pub fn empty(server: &Server, puts: Puts, batch: usize) -> Result<Work, String> {
+    let mut driver = Driver::connect(server.address, 1)?;
+    let mut load = Drain::new(puts, batch);
+    let commands = load.ledger.len() * 2;
+    driver.start(&mut load, 0..1)?;
+    measure_all(server, &mut driver, &mut load, commands)
+}
+
+/// Fills a queue with so many jobs and measures how fast it is emptied.
+pub fn drain(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let filled = fill(&server, bench.scale.count(jobs), Bodies::new(64))?;
+    empty(&server, filled, 64).map(Outcome::of)
+}

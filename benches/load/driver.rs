@@ -1,0 +1,325 @@
+//! Many connections in one thread: the client side of every scenario.
+//!
+//! Owns sockets, their readiness, buffers, and the count of replies that are still to come. One connection alone is driven
+//! by blocking reads, as a client library would; more are non-blocking and multiplexed. A [`Load`] decides what is asked and
+//! judges every reply. Must not know what is measured.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::wire::{self, Out, Reply};
+
+/// A server that says nothing for so long is stuck.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes read at a time.
+const BUFFER: usize = 256 * 1024;
+
+/// Connections that are opened before the server must have taken them: far below any server's backlog.
+const CONNECT_GROUP: usize = 100;
+
+/// Something to do to a server.
+pub trait Load {
+    /// What a connection asks first, or when it is poked.
+    fn start(&mut self, connection: usize, now: Instant, out: &mut Out);
+
+    /// Judges a reply and goes on.
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String>;
+
+    /// Another connection that has something to ask because of the last reply.
+    fn poke(&mut self) -> Option<usize> {
+        None
+    }
+
+    /// Operations done so far.
+    fn operations(&self) -> u64 {
+        0
+    }
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// So many operations are done, or so much time has passed.
+    Work(u64, Duration),
+    /// No more than so many replies are to come, those of waiting workers.
+    Quiet(usize),
+}
+
+#[derive(Debug)]
+enum Stream {
+    Blocking(std::net::TcpStream),
+    Polled(mio::net::TcpStream),
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: Stream,
+    /// The beginning of a reply.
+    rest: Vec<u8>,
+    /// Requests that the socket did not take.
+    unsent: Vec<u8>,
+    /// Replies that are still to come.
+    expected: usize,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Driver {
+    poll: Poll,
+    events: Events,
+    connections: Vec<Connection>,
+    address: SocketAddr,
+    buffer: Vec<u8>,
+    out: Out,
+    expected: usize,
+}
+
+fn text(error: io::Error) -> String {
+    format!("the connection failed: {error}")
+}
+
+impl Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Blocking(stream) => stream.read(buffer),
+            Stream::Polled(stream) => stream.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Blocking(stream) => stream.write(bytes),
+            Stream::Polled(stream) => stream.write(bytes),
+        }
+    }
+}
+
+impl Driver {
+    /// Opens `count` connections.
+    pub fn connect(address: SocketAddr, count: usize) -> Result<Driver, String> {
+        let mut driver = Driver {
+            poll: Poll::new().map_err(text)?,
+            events: Events::with_capacity(1024),
+            connections: Vec::new(),
+            address,
+            buffer: vec![0; BUFFER],
+            out: Out::default(),
+            expected: 0,
+        };
+        if count == 1 {
+            let stream = std::net::TcpStream::connect(address).map_err(text)?;
+            stream.set_nodelay(true).map_err(text)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+            driver.connections.push(Connection::of(Stream::Blocking(stream)));
+        } else {
+            driver.add(count)?;
+        }
+        Ok(driver)
+    }
+
+    /// Opens so many more. Not for a driver of one connection.
+    pub fn add(&mut self, count: usize) -> Result<(), String> {
+        for number in 1..=count {
+            let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;
+            stream.set_nodelay(true).map_err(text)?;
+            if number % CONNECT_GROUP == 0 {
+                settle(&mut stream).map_err(text)?;
+            }
+            stream.set_nonblocking(true).map_err(text)?;
+            let mut stream = mio::net::TcpStream::from_std(stream);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let token = Token(self.connections.len());
+            self.poll.registry().register(&mut stream, token, interest).map_err(text)?;
+            self.connections.push(Connection::of(Stream::Polled(stream)));
+        }
+        Ok(())
+    }
+
+    /// How many connections there are.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether no more than so many replies are to come.
+    pub fn is_quiet(&self, waiting: usize) -> bool {
+        self.expected <= waiting
+    }
+
+    /// Lets connections begin, as [`Load::start`] has it.
+    pub fn start(&mut self, load: &mut impl Load, which: std::ops::Range<usize>) -> Result<(), String> {
+        for connection in which {
+            load.start(connection, Instant::now(), &mut self.out);
+            self.send(connection)?;
+        }
+        Ok(())
+    }
+
+    /// Asks something once on every connection of a range, and waits for all answers, which must not be errors.
+    pub fn ask(&mut self, which: std::ops::Range<usize>, ask: impl FnMut(usize, &mut Out)) -> Result<(), String> {
+        let waiting = self.expected;
+        let mut polite = Polite { ask };
+        for connection in which {
+            self.start(&mut polite, connection..connection + 1)?;
+            // Few at a time, so that no server's socket buffers fill up.
+            if connection % CONNECT_GROUP == 0 {
+                self.run(&mut polite, Until::Quiet(waiting))?;
+            }
+        }
+        self.run(&mut polite, Until::Quiet(waiting))
+    }
+
+    /// Works until it is time to stop.
+    pub fn run(&mut self, load: &mut impl Load, until: Until) -> Result<(), String> {
+        let start = Instant::now();
+        let mut last = (start, 0);
+        let mut now = start;
+        loop {
+            let over = match until {
+                Until::Work(count, time) => load.operations() >= count || now.duration_since(start) >= time,
+                Until::Quiet(waiting) => self.is_quiet(waiting),
+            };
+            if over {
+                return Ok(());
+            }
+            if self.expected == 0 {
+                return Err("nothing is left to wait for".to_owned());
+            }
+            now = self.turn(load, Some(Duration::from_millis(100)))?;
+            let progress = load.operations() ^ (self.expected as u64) << 40;
+            if progress != last.1 {
+                last = (now, progress);
+            } else if now.duration_since(last.0) > PATIENCE {
+                return Err(format!("no progress in {PATIENCE:?}; {} replies are missing", self.expected));
+            }
+        }
+    }
+
+    /// Waits for replies once and works on them; tells the time.
+    pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
+        if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
+            self.receive(0, load)?;
+            return Ok(Instant::now());
+        }
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        match self.poll.poll(&mut events, timeout) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(text(error)),
+            _ => {}
+        }
+        for event in &events {
+            let connection = event.token().0;
+            if event.is_writable() && !self.connections[connection].unsent.is_empty() {
+                self.send(connection)?;
+            }
+            if event.is_readable() {
+                self.receive(connection, load)?;
+            }
+        }
+        self.events = events;
+        Ok(Instant::now())
+    }
+
+    /// Reads what there is, has the load judge it, sends what comes of it.
+    fn receive(&mut self, number: usize, load: &mut impl Load) -> Result<(), String> {
+        loop {
+            let connection = &mut self.connections[number];
+            let kept = connection.rest.len();
+            if self.buffer.len() < kept + BUFFER / 2 {
+                self.buffer.resize(kept + BUFFER, 0);
+            }
+            self.buffer[..kept].copy_from_slice(&connection.rest);
+            let count = match connection.stream.read(&mut self.buffer[kept..]) {
+                Ok(0) => return Err("the server closed a connection".to_owned()),
+                Ok(count) => count,
+                Err(error)
+                    if matches!(connection.stream, Stream::Polled(_)) && error.kind() == ErrorKind::WouldBlock =>
+                {
+                    return Ok(())
+                }
+                Err(error) => return Err(text(error)),
+            };
+            let now = Instant::now();
+            let mut input = &self.buffer[..kept + count];
+            let mut answered = 0;
+            while let Some(reply) = wire::next(&mut input)? {
+                answered += 1;
+                load.reply(number, now, reply, &mut self.out)?;
+            }
+            connection.rest.clear();
+            connection.rest.extend_from_slice(input);
+            if answered > connection.expected {
+                return Err(format!("{} replies too many", answered - connection.expected));
+            }
+            connection.expected -= answered;
+            self.expected -= answered;
+            let whole = kept + count == self.buffer.len();
+            self.send(number)?;
+            while let Some(other) = load.poke() {
+                load.start(other, now, &mut self.out);
+                self.send(other)?;
+            }
+            if !whole || matches!(self.connections[number].stream, Stream::Blocking(_)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what was asked, behind what could not be sent before.
+    fn send(&mut self, number: usize) -> Result<(), String> {
+        let connection = &mut self.connections[number];
+        connection.expected += self.out.replies;
+        self.expected += self.out.replies;
+        self.out.replies = 0;
+        if !connection.unsent.is_empty() {
+            connection.unsent.append(&mut self.out.bytes);
+            std::mem::swap(&mut connection.unsent, &mut self.out.bytes);
+        }
+        let mut sent = 0;
+        while sent < self.out.bytes.len() {
+            match connection.stream.write(&self.out.bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(text(error)),
+            }
+        }
+        connection.unsent.clear();
+        connection.unsent.extend_from_slice(&self.out.bytes[sent..]);
+        self.out.bytes.clear();
+        Ok(())
+    }
+}
+
+impl Connection {
+    fn of(stream: Stream) -> Connection {
+        Connection { stream, rest: Vec::new(), unsent: Vec::new(), expected: 0 }
+    }
+}
+
+/// Waits until the server has taken this connection, and all before it.
+fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"list-tube-used\r\n")?;
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer)
+}
+
+/// Asks once and takes anything but an error.
+struct Polite<F> {
+    ask: F,
+}
+
+impl<F: FnMut(usize, &mut Out)> Load for Polite<F> {
+    fn start(&mut self, connection: usize, _: Instant, out: &mut Out) {
+        (self.ask)(connection, out);
+    }
+
+    fn reply(&mut self, _: usize, _: Instant, reply: Reply, _: &mut Out) -> Result<(), String> {
+        match reply {
+            Reply::Using | Reply::Watching | Reply::Inserted(_) | Reply::Deleted | Reply::Reserved(..) => Ok(()),
+            other => Err(wire::unexpected(other)),
+        }
+    }
+}

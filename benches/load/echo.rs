@@ -1,0 +1,68 @@
+//! The physical limit: a server that does nothing but read and write.
+//!
+//! Owns a bare single-threaded echo server on `mio`: it counts bytes, answers each whole request with one fixed reply, all
+//! that it read at a time with one write, and looks at none of them. No queue server can be cheaper on the same sockets.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Ipv4Addr;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+/// What every request is answered with: as long as a queue's answer to a put.
+const REPLY: &[u8] = b"INSERTED 1000000\r\n";
+
+const LISTENER: Token = Token(usize::MAX);
+
+/// Serves until standard input ends. Prints where it listens first.
+pub fn run(request_length: usize) -> io::Result<()> {
+    std::thread::spawn(|| {
+        let _ = io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let mut listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let mut poll = Poll::new()?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    println!("{}", listener.local_addr()?);
+    let mut events = Events::with_capacity(256);
+    let mut connections: Vec<(TcpStream, usize)> = Vec::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        poll.poll(&mut events, None)?;
+        for event in &events {
+            if event.token() == LISTENER {
+                while let Ok((mut stream, _)) = listener.accept() {
+                    stream.set_nodelay(true)?;
+                    poll.registry().register(&mut stream, Token(connections.len()), Interest::READABLE)?;
+                    connections.push((stream, 0));
+                }
+            } else {
+                let (stream, pending) = &mut connections[event.token().0];
+                // A connection that is gone is left where it is.
+                let _ = answer(stream, pending, request_length, &mut buffer);
+            }
+        }
+    }
+}
+
+fn answer(stream: &mut TcpStream, pending: &mut usize, length: usize, buffer: &mut [u8]) -> io::Result<()> {
+    loop {
+        let count = match stream.read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        *pending += count;
+        let replies = *pending / length;
+        *pending %= length;
+        if replies == 1 {
+            stream.write_all(REPLY)?;
+        } else if replies > 1 {
+            stream.write_all(&REPLY.repeat(replies))?;
+        }
+        if count < buffer.len() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What things take: jobs, tubes, connections, the program itself.
+//!
+//! Owns the weighing, by resident memory before and after, at numbers large enough that pages do not matter.
+
+use std::time::{Duration, Instant};
+
+use super::cycle::fill_tubes;
+use super::drain::empty;
+use super::driver::{Driver, Load, Until};
+use super::measure::{Bench, Goal, Outcome};
+use super::process::{Program, Server};
+use super::put::fill;
+use super::verify::Bodies;
+use super::wire::{unexpected, Out, Reply};
+
+/// How long a server may take to give memory back.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// How long an idle server is watched.
+const WATCH: Duration = Duration::from_secs(2);
+
+/// Resident memory once it stays as it is, or after [`SETTLE`].
+fn settled(server: &Server) -> f64 {
+    let start = Instant::now();
+    let mut last = server.rss();
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let rss = server.rss();
+        if rss == last || start.elapsed() > SETTLE {
+            return rss as f64;
+        }
+        last = rss;
+    }
+}
+
+/// Ready jobs, and what is left of them when they are deleted.
+pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    // A server that has worked a little before, as any has.
+    let little = fill(&server, 64, Bodies::new(64))?;
+    empty(&server, little, 64)?;
+    let before = settled(&server);
+    let count = bench.scale.count(jobs);
+    let mut puts = fill(&server, count, Bodies::new(64))?;
+    let full = settled(&server);
+    puts.limit = 0;
+    empty(&server, puts, 64)?;
+    std::thread::sleep(bench.scale.time);
+    let after = settled(&server);
+    let each = (full - before) / count as f64;
+    let outcome = Outcome::default().and("bytes for a ready job of 64 bytes", each, Goal::AtMost(165.0));
+    Ok(outcome.and("RSS after all are deleted, times that of before", after / before, Goal::AtMost(1.5)))
+}
+
+/// Tubes with a job each.
+pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    fill_tubes(&server, 1)?;
+    let before = settled(&server);
+    let count = bench.scale.count(tubes);
+    fill_tubes(&server, count)?;
+    let each = (settled(&server) - before) / count as f64;
+    Ok(Outcome::default().and("bytes for a tube with one job", each, Goal::AtMost(500.0)))
+}
+
+/// Connections that do nothing, and connections that wait for a job. Each has had an answer before.
+pub fn connections(bench: Bench, count: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let mut driver = Driver::connect(server.address, 2)?;
+    driver.ask(0..2, |_, out| out.line("watch default"))?;
+    let before = settled(&server);
+    let count = bench.scale.count(count);
+    driver.add(count)?;
+    driver.ask(2..2 + count, |_, out| out.line("watch default"))?;
+    let idle = settled(&server);
+    driver.start(&mut Waiting, 2..2 + count)?;
+    driver.ask(0..1, |_, out| out.line("watch default"))?;
+    let blocked = settled(&server);
+    let each = |rss: f64| (rss - before) / count as f64;
+    let outcome = Outcome::default().and("bytes for an idle connection", each(idle), Goal::AtMost(400.0));
+    Ok(outcome.and("bytes for a connection that waits", each(blocked), Goal::AtMost(500.0)))
+}
+
+/// A worker that never gets anything.
+struct Waiting;
+
+impl Load for Waiting {
+    fn start(&mut self, _: usize, _: Instant, out: &mut Out) {
+        out.reserve();
+    }
+
+    fn reply(&mut self, _: usize, _: Instant, reply: Reply, _: &mut Out) -> Result<(), String> {
+        Err(unexpected(reply))
+    }
+}
+
+/// The program by itself.
+pub fn size(bench: Bench) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let rss = settled(&server) / 1e6;
+    let binary = match bench.program {
+        Program::Queue(path) => std::fs::metadata(path).map_or(f64::NAN, |data| data.len() as f64 / 1e6),
+        Program::Echo(_) => f64::NAN,
+    };
+    let start = server.started_in.as_secs_f64() * 1000.0;
+    let outcome = Outcome::default().and("idle RSS, MB", rss, Goal::AtMost(3.0));
+    let outcome = outcome.and("program file, MB", binary, Goal::AtMost(0.9));
+    Ok(outcome.and("start until it listens, ms", start, Goal::None))
+}
+
+/// Many delayed jobs and many waiting workers, and nothing happens.
+pub fn idle(bench: Bench, jobs: usize, workers: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    fill(&server, bench.scale.count(jobs), Bodies::with(64, 0, 3600))?;
+    let workers = bench.scale.count(workers);
+    let mut driver = Driver::connect(server.address, 1 + workers)?;
+    driver.start(&mut Waiting, 1..1 + workers)?;
+    driver.ask(0..1, |_, out| out.line("watch default"))?;
+    driver.run(&mut Waiting, Until::Quiet(workers))?;
+    std::thread::sleep(Duration::from_millis(200));
+    let before = server.usage();
+    std::thread::sleep(WATCH);
+    let used = (server.usage().cpu - before.cpu) as f64 / 1e6 / WATCH.as_secs_f64();
+    Ok(Outcome::default().and("CPU while nothing happens, ms a second", used, Goal::AtMost(0.1)))
+}

@@ -1,0 +1,67 @@
+//! Interactive clients beside bulk producers: does anybody starve?
+//!
+//! Owns the mixture of two loads on one server: fifty clients that put, reserve and delete one at a time, and two producers
+//! that fill another tube in batches.
+
+use std::time::Instant;
+
+use super::cycle::Cycle;
+use super::driver::{Driver, Load, Until};
+use super::measure::{Bench, Goal, Outcome, Span, Timed};
+use super::put::Puts;
+use super::verify::Bodies;
+use super::wire::{Out, Reply};
+
+/// Clients that do one thing at a time.
+const INTERACTIVE: usize = 50;
+
+/// Producers that put 64 jobs at a time.
+const BULK: usize = 2;
+
+struct Mixture {
+    interactive: Cycle,
+    bulk: Puts,
+}
+
+impl Load for Mixture {
+    fn start(&mut self, connection: usize, now: Instant, out: &mut Out) {
+        match connection < INTERACTIVE {
+            true => self.interactive.start(connection, now, out),
+            false => self.bulk.start(connection, now, out),
+        }
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        match connection < INTERACTIVE {
+            true => self.interactive.reply(connection, now, reply, out),
+            false => self.bulk.reply(connection, now, reply, out),
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        self.interactive.operations() + self.bulk.operations()
+    }
+}
+
+/// The work is the interactive clients'; what the producers reach is a figure beside it.
+pub fn mixed(bench: Bench) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let mut driver = Driver::connect(server.address, INTERACTIVE + BULK)?;
+    driver.ask(INTERACTIVE..INTERACTIVE + BULK, |_, out| out.line("use bulk"))?;
+    let mut load =
+        Mixture { interactive: Cycle::new(INTERACTIVE, Bodies::new(64)), bulk: Puts::new(BULK, 64, Bodies::new(64)) };
+    load.bulk.first = INTERACTIVE;
+    driver.start(&mut load, 0..INTERACTIVE + BULK)?;
+    driver.run(&mut load, Until::Work(u64::MAX, bench.scale.warm_up))?;
+    load.interactive.times().clear();
+    let before = (load.interactive.operations(), load.bulk.operations());
+    let (span, start) = (Span::start(&server), Instant::now());
+    driver.run(&mut load, Until::Work(u64::MAX, bench.scale.time))?;
+    let seconds = start.elapsed().as_secs_f64();
+    let work = span.end(load.interactive.operations() - before.0, load.interactive.times());
+    let bulk = (load.bulk.operations() - before.1) as f64 / seconds;
+    load.interactive.stopping = true;
+    load.bulk.limit = 0;
+    driver.run(&mut load, Until::Quiet(0))?;
+    Ok(Outcome::of(work).and("bulk puts a second beside it", bulk, Goal::RatioAtLeast(10.0)))
+}

@@ -1,0 +1,156 @@
+//! Work that comes by the clock: hand-offs at a fixed rate, and delayed jobs that become due.
+//!
+//! Owns the pacing, which is in real time and never waits for the server: a server that falls behind is late with all that
+//! follows. Sleeps are short and end before the next job is due, so that the client's own lateness is small.
+
+use std::time::{Duration, Instant};
+
+use super::driver::{Driver, Load, Until};
+use super::measure::{Bench, Goal, Outcome, Span, Timed};
+use super::relay::{connect, Relay, Shape};
+use super::stats::Histogram;
+use super::verify::{Bodies, Ledger};
+use super::wire::{unexpected, Out, Reply};
+
+/// Jobs a second of a paced hand-off.
+const RATE: u32 = 1000;
+
+/// Jobs a second while delayed jobs are put.
+const DELAYED_RATE: usize = 200_000;
+
+/// The longest delay, in seconds; jobs have all from one second to this.
+const DELAYS: usize = 5;
+
+/// How long a worker may take to answer for a delayed job that is long due.
+const LATE: Duration = Duration::from_secs(20);
+
+/// Jobs at [`RATE`] from one producer, handed to so many workers that wait. Times are from put to the worker's hand.
+pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let shape = Shape::new(1, workers);
+    let mut load = Relay::new(shape, Bodies::new(64));
+    load.closed_loop = false;
+    let mut driver = connect(bench, &server, &mut load)?;
+    pace(&mut driver, &mut load, RATE / 10, workers)?;
+    load.times().clear();
+    let jobs = ((bench.scale.time.as_secs_f64() * 3.0 * f64::from(RATE)) as u32).max(RATE);
+    let before = load.operations();
+    let span = Span::start(&server);
+    pace(&mut driver, &mut load, jobs, workers)?;
+    let work = span.end(load.operations() - before, load.times());
+    Ok(Outcome::of(work))
+}
+
+/// Puts so many jobs by the clock, and serves the replies in between.
+fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result<(), String> {
+    let start = Instant::now();
+    for number in 0..jobs {
+        let due = start + Duration::from_secs(1) * number / RATE;
+        // What is under way first; on an idle machine that takes a fraction of the pause.
+        while load.is_busy() && Instant::now() < due {
+            driver.turn(load, Some(Duration::from_millis(1)))?;
+        }
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        driver.start(load, 0..1)?;
+    }
+    driver.run(load, Until::Quiet(idle))
+}
+
+/// One producer of delayed jobs, and workers that take them as they become due.
+struct Delayed {
+    bodies: Vec<Bodies>,
+    ledger: Ledger,
+    /// The number of the next put that will be answered.
+    answered: usize,
+    /// How many are put the next time.
+    batch: usize,
+    sent: Vec<Instant>,
+    done: u64,
+    late: Histogram,
+    early: Duration,
+}
+
+impl Delayed {
+    /// The delay of a job, in seconds; each batch has all delays.
+    fn delay(number: usize) -> usize {
+        number % DELAYS + 1
+    }
+}
+
+impl Load for Delayed {
+    fn start(&mut self, connection: usize, now: Instant, out: &mut Out) {
+        if connection > 0 {
+            return out.reserve();
+        }
+        for _ in 0..self.batch {
+            let number = self.ledger.next();
+            self.sent.push(now);
+            self.bodies[Delayed::delay(number) - 1].put(number, out);
+        }
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        match reply {
+            Reply::Inserted(id) if connection == 0 => {
+                self.ledger.inserted(self.answered, id)?;
+                self.answered += 1;
+            }
+            Reply::Reserved(id, body) => {
+                let number = self.bodies[0].number(body)?;
+                self.ledger.reserved(number, id)?;
+                let due = self.sent[number] + Duration::from_secs(Delayed::delay(number) as u64);
+                self.late.add(now.saturating_duration_since(due));
+                self.early = self.early.max(due.saturating_duration_since(now));
+                out.delete(id);
+                out.reserve();
+            }
+            Reply::Deleted => self.done += 1,
+            other => return Err(unexpected(other)),
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.done
+    }
+}
+
+/// So many jobs, delayed by 1 to 5 seconds and put within one, for 50 workers. Times are how late a job comes.
+pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    const WORKERS: usize = 50;
+    let server = bench.program.start(&[])?;
+    let mut driver = Driver::connect(server.address, 1 + WORKERS)?;
+    let jobs = bench.scale.count(jobs);
+    let rate = bench.scale.count(DELAYED_RATE);
+    let mut load = Delayed {
+        bodies: (1..=DELAYS).map(|delay| Bodies::with(64, 0, delay as u32)).collect(),
+        ledger: Ledger::default(),
+        answered: 0,
+        batch: 0,
+        sent: Vec::with_capacity(jobs),
+        done: 0,
+        late: Histogram::default(),
+        early: Duration::ZERO,
+    };
+    driver.start(&mut load, 1..1 + WORKERS)?;
+    let span = Span::start(&server);
+    let start = Instant::now();
+    while load.sent.len() < jobs {
+        let due = (start.elapsed().as_secs_f64() * rate as f64) as usize;
+        load.batch = due.min(jobs).saturating_sub(load.sent.len());
+        if load.batch > 0 {
+            driver.start(&mut load, 0..1)?;
+        }
+        driver.turn(&mut load, Some(Duration::from_millis(1)))?;
+    }
+    let all = jobs as u64;
+    driver.run(&mut load, Until::Work(all, Duration::from_secs(DELAYS as u64) + LATE))?;
+    if load.done < all {
+        return Err(format!("only {} of {all} delayed jobs came", load.done));
+    }
+    if load.early > Duration::from_millis(1) {
+        return Err(format!("a delayed job came {:?} early", load.early));
+    }
+    let work = span.end(all, &load.late);
+    Ok(Outcome::of(work).and("late p99, ms", load.late.percentile(0.99) / 1000.0, Goal::AtMost(2.0)))
+}

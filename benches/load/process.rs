@@ -1,0 +1,231 @@
+//! Servers as child processes, and what the kernel knows about them.
+//!
+//! Owns the start on a free port of 127.0.0.1, the end (by its own process id, when a [`Server`] is dropped), its folder for
+//! a binlog, and the reading of /proc. Must not speak any protocol.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+
+/// How long a server may take to listen; a long binlog is read first.
+const START: Duration = Duration::from_secs(60);
+
+/// The word that makes this program an echo server.
+pub const ECHO: &str = "--echo-server";
+
+/// What is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Program {
+    /// A server that is told its port by `-p` and its address by `-l`.
+    Queue(PathBuf),
+    /// This program itself: it answers each so many bytes with a fixed reply.
+    Echo(usize),
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// From its start until it answered.
+    pub started_in: Duration,
+}
+
+/// What a server has used since it was started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Processor time, its own and the kernel's for it, in nanoseconds.
+    pub cpu: u64,
+    /// Times a thread gave up or lost its processor.
+    pub switches: u64,
+}
+
+impl Program {
+    /// Starts it with these arguments besides its address.
+    pub fn start(&self, arguments: &[&str]) -> Result<Server, String> {
+        match self {
+            Program::Echo(length) => start_echo(*length),
+            Program::Queue(path) => {
+                // Somebody else may take the port between the look for a free one and its use.
+                let mut attempts = (0..3).map(|_| start_queue(path, arguments));
+                attempts.find(Result::is_ok).unwrap_or_else(|| start_queue(path, arguments))
+            }
+        }
+    }
+
+    /// Whether it keeps jobs in a folder when told so by `-b`.
+    pub fn has_binlog(&self) -> bool {
+        let folder = Folder::new();
+        self.start(&["-b", &folder.path()]).is_ok()
+    }
+
+    /// What it says to `-v`.
+    pub fn version(&self) -> String {
+        match self {
+            Program::Echo(_) => "echo".to_owned(),
+            Program::Queue(path) => {
+                let output = Command::new(path).arg("-v").stdin(Stdio::null()).output();
+                output.map_or("?".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            }
+        }
+    }
+}
+
+fn start_echo(length: usize) -> Result<Server, String> {
+    let start = Instant::now();
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(own);
+    // It ends when its standard input does, so it cannot outlive this program.
+    command.arg(ECHO).arg(length.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
+    let address = line.trim().parse().map_err(|_| format!("the echo server says {line:?}"))?;
+    Ok(Server { child, address, started_in: start.elapsed() })
+}
+
+fn start_queue(path: &Path, arguments: &[&str]) -> Result<Server, String> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let address = free.map_err(|error| error.to_string())?;
+    let mut command = Command::new(path);
+    command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let start = Instant::now();
+    let child = command.spawn().map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut server = Server { child, address, started_in: Duration::ZERO };
+    while !answers(address) {
+        if let Ok(Some(status)) = server.child.try_wait() {
+            return Err(format!("{} {}: {status}", path.display(), arguments.join(" ")));
+        }
+        if start.elapsed() > START {
+            return Err(format!("{} does not listen", path.display()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.started_in = start.elapsed();
+    Ok(server)
+}
+
+/// Whether somebody listens there and answers: one server reads its binlog before it listens, another after.
+fn answers(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    let _ = stream.set_read_timeout(Some(START));
+    stream.write_all(b"list-tube-used\r\n").is_ok() && matches!(stream.read(&mut [0; 64]), Ok(1..))
+}
+
+impl Server {
+    /// What it has used so far. `schedstat` counts nanoseconds where `stat` (utime + stime) has ticks of 10 ms, so that is
+    /// taken where it exists.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        let mut exact = true;
+        for task in fs::read_dir(self.file("task")).into_iter().flatten().flatten() {
+            match fs::read_to_string(task.path().join("schedstat")) {
+                Ok(text) => usage.cpu += first_number(&text),
+                Err(_) => exact = false,
+            }
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            usage.switches += value(&status, "voluntary_ctxt_switches") + value(&status, "nonvoluntary_ctxt_switches");
+        }
+        if !exact || usage.cpu == 0 {
+            let stat = fs::read_to_string(self.file("stat")).unwrap_or_default();
+            // The second field is the name in brackets, which may contain anything.
+            let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+            let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+            // A tick is a hundredth of a second on every Linux there is.
+            usage.cpu = ticks * 10_000_000;
+        }
+        usage
+    }
+
+    /// Bytes of memory that it has resident; by the exact count of `smaps_rollup` where there is one.
+    pub fn rss(&self) -> u64 {
+        let exact = fs::read_to_string(self.file("smaps_rollup")).map_or(0, |text| value(&text, "Rss"));
+        let rss = if exact > 0 { exact } else { value(&self.status(), "VmRSS") };
+        rss * 1024
+    }
+
+    /// Its threads.
+    pub fn threads(&self) -> u64 {
+        value(&self.status(), "Threads")
+    }
+
+    /// Ends it as its administrator would, so that it can finish what it must.
+    pub fn terminate(mut self) {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let end = Instant::now() + Duration::from_secs(5);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn status(&self) -> String {
+        fs::read_to_string(self.file("status")).unwrap_or_default()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.child.id()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn first_number(text: &str) -> u64 {
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+/// The number behind `name:`.
+fn value(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map_or(0, first_number)
+}
+
+/// A folder of its own that goes when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes one. On a disk, if the build folder is on one: what is kept in memory needs no sync.
+    pub fn new() -> Folder {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let near = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
+        let parent = near.unwrap_or_else(std::env::temp_dir);
+        let folder = parent.join(format!("load-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder for a binlog");
+        Folder(folder)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    /// Bytes that its files take on the disk.
+    pub fn bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        files.filter_map(|file| file.metadata().ok()).map(|data| data.blocks() * 512).sum()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

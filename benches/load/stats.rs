@@ -1,0 +1,102 @@
+//! Figures: distributions, medians, and how they are written.
+//!
+//! Owns the arithmetic. Must not know where figures come from.
+
+use std::time::Duration;
+
+/// Steps per doubling: a percentile is right to 1.6 %.
+const STEPS: usize = 64;
+
+/// Doublings above one step each of 1 ns; 2^40 ns are 18 minutes.
+const DOUBLINGS: usize = 40;
+
+/// How long things took.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    all: u64,
+    longest: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { counts: vec![0; STEPS * DOUBLINGS], all: 0, longest: 0 }
+    }
+}
+
+impl Histogram {
+    /// One more.
+    pub fn add(&mut self, time: Duration) {
+        let nanos = time.as_nanos() as u64;
+        let shift = (64 - nanos.leading_zeros() as usize).saturating_sub(7);
+        let bucket = shift * STEPS + (nanos >> shift) as usize;
+        self.counts[bucket.min(STEPS * DOUBLINGS - 1)] += 1;
+        self.all += 1;
+        self.longest = self.longest.max(nanos);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.all = 0;
+        self.longest = 0;
+    }
+
+    /// The time in microseconds that this share of all did not exceed.
+    pub fn percentile(&self, share: f64) -> f64 {
+        let rank = (self.all as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= rank && *count > 0 {
+                let shift = (bucket / STEPS).saturating_sub(1);
+                let base = bucket - shift * STEPS;
+                return ((base as u64) << shift) as f64 / 1000.0;
+            }
+        }
+        0.0
+    }
+
+    /// The longest, in microseconds.
+    pub fn longest(&self) -> f64 {
+        self.longest as f64 / 1000.0
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; NaN if there is none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[count / 2],
+        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
+    }
+}
+
+/// A number with three significant digits, or a dash for none.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => "–".to_owned(),
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.1 || size == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A number per second: 950, 14.2k, 2.31M.
+pub fn rate(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => "–".to_owned(),
+        _ if value >= 999_500.0 => format!("{:.2}M", value / 1e6),
+        _ if value >= 99_950.0 => format!("{:.0}k", value / 1e3),
+        _ if value >= 1_000.0 => format!("{:.1}k", value / 1e3),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Bytes, in megabytes.
+pub fn megabytes(bytes: f64) -> String {
+    format!("{} MB", short(bytes / 1e6))
+}

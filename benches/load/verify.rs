@@ -1,0 +1,124 @@
+//! Whether the server does what it says.
+//!
+//! Owns the bodies of all jobs, which carry a number each, and the ledger of which id belongs to which number and who has
+//! taken it. A job that comes twice, under another id, or with one byte changed ends the benchmark.
+
+/// Bytes of a body that hold its number.
+const NUMBER: usize = 8;
+
+/// Marks a number whose job was given out.
+const TAKEN: u64 = 1 << 63;
+
+/// Puts of one size into the used tube.
+#[derive(Debug)]
+pub struct Bodies {
+    /// A whole put, with a body of number zero.
+    template: Vec<u8>,
+    /// Where the body begins.
+    head: usize,
+    length: usize,
+}
+
+impl Bodies {
+    /// Bodies of `length` bytes, at least 8, in jobs that nobody has to hurry with.
+    pub fn new(length: usize) -> Bodies {
+        Bodies::with(length, 0, 0)
+    }
+
+    /// The same with a priority and a delay in seconds.
+    pub fn with(length: usize, pri: u32, delay: u32) -> Bodies {
+        assert!(length >= NUMBER, "a body has room for its number");
+        let mut template = format!("put {pri} {delay} 600 {length}\r\n").into_bytes();
+        let head = template.len();
+        template.extend([0; NUMBER]);
+        template.extend((NUMBER..length).map(|place| b'a' + (place % 26) as u8));
+        template.extend(b"\r\n");
+        Bodies { template, head, length }
+    }
+
+    /// Bytes of a put.
+    pub fn put_length(&self) -> usize {
+        self.template.len()
+    }
+
+    /// Appends a put of job number `number`.
+    pub fn put(&self, number: usize, out: &mut super::wire::Out) {
+        let at = out.bytes.len() + self.head;
+        out.bytes.extend_from_slice(&self.template);
+        out.bytes[at..at + NUMBER].copy_from_slice(&(number as u64).to_le_bytes());
+        out.replies += 1;
+    }
+
+    /// The number in a body, if the rest of it is as it was.
+    pub fn number(&self, body: &[u8]) -> Result<usize, String> {
+        let filler = &self.template[self.head + NUMBER..self.head + self.length];
+        match body.split_first_chunk::<NUMBER>() {
+            Some((number, rest)) if rest == filler => Ok(u64::from_le_bytes(*number) as usize),
+            _ => Err(format!("a body of {} bytes came back changed", body.len())),
+        }
+    }
+}
+
+/// The jobs of one server, by number.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// The id, once it is known, and [`TAKEN`].
+    ids: Vec<u64>,
+    /// Jobs taken.
+    taken: usize,
+    /// Ids mean nothing; the replies come from no queue.
+    echo: bool,
+}
+
+impl Ledger {
+    /// For a server that only echoes.
+    pub fn of_echo() -> Ledger {
+        Ledger { echo: true, ..Ledger::default() }
+    }
+
+    /// A new job's number.
+    pub fn next(&mut self) -> usize {
+        self.ids.push(0);
+        self.ids.len() - 1
+    }
+
+    /// Jobs so far.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Jobs that were given out.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// The server says which id the job got.
+    pub fn inserted(&mut self, number: usize, id: u64) -> Result<(), String> {
+        let entry = &mut self.ids[number];
+        let known = *entry & !TAKEN;
+        if id == 0 || (known != 0 && known != id) {
+            return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
+        }
+        *entry |= id;
+        // A cheap look for an id that was given twice; the taking of all jobs finds the rest.
+        if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
+            return Err(format!("id {id} was given twice"));
+        }
+        Ok(())
+    }
+
+    /// The server has given the job out under this id.
+    pub fn reserved(&mut self, number: usize, id: u64) -> Result<(), String> {
+        let entry = self.ids.get_mut(number).ok_or_else(|| format!("job number {number} was never put"))?;
+        let known = *entry & !TAKEN;
+        if *entry & TAKEN != 0 {
+            return Err(format!("job number {number} was given out twice"));
+        }
+        if known != 0 && known != id {
+            return Err(format!("job number {number} was inserted as {known} and given out as {id}"));
+        }
+        *entry = id | TAKEN;
+        self.taken += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The beanstalk protocol from a client's side, made for speed.
+//!
+//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a mistake
+//! there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+
+/// The longest line a server may send.
+const MAX_LINE: usize = 1024;
+
+/// A whole reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// A job was put; its id.
+    Inserted(u64),
+    /// A job was given out: its id and body.
+    Reserved(u64, &'a [u8]),
+    /// A job was deleted.
+    Deleted,
+    /// A tube was chosen for puts.
+    Using,
+    /// A tube was added to those that are watched.
+    Watching,
+    /// Anything else, without its CR LF.
+    Other(&'a [u8]),
+}
+
+/// Requests on their way to one connection, and how many replies they will bring.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// The requests.
+    pub bytes: Vec<u8>,
+    /// The replies.
+    pub replies: usize,
+}
+
+impl Out {
+    /// A request that is a whole line, without its CR LF, and is answered once.
+    pub fn line(&mut self, line: &str) {
+        self.bytes.extend_from_slice(line.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+        self.replies += 1;
+    }
+
+    /// Asks for a job.
+    pub fn reserve(&mut self) {
+        self.bytes.extend_from_slice(b"reserve\r\n");
+        self.replies += 1;
+    }
+
+    /// Deletes a job.
+    pub fn delete(&mut self, id: u64) {
+        self.bytes.extend_from_slice(b"delete ");
+        self.bytes.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+        self.replies += 1;
+    }
+}
+
+/// Takes the next whole reply from the front of `input`; none if it is not all there yet.
+pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
+    let bytes = *input;
+    let taken = match bytes.first() {
+        None => return Ok(None),
+        Some(b'I') => inserted(bytes),
+        Some(b'R') => reserved(bytes)?,
+        Some(b'D') if bytes.starts_with(b"DELETED\r\n") => Some((Reply::Deleted, 9)),
+        Some(_) => line(bytes)?,
+    };
+    match taken {
+        Some((reply, length)) => {
+            *input = &bytes[length..];
+            Ok(Some(reply))
+        }
+        None => line(bytes).map(|_| None),
+    }
+}
+
+/// Digits from `at`, and where they end; none if the input ends there.
+fn digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let mut number: u64 = 0;
+    for (place, byte) in bytes.get(at..)?.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return Some((number, at + place));
+        }
+        number = number.wrapping_mul(10).wrapping_add(digit.into());
+    }
+    None
+}
+
+fn inserted(bytes: &[u8]) -> Option<(Reply<'_>, usize)> {
+    let word = b"INSERTED ";
+    if !bytes.starts_with(word) {
+        return None;
+    }
+    let (id, end) = digits(bytes, word.len())?;
+    bytes[end..].starts_with(b"\r\n").then_some((Reply::Inserted(id), end + 2))
+}
+
+fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+    let word = b"RESERVED ";
+    if !bytes.starts_with(word) {
+        return Ok(None);
+    }
+    let Some((id, end)) = digits(bytes, word.len()) else { return Ok(None) };
+    let Some((length, end)) = digits(bytes, end + 1) else { return Ok(None) };
+    let Some([b'\r', b'\n']) = bytes.get(end..end + 2) else { return Ok(None) };
+    let (from, to) = (end + 2, end + 2 + length as usize);
+    match bytes.get(to..to + 2) {
+        Some(b"\r\n") => Ok(Some((Reply::Reserved(id, &bytes[from..to]), to + 2))),
+        Some(other) => Err(format!("a body of job {id} ends in {other:?}")),
+        None => Ok(None),
+    }
+}
+
+/// A line of any other kind. An unfinished `RESERVED` is left alone: its body may be long.
+fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+    let window = &bytes[..bytes.len().min(MAX_LINE)];
+    if bytes.starts_with(b"RESERVED ") {
+        return Ok(None);
+    }
+    let Some(length) = window.windows(2).position(|pair| pair == b"\r\n") else {
+        return if window.len() < MAX_LINE { Ok(None) } else { Err("a line without end".to_owned()) };
+    };
+    let reply = match &window[..length] {
+        word if word.starts_with(b"USING ") => Reply::Using,
+        word if word.starts_with(b"WATCHING ") => Reply::Watching,
+        word => Reply::Other(word),
+    };
+    Ok(Some((reply, length + 2)))
+}
+
+/// What to say of a reply that nobody hoped for.
+pub fn unexpected(reply: Reply) -> String {
+    match reply {
+        Reply::Other(line) => format!("the server answered {}", String::from_utf8_lossy(line)),
+        Reply::Reserved(id, body) => format!("an unexpected RESERVED {id} {}", body.len()),
+        other => format!("an unexpected {other:?}"),
+    }
+}
