@@ -1,0 +1,178 @@
+//! Lines and bodies that arrive slowly, not at all, or are larger than there is memory for.
+
+use std::time::Duration;
+
+use crate::daemon::{shell, Daemon};
+use crate::wire::{at_rest, calm, figure, put, served, stat, Wire};
+
+/// The largest body that can be declared.
+const GIB: usize = 1 << 30;
+
+/// Clients that do the same at once.
+const CROWD: usize = 20;
+
+#[test]
+fn byte_by_byte() {
+    let daemon = Daemon::start(&[]);
+    let mut client = Wire::to(&daemon);
+    let conversation = [put(b"a\r\nb", 60), b"reserve\r\npeek 1\r\ndelete 1\r\nlist-tube-used\r\n".to_vec()].concat();
+    for byte in conversation {
+        client.send([byte]);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    client.expect("INSERTED 1");
+    assert_eq!(client.job(), (1, b"a\r\nb".to_vec()));
+    assert_eq!(client.job(), (1, b"a\r\nb".to_vec()));
+    client.expect("DELETED");
+    client.expect("USING default");
+    calm(&daemon);
+}
+
+/// Clients that stop in the midst of something, and what brings each of them to its end.
+#[test]
+fn halves_of_lines_and_bodies() {
+    let daemon = Daemon::start(&[]);
+    let halves = [
+        ("list-tube", "-used\r\n", "USING default"),
+        ("list-tube-used\r", "\n", "USING default"),
+        ("put 0 0 60 5\r\nab", "cde\r\n", "INSERTED "),
+        ("put 0 0 60 5\r\nabcde\r", "\n", "INSERTED "),
+        ("put 0 0 60 65535\r\n", "", "INSERTED "),
+        ("put 0 0 60 70000\r\nhalf", "", "JOB_TOO_BIG"),
+    ];
+    let mut clients: Vec<Wire> = (0..CROWD * halves.len()).map(|_| Wire::to(&daemon)).collect();
+    for (client, (first, ..)) in clients.iter_mut().zip(halves.iter().cycle()) {
+        client.send(first);
+    }
+    calm(&daemon);
+    for (client, (first, second, reply)) in clients.iter_mut().zip(halves.iter().cycle()) {
+        client.send(second);
+        match *first {
+            "put 0 0 60 65535\r\n" => client.send([&[b'x'; 65_535][..], b"\r\n"].concat()),
+            "put 0 0 60 70000\r\nhalf" => client.send([b'x'; 69_998]),
+            _ => {}
+        }
+        let line = client.line();
+        assert!(line.starts_with(reply), "{line} to {first:?}");
+    }
+    calm(&daemon);
+}
+
+/// The memory for a body is taken when its bytes come, not when they are announced.
+#[test]
+fn huge_bodies_that_never_come() {
+    let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "64G"]);
+    served(&daemon);
+    let before = daemon.rss();
+    let mut clients: Vec<Wire> = (0..CROWD).map(|_| Wire::to(&daemon)).collect();
+    for client in &mut clients {
+        client.send(format!("list-tube-used\r\nput 0 0 60 {GIB}\r\nonly this"));
+        client.expect("USING default");
+    }
+    calm(&daemon);
+    let grown = daemon.rss().saturating_sub(before);
+    println!("{CROWD} bodies of 1 GiB that never come cost {} kB", grown / 1024);
+    assert!(grown < 8 << 20, "{grown} bytes for bodies that never came");
+    drop(clients);
+    calm(&daemon);
+}
+
+/// There is no room for any of them; those that never come cost nothing, those that come are swallowed.
+#[test]
+fn many_huge_bodies_and_little_memory() {
+    let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "1M"]);
+    served(&daemon);
+    let before = daemon.peak_rss();
+    let mut silent: Vec<Wire> = (0..CROWD).map(|_| Wire::to(&daemon)).collect();
+    silent.iter_mut().for_each(|client| client.send(format!("put 0 0 60 {GIB}\r\nonly this")));
+    served(&daemon);
+    let chunk = vec![b'x'; 1 << 20];
+    for _ in 0..CROWD {
+        let mut client = Wire::to(&daemon);
+        client.send(format!("put 0 0 60 {}\r\n", 4 * chunk.len()));
+        (0..4).for_each(|_| client.send(&chunk));
+        client.send("\r\n");
+        client.expect("OUT_OF_MEMORY");
+        client.ask("list-tube-used", "USING default");
+    }
+    let grown = daemon.peak_rss() - before;
+    assert!(grown < 8 << 20, "{grown} bytes for bodies that were refused");
+    calm(&daemon);
+}
+
+/// Bodies that are still arriving are on account: two of them that have room one by one, but not together.
+#[test]
+fn bodies_on_their_way_are_on_account() {
+    let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
+    let (line, body) = ("put 0 0 60 700000\r\n", vec![b'x'; 700_000]);
+    let mut first = Wire::to(&daemon);
+    first.send(format!("list-tube-used\r\n{line}"));
+    first.expect("USING default");
+    // Answered by the same thread, so the first line has been dealt with.
+    served(&daemon);
+    let mut second = Wire::to(&daemon);
+    second.send(line);
+    second.send(&body);
+    second.send("\r\n");
+    second.expect("OUT_OF_MEMORY");
+    first.send(&body);
+    first.send("\r\n");
+    assert!(first.line().starts_with("INSERTED "));
+    calm(&daemon);
+}
+
+/// The system may have less memory than the server was told that there is. beanstalkd answers OUT_OF_MEMORY then.
+#[test]
+fn a_body_that_the_system_has_no_memory_for() {
+    let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];
+    let daemon = Daemon::spawn(shell("ulimit -v 400000; exec \"$0\" \"$@\"", &arguments));
+    let mut client = Wire::to(&daemon);
+    let chunk = vec![b'x'; 1 << 20];
+    client.send(format!("put 0 0 60 {}\r\n", 400 * chunk.len()));
+    at_rest(&daemon);
+    served(&daemon);
+    (0..400).for_each(|_| client.send(&chunk));
+    client.send("\r\n");
+    client.expect("OUT_OF_MEMORY");
+    client.ask("list-tube-used", "USING default");
+    calm(&daemon);
+}
+
+/// Everything but put goes on, and put does when there is room again.
+#[test]
+fn with_the_memory_used_up() {
+    let daemon = Daemon::start(&["--max-memory", "1M"]);
+    let mut client = Wire::to(&daemon);
+    let body = vec![b'x'; 10_000];
+    let mut ids = Vec::new();
+    loop {
+        client.send(put(&body, 600));
+        match client.line() {
+            line if line == "OUT_OF_MEMORY" => break,
+            line => ids.push(line.strip_prefix("INSERTED ").expect("an id").parse::<u64>().expect("an id")),
+        }
+        assert!(ids.len() < 1000);
+    }
+    assert!(ids.len() >= 50, "only {} bodies of 10 kB in 1 MiB", ids.len());
+    client.send(put(&body, 600));
+    client.expect("OUT_OF_MEMORY");
+    let mut figures = daemon.client();
+    assert_eq!(figure(&mut figures, "stats", "current-jobs-ready"), ids.len() as u64);
+    client.send("reserve\r\n");
+    assert_eq!(client.job(), (ids[0], body.clone()));
+    for (command, reply) in [("touch", "TOUCHED"), ("bury", "BURIED"), ("kick-job", "KICKED")] {
+        let pri = if command == "bury" { " 0" } else { "" };
+        client.ask(&format!("{command} {}{pri}", ids[0]), reply);
+    }
+    client.send(format!("peek {}\r\n", ids[1]));
+    assert_eq!(client.job(), (ids[1], body.clone()));
+    for id in &ids[..3] {
+        client.ask(&format!("delete {id}"), "DELETED");
+    }
+    assert!(client.put(&body, 600) > ids[0]);
+    for id in &ids[3..] {
+        client.ask(&format!("delete {id}"), "DELETED");
+    }
+    assert_eq!(stat(&daemon, "current-jobs-ready"), 1);
+    calm(&daemon);
+}

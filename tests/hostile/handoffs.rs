@@ -1,0 +1,134 @@
+//! The hand-off race: a reply that another thread writes, and the reply behind it, which the connection's own thread writes.
+//!
+//! On each connection replies come in the order of commands: RESERVED before the answer to whatever was sent behind the
+//! reserve, however the two threads meet.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::time::Duration;
+
+use crate::daemon::Daemon;
+use crate::wire::{calm, put, Dice, Wire};
+
+/// Workers whose reserves are all sent in advance, and how many each sends.
+const CHAINS: usize = 40;
+const LINKS: usize = 250;
+
+/// Workers that send their commands one by one, and how many jobs each takes.
+const TALKERS: usize = 8;
+const TALKS: usize = 1250;
+
+/// Sends reserves, and a command behind each, all at once; returns the ids of the jobs that it got. It keeps them, so
+/// that no job can be given twice unnoticed.
+fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
+    let mut worker = Wire::to(daemon);
+    worker.send("watch chain\r\nignore default\r\n");
+    worker.send((0..LINKS).map(|link| format!("reserve\r\nuse c{number}-{link}\r\n")).collect::<String>());
+    worker.expect("WATCHING 2");
+    worker.expect("WATCHING 1");
+    let mut ids = Vec::new();
+    for link in 0..LINKS {
+        ids.push(worker.job().0);
+        worker.expect(&format!("USING c{number}-{link}"));
+    }
+    (worker, ids)
+}
+
+/// Sends a reserve, has the job put at about that moment, and sends a command behind it at about the same.
+fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
+    let mut dice = Dice::new(seed);
+    let mut worker = Wire::to(daemon);
+    worker.send("watch talk\r\nignore default\r\n");
+    worker.expect("WATCHING 2");
+    worker.expect("WATCHING 1");
+    let mut ids = Vec::new();
+    for _ in 0..TALKS {
+        wish.send(()).expect("a producer");
+        worker.send("reserve\r\n");
+        pause(&mut dice);
+        worker.send("stats-job 18446744073709551615\r\nlist-tube-used\r\n");
+        let (id, body) = worker.job();
+        assert_eq!(body, b"talk");
+        worker.expect("NOT_FOUND");
+        worker.expect("USING default");
+        worker.ask(&format!("delete {id}"), "DELETED");
+        ids.push(id);
+    }
+    ids
+}
+
+/// Puts a job for each wish.
+fn fulfil(daemon: &Daemon, seed: u64, wishes: &Receiver<()>) {
+    let mut dice = Dice::new(seed);
+    let mut producer = Wire::to(daemon);
+    producer.ask("use talk", "USING talk");
+    for () in wishes {
+        pause(&mut dice);
+        assert!(producer.put(b"talk", 600) > 0);
+    }
+}
+
+/// A short while of random length, mostly none.
+fn pause(dice: &mut Dice) {
+    match dice.below(4) {
+        0 => std::thread::sleep(Duration::from_micros(dice.below(60))),
+        1 => (0..dice.below(2000)).for_each(|_| std::hint::spin_loop()),
+        _ => {}
+    }
+}
+
+fn every_reply_in_its_place(threads: &str) {
+    let daemon = &Daemon::start(&["-t", threads]);
+    let mut ids: Vec<u64> = Vec::new();
+    // Kept to the end: with their connections the jobs would go to others.
+    let mut holders = Vec::new();
+    std::thread::scope(|scope| {
+        let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
+        let mut talkers = Vec::new();
+        for pair in 0..TALKERS as u64 / 2 {
+            let (wish, wishes) = channel();
+            for seed in [2 * pair, 2 * pair + 1] {
+                let wish = wish.clone();
+                talkers.push(scope.spawn(move || talk(daemon, seed, wish)));
+            }
+            scope.spawn(move || fulfil(daemon, 100 + pair, &wishes));
+        }
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut producer = Wire::to(daemon);
+                producer.ask("use chain", "USING chain");
+                // In bursts of different lengths, so that one batch of commands serves several workers.
+                let mut left = CHAINS * LINKS / 2;
+                let mut burst = 0;
+                while left > 0 {
+                    burst = (burst % 7 + 1).min(left);
+                    producer.send(put(b"chain", 600).repeat(burst));
+                    (0..burst).for_each(|_| assert!(producer.line().starts_with("INSERTED ")));
+                    left -= burst;
+                }
+            });
+        }
+        for handle in talkers {
+            ids.extend(handle.join().expect("a worker"));
+        }
+        for handle in chains {
+            let (worker, taken) = handle.join().expect("a worker");
+            ids.extend(taken);
+            holders.push(worker);
+        }
+    });
+    let different: HashSet<u64> = ids.iter().copied().collect();
+    assert_eq!((ids.len(), different.len()), (CHAINS * LINKS + TALKERS * TALKS, ids.len()));
+    drop(holders);
+    calm(daemon);
+}
+
+#[test]
+fn with_one_thread() {
+    every_reply_in_its_place("1");
+}
+
+#[test]
+fn with_four_threads() {
+    every_reply_in_its_place("4");
+}

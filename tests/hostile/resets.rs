@@ -1,0 +1,226 @@
+//! Storms of resets: many connections that end without a word, in every state in which a connection can be.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::daemon::{wait_until, Daemon};
+use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
+
+/// Connections in a storm.
+const STORM: usize = 500;
+
+/// The same where replies are pending; fewer, as each costs the machine some memory.
+const PENDING: usize = 100;
+
+fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
+    allow_files(4096);
+    (0..count).map(|_| Wire::to(daemon)).collect()
+}
+
+/// Ends all of them at once, and waits until the server has noticed.
+fn storm(daemon: &Daemon, clients: Vec<Wire>) {
+    clients.into_iter().for_each(Wire::reset);
+    let mut observer = daemon.client();
+    wait_until("all connections are gone", || figure(&mut observer, "stats", "current-connections") == 1);
+    assert_eq!(figure(&mut observer, "stats", "current-waiting"), 0);
+}
+
+#[test]
+fn of_idle_connections() {
+    let daemon = Daemon::start(&[]);
+    for _ in 0..3 {
+        storm(&daemon, connect(&daemon, STORM));
+    }
+    calm(&daemon);
+}
+
+#[test]
+fn of_clients_that_wait_for_a_job() {
+    let daemon = Daemon::start(&[]);
+    let mut clients = connect(&daemon, STORM);
+    clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
+    wait_until("all wait", || stat(&daemon, "current-waiting") == STORM as u64);
+    storm(&daemon, clients);
+    calm(&daemon);
+}
+
+/// Half of them are given a job at the moment at which they end. No job is lost, none is given twice.
+#[test]
+fn of_clients_that_are_being_given_a_job() {
+    let daemon = Daemon::start(&["-t", "2"]);
+    let mut clients = connect(&daemon, STORM);
+    clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
+    wait_until("all wait", || stat(&daemon, "current-waiting") == STORM as u64);
+    let mut producer = Wire::to(&daemon);
+    producer.send(put(b"x", 60).repeat(STORM / 2));
+    clients.into_iter().for_each(Wire::reset);
+    for id in 1..=STORM / 2 {
+        producer.expect(&format!("INSERTED {id}"));
+    }
+    wait_until("all connections but one are gone", || stat(&daemon, "current-connections") == 2);
+    take_all(&daemon, STORM / 2);
+    calm(&daemon);
+}
+
+#[test]
+fn of_clients_that_hold_jobs() {
+    let daemon = Daemon::start(&[]);
+    let mut clients = connect(&daemon, STORM);
+    for client in &mut clients {
+        let id = client.put(b"x", 600);
+        client.send("reserve\r\n");
+        assert_eq!(client.job().0, id);
+    }
+    assert_eq!(stat(&daemon, "current-jobs-reserved"), STORM as u64);
+    storm(&daemon, clients);
+    assert_eq!(stat(&daemon, "current-jobs-ready"), STORM as u64);
+    take_all(&daemon, STORM);
+    calm(&daemon);
+}
+
+/// Every job is there, once, and can be taken and deleted.
+fn take_all(daemon: &Daemon, count: usize) {
+    let mut worker = Wire::to(daemon);
+    for expected in 1..=count as u64 {
+        worker.send("reserve-with-timeout 0\r\n");
+        assert_eq!(worker.job().0, expected);
+        worker.ask(&format!("delete {expected}"), "DELETED");
+    }
+    worker.ask("reserve-with-timeout 0", "TIMED_OUT");
+}
+
+#[test]
+fn of_clients_with_replies_pending() {
+    let daemon = Daemon::start(&[]);
+    Wire::to(&daemon).put(&vec![b'x'; 60_000], 60);
+    let before = daemon.rss();
+    let mut clients = connect(&daemon, PENDING);
+    clients.iter_mut().for_each(|client| client.send("peek 1\r\n".repeat(500)));
+    at_rest(&daemon);
+    served(&daemon);
+    storm(&daemon, clients);
+    let grown = daemon.rss().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes are left of connections that are gone");
+    calm(&daemon);
+}
+
+#[test]
+fn of_clients_that_are_sending_a_job() {
+    let daemon = Daemon::start(&[]);
+    let mut clients = connect(&daemon, STORM);
+    clients.iter_mut().for_each(|client| client.send("put 0 0 60 60000\r\nhalf a body"));
+    served(&daemon);
+    storm(&daemon, clients);
+    assert_eq!(stat(&daemon, "total-jobs"), 1, "of the bystander");
+    calm(&daemon);
+}
+
+/// What the threads of [`of_workers_amid_hand_offs`] share.
+#[derive(Default)]
+struct Counts {
+    put: AtomicU64,
+    deleted: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Counts {
+    fn go_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Connects, asks for a job, and ends in one way or another, over and over. Nobody who asks without a time-out is told
+/// that the time is over: that would be meant for a connection before this one.
+fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
+    let mut dice = Dice::new(seed);
+    while counts.go_on() {
+        let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
+        clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
+        std::thread::sleep(Duration::from_micros(dice.below(3000)));
+        for client in clients {
+            client.stream().set_nonblocking(true).expect("a connection");
+            let mut told = [0; 64];
+            let length = client.stream().read(&mut told).unwrap_or(0);
+            let told = String::from_utf8_lossy(&told[..length]);
+            assert!(told.is_empty() || told.starts_with("RESERVED "), "{told}");
+            if dice.below(2) == 0 {
+                client.reset();
+            }
+        }
+    }
+}
+
+/// Puts jobs in bursts, so that one batch of commands serves many workers, and takes away what is left of them, so that
+/// workers go on waiting.
+fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let mut producer = Wire::to(daemon);
+    while counts.go_on() {
+        let burst = 1 + dice.below(64);
+        producer.send(put(b"x", 600).repeat(burst as usize));
+        (0..burst).for_each(|_| assert!(producer.line().starts_with("INSERTED ")));
+        counts.put.fetch_add(burst, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(dice.below(2000)));
+        while take_one(&mut producer) {
+            counts.deleted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Takes a job and deletes it; false if there is none.
+fn take_one(client: &mut Wire) -> bool {
+    client.send("reserve-with-timeout 0\r\n");
+    let line = client.line();
+    if line == "TIMED_OUT" {
+        return false;
+    }
+    let id = line.split(' ').nth(1).expect("an id").to_owned();
+    client.expect("x");
+    client.ask(&format!("delete {id}"), "DELETED");
+    true
+}
+
+/// New connections, which may be given the places of old ones, get a job and nothing else.
+fn bystand(daemon: &Daemon, counts: &Counts) {
+    while counts.go_on() {
+        let mut worker = Wire::to(daemon);
+        worker.send("reserve-with-timeout 60\r\n");
+        let (id, _) = worker.job();
+        worker.ask(&format!("delete {id}"), "DELETED");
+        counts.deleted.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Workers come, ask, and are gone while jobs are on their way to them, in other threads than their own. Those that stay
+/// are told nothing that was meant for those before them, and in the end every job is accounted for.
+#[test]
+fn of_workers_amid_hand_offs() {
+    let daemon = Daemon::start(&["-t", "4"]);
+    let counts = Counts::default();
+    std::thread::scope(|scope| {
+        let stop = StopAtEnd(&counts.stop);
+        let (daemon, counts) = (&daemon, &counts);
+        let mut threads = Vec::new();
+        for seed in 1..=2 {
+            threads.push(scope.spawn(move || bystand(daemon, counts)));
+            threads.push(scope.spawn(move || churn(daemon, counts, seed)));
+            threads.push(scope.spawn(move || produce(daemon, counts, seed + 10)));
+        }
+        std::thread::sleep(Duration::from_secs(3));
+        drop(stop);
+        // The bystanders need a job to come to their end.
+        let mut producer = Wire::to(daemon);
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            producer.put(b"x", 600);
+            counts.put.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    wait_until("all connections are gone", || stat(&daemon, "current-connections") == 1);
+    let (put, deleted) = (counts.put.into_inner(), counts.deleted.into_inner());
+    println!("{put} jobs put, {deleted} deleted");
+    assert_eq!(stat(&daemon, "current-jobs-reserved"), 0);
+    assert_eq!(stat(&daemon, "current-jobs-ready"), put - deleted);
+    calm(&daemon);
+}

@@ -1,0 +1,197 @@
+//! Clients that do not read, or read slowly, what they asked for.
+//!
+//! What a server may hold for such a client is bounded: the replies that wait, in total, whatever the client has asked for
+//! and however long it goes on.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::daemon::{wait_until, Daemon, PATIENCE};
+use crate::wire::{at_rest, calm, figure, served, Wire};
+
+/// Jobs whose bodies are asked for in turn.
+const JOBS: usize = 7;
+
+/// Bodies that are copied into replies, that are shared with them, and both in turn.
+const SIZES: [[usize; 2]; 3] = [[4000, 3000], [60_000, 50_000], [5000, 100]];
+
+/// More memory than this is never held for a handful of clients that do not read. A client's replies are bounded by
+/// 1 MiB, one batch of commands more, and the waste of buffers that grow by doubling.
+const BOUND: u64 = 24 << 20;
+
+/// Puts jobs with bodies that differ, of two sizes in turn; returns what a peek answers for each.
+fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
+    let mut producer = Wire::to(daemon);
+    let put = |number: usize| {
+        let body = vec![b'a' + number as u8; sizes[number % 2] + number];
+        let id = producer.put(&body, 60);
+        [format!("FOUND {id} {}\r\n", body.len()).as_bytes(), &body, b"\r\n"].concat()
+    };
+    (0..JOBS).map(put).collect()
+}
+
+/// So many peeks, at the jobs in turn.
+fn peeks(count: usize) -> String {
+    (0..count).map(|number| format!("peek {}\r\n", number % JOBS + 1)).collect()
+}
+
+/// Reads the replies to so many peeks: complete and in order.
+fn read_all(client: &mut Wire, replies: &[Vec<u8>], count: usize) {
+    let mut found = Vec::new();
+    for number in 0..count {
+        let expected = &replies[number % JOBS];
+        found.resize(expected.len(), 0);
+        client.reader().read_exact(&mut found).unwrap_or_else(|error| panic!("reply {number}: {error}"));
+        assert!(found == *expected, "reply {number}: {:?}...", String::from_utf8_lossy(&found[..20]));
+    }
+}
+
+/// A client with a small receive window and segments of the size that they have on a network.
+fn narrow(daemon: &Daemon) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+    socket.set_recv_buffer_size(16 * 1024).expect("a socket");
+    socket.set_tcp_mss(1460).expect("a socket");
+    socket.connect(&daemon.address().into()).expect("a connection");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a connection");
+    socket.into()
+}
+
+fn reads_late(half_close: bool) {
+    for sizes in SIZES {
+        let daemon = Daemon::start(&[]);
+        let replies = jobs(&daemon, sizes);
+        let count = (20 << 20) / (sizes[0] + sizes[1]) * 2;
+        let mut client = Wire::to(&daemon);
+        client.send(peeks(count));
+        if half_close {
+            client.stream().shutdown(Shutdown::Write).expect("a connection");
+        }
+        calm(&daemon);
+        read_all(&mut client, &replies, count);
+        if half_close {
+            client.expect_end();
+        } else {
+            client.ask("list-tube-used", "USING default");
+        }
+        calm(&daemon);
+    }
+}
+
+#[test]
+fn half_closed_with_a_full_window() {
+    reads_late(true);
+}
+
+#[test]
+fn open_with_a_full_window() {
+    reads_late(false);
+}
+
+/// The peer is gone for good after a half-close: it is told to the server by a reset, since something was unread.
+#[test]
+fn half_closed_with_a_full_window_and_then_gone() {
+    let daemon = Daemon::start(&[]);
+    jobs(&daemon, SIZES[1]);
+    let mut client = Wire::to(&daemon);
+    client.send(peeks(2000));
+    client.stream().shutdown(Shutdown::Write).expect("a connection");
+    at_rest(&daemon);
+    drop(client);
+    let mut observer = daemon.client();
+    wait_until("the connection is gone", || figure(&mut observer, "stats", "current-connections") == 1);
+    calm(&daemon);
+}
+
+/// Sends the same commands until the connection takes no more; returns how many bytes it took.
+fn stuff(stream: &mut TcpStream, commands: &[u8]) -> usize {
+    stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a connection");
+    let mut sent = 0;
+    loop {
+        match stream.write(&commands[sent % commands.len()..]) {
+            Ok(count) => sent += count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return sent,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(sent < 200 << 20, "the server reads a client that does not read");
+    }
+}
+
+#[test]
+fn clients_that_never_read() {
+    for sizes in SIZES {
+        let daemon = Daemon::start(&[]);
+        jobs(&daemon, sizes);
+        let before = daemon.rss();
+        let commands = peeks(JOBS * 1000).into_bytes();
+        let mut clients: Vec<TcpStream> = (0..4).map(|_| daemon.tcp()).collect();
+        for client in &mut clients {
+            stuff(client, &commands);
+            served(&daemon);
+        }
+        calm(&daemon);
+        // Still unread after a while, as nothing has changed.
+        for client in &mut clients {
+            let more = stuff(client, &commands);
+            assert!(more < 1 << 20, "another {more} bytes were read");
+        }
+        let grown = daemon.peak_rss().saturating_sub(before);
+        println!("{sizes:?}: 4 clients that never read cost {} kB", grown / 1024);
+        assert!(grown < BOUND, "{grown} bytes for 4 clients that never read");
+        calm(&daemon);
+    }
+}
+
+/// A client that always has more to read than it reads: what it has read must not be held any longer.
+#[test]
+fn a_client_that_reads_slowly_for_long() {
+    let daemon = Daemon::start(&[]);
+    let replies = jobs(&daemon, SIZES[0]);
+    let before = daemon.rss();
+    let count = 20_000;
+    let stream = narrow(&daemon);
+    let mut writer = stream.try_clone().expect("a connection");
+    let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
+    let mut client = Wire::of(stream);
+    // The first pause lets the replies pile up; those after it keep the pile.
+    std::thread::sleep(Duration::from_millis(200));
+    for round in 0..count / JOBS / 4 {
+        read_all(&mut client, &replies, JOBS * 4);
+        if round % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    let grown = daemon.peak_rss().saturating_sub(before);
+    println!("a slow reader of {} MB cost {} kB", (count * 3500) >> 20, grown / 1024);
+    read_all(&mut client, &replies, count % (JOBS * 4));
+    sender.join().expect("a sender");
+    assert!(grown < BOUND, "{grown} bytes for one client that reads slowly");
+    calm(&daemon);
+}
+
+/// Commands behind replies that were not read are not carried out yet, so such a worker takes no job from the others.
+#[test]
+fn a_reserve_behind_unread_replies_takes_no_job() {
+    let daemon = Daemon::start(&[]);
+    let replies = jobs(&daemon, SIZES[1]);
+    let mut worker = Wire::to(&daemon);
+    worker.send("watch work\r\nignore default\r\n");
+    worker.send(peeks(500));
+    worker.send("reserve\r\n");
+    at_rest(&daemon);
+    let mut other = Wire::to(&daemon);
+    other.ask("use work", "USING work");
+    other.ask("watch work", "WATCHING 2");
+    other.ask("ignore default", "WATCHING 1");
+    let id = other.put(b"first", 60);
+    other.send("reserve\r\n");
+    assert_eq!(other.job(), (id, b"first".to_vec()));
+    worker.expect("WATCHING 2");
+    worker.expect("WATCHING 1");
+    read_all(&mut worker, &replies, 500);
+    let id = other.put(b"second", 60);
+    assert_eq!(worker.job(), (id, b"second".to_vec()));
+    calm(&daemon);
+}

@@ -1,0 +1,229 @@
+//! Bare connections, and the questions that end every case: is the server at rest, does it serve others?
+//!
+//! Owns the bounds of "at rest" and "promptly". Must not know what a case is about.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use beanpole::Client;
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
+use socket2::SockRef;
+
+use crate::daemon::{Daemon, PATIENCE};
+
+/// Round trips of a client that has done nothing wrong take less, also on a busy machine.
+pub const PROMPT: Duration = Duration::from_secs(2);
+
+/// How long the server's processor time is watched.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// Processor time that a server at rest may use meanwhile: a few clock ticks. One that spins uses all of it.
+const AT_REST: Duration = Duration::from_millis(30);
+
+/// A bare connection that reads lines and bodies.
+pub struct Wire(BufReader<TcpStream>);
+
+impl Wire {
+    /// A new connection to the server; reading gives up after [`PATIENCE`].
+    pub fn to(daemon: &Daemon) -> Wire {
+        Wire::of(daemon.tcp())
+    }
+
+    /// This connection.
+    pub fn of(stream: TcpStream) -> Wire {
+        Wire(BufReader::with_capacity(1024, stream))
+    }
+
+    /// The connection.
+    pub fn stream(&self) -> &TcpStream {
+        self.0.get_ref()
+    }
+
+    /// The way in, where a test reads bytes itself.
+    pub fn reader(&mut self) -> &mut impl Read {
+        &mut self.0
+    }
+
+    /// Sends all of it.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.get_mut().write_all(bytes.as_ref()).expect("a connection that takes bytes");
+    }
+
+    /// Sends one urgent byte.
+    pub fn send_urgent(&self) {
+        SockRef::from(self.stream()).send_out_of_band(b"!").expect("a connection that takes an urgent byte");
+    }
+
+    /// Reads one line, without its end.
+    pub fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        self.0.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("{error} after {line:?}"));
+        let text = line.strip_suffix(b"\r\n").unwrap_or_else(|| panic!("the connection ended after {line:?}"));
+        String::from_utf8_lossy(text).into_owned()
+    }
+
+    /// Reads one line, which must be this.
+    pub fn expect(&mut self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+
+    /// One command and its reply of one line.
+    pub fn ask(&mut self, command: &str, reply: &str) {
+        self.send(format!("{command}\r\n"));
+        assert_eq!(self.line(), reply, "to {command}");
+    }
+
+    /// Puts a job with a time to run of so many seconds; returns its id.
+    pub fn put(&mut self, body: &[u8], ttr: u32) -> u64 {
+        self.send(put(body, ttr));
+        let line = self.line();
+        line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("a put: {line}"))
+    }
+
+    /// Reads RESERVED or FOUND with the job behind it; returns its id and body.
+    pub fn job(&mut self) -> (u64, Vec<u8>) {
+        let line = self.line();
+        let mut words = line.split(' ');
+        assert!(matches!(words.next(), Some("RESERVED" | "FOUND")), "no job: {line}");
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+        let (id, length) = (number(), number() as usize);
+        let mut body = vec![0; length + 2];
+        self.0.read_exact(&mut body).expect("a whole body");
+        assert!(body.ends_with(b"\r\n"));
+        body.truncate(length);
+        (id, body)
+    }
+
+    /// Reads and drops lines until this one.
+    pub fn skip_to(&mut self, line: &str) {
+        while self.line() != line {}
+    }
+
+    /// The server has closed the connection and sent nothing more.
+    pub fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(0) => {}
+            // What it had not read when it closed comes back as a reset.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && rest.is_empty() => {}
+            other => panic!("no end: {other:?} {:?}", String::from_utf8_lossy(&rest)),
+        }
+    }
+
+    /// The server says nothing for so long.
+    pub fn expect_silence(&mut self, length: Duration) {
+        assert!(self.0.buffer().is_empty());
+        self.stream().set_read_timeout(Some(length)).expect("a connection");
+        let mut byte = [0];
+        match self.stream().read(&mut byte) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            other => panic!("no silence: {other:?} {byte:?}"),
+        }
+        self.stream().set_read_timeout(Some(PATIENCE)).expect("a connection");
+    }
+
+    /// Ends the connection with a reset.
+    pub fn reset(self) {
+        SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("a connection");
+    }
+}
+
+/// A put with its body.
+pub fn put(body: &[u8], ttr: u32) -> Vec<u8> {
+    [format!("put 0 0 {ttr} {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
+}
+
+/// A figure of `stats`, or of another command with such a text.
+pub fn figure(client: &mut Client, command: &str, key: &str) -> u64 {
+    let text = client.figure(command, key).expect("statistics");
+    text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
+}
+
+/// A figure of `stats`, by a client of its own.
+pub fn stat(daemon: &Daemon, key: &str) -> u64 {
+    figure(&mut daemon.client(), "stats", key)
+}
+
+/// How every case ends: the server comes to rest, and serves somebody new.
+pub fn calm(daemon: &Daemon) {
+    at_rest(daemon);
+    served(daemon);
+}
+
+/// The server comes to rest; one that spins never does.
+pub fn at_rest(daemon: &Daemon) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let before = daemon.cpu_time();
+        std::thread::sleep(WATCHED);
+        let used = daemon.cpu_time() - before;
+        if used <= AT_REST {
+            return;
+        }
+        assert!(Instant::now() < end, "the server does not come to rest: {used:?} of processor time in {WATCHED:?}");
+    }
+}
+
+/// Somebody new is served promptly.
+pub fn served(daemon: &Daemon) {
+    serves(daemon, &mut Wire::to(daemon));
+}
+
+/// This client is served promptly.
+pub fn serves(daemon: &Daemon, client: &mut Wire) {
+    let began = Instant::now();
+    client.ask("use bystander", "USING bystander");
+    let id = client.put(b"work", 60);
+    client.send("watch bystander\r\nignore default\r\nreserve\r\n");
+    client.expect("WATCHING 2");
+    client.expect("WATCHING 1");
+    assert_eq!(client.job(), (id, b"work".to_vec()));
+    client.ask(&format!("delete {id}"), "DELETED");
+    client.ask("watch default", "WATCHING 2");
+    client.ask("ignore bystander", "WATCHING 1");
+    client.ask("use default", "USING default");
+    let took = began.elapsed();
+    assert!(took < PROMPT, "a bystander waited for {took:?}; log:\n{}", daemon.log());
+}
+
+/// Lets this process open so many files, if the system allows; returns how many it may.
+pub fn allow_files(wanted: u64) -> u64 {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    let target = wanted.min(hard).max(soft);
+    if target > soft {
+        setrlimit(Resource::RLIMIT_NOFILE, target, hard).expect("a limit below the hard one");
+    }
+    target
+}
+
+/// Numbers that look random and are the same in each run.
+pub struct Dice(u64);
+
+impl Dice {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % bound
+    }
+}
+
+/// Tells other threads to stop when it is dropped, also by a panic, so that a test which fails does not hang.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
