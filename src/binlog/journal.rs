@@ -31,6 +31,8 @@ pub struct Cut {
 /// Bytes on their way to the disk.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// The segment that the first of them belong to.
+    pub segment: u64,
     /// Records, and the headers of segments that begin among them.
     pub bytes: Vec<u8>,
     /// Where they begin.
@@ -42,11 +44,24 @@ pub struct Batch {
 #[derive(Debug)]
 struct Segment {
     number: u64,
+    /// Bytes that its file was made for.
+    size: u64,
     /// Bytes in use.
     bytes: u64,
+    /// Bytes that its inhabitants take when they are written again.
+    live: u64,
     inhabitants: Inhabitants,
-    /// Must be emptied whatever the disk's use, because it is damaged.
+    /// Must be emptied whatever the disk's use.
     condemned: bool,
+    /// Because it is damaged: it is set aside then.
+    damaged: bool,
+}
+
+impl Segment {
+    fn new(number: u64, size: u64, bytes: u64) -> Segment {
+        let inhabitants = Inhabitants::EMPTY;
+        Segment { number, size, bytes, live: 0, inhabitants, condemned: false, damaged: false }
+    }
 }
 
 /// A segment that nothing needs once the log is safe on the disk up to a position.
@@ -54,6 +69,8 @@ struct Segment {
 pub struct Retired {
     /// Its number.
     pub number: u64,
+    /// Its size.
+    bytes: u64,
     /// The position.
     pub after: u64,
     /// It is damaged: it is set aside, not removed.
@@ -98,13 +115,17 @@ pub struct LogStats {
 #[derive(Debug)]
 pub struct Journal {
     segment_size: u64,
+    /// The segment that the first bytes of the buffer belong to.
+    first_segment: u64,
     buffer: Vec<u8>,
     cuts: Vec<Cut>,
     position: u64,
     /// The oldest first; the last is being written to.
     segments: VecDeque<Segment>,
-    /// Numbers of segments that are ready on the disk and empty.
-    prepared: VecDeque<u64>,
+    /// Segments that are ready on the disk and empty: their numbers and sizes.
+    prepared: VecDeque<(u64, u64)>,
+    /// Bytes of records for which somebody waits.
+    wish: u64,
     next_number: u64,
     homes: Homes,
     jobs: u64,
@@ -118,6 +139,8 @@ pub struct Journal {
     migrated: u64,
     written: u64,
     skipped: u64,
+    /// Bytes that the pauses in progress take at the beginning of a segment, at most.
+    pause_bytes: u64,
     /// The pauses in progress must be written into the segment that was begun.
     pauses_due: bool,
     promised: Promised,
@@ -142,11 +165,13 @@ impl Journal {
     pub fn new(segment_size: u64, next: u64) -> Journal {
         Journal {
             segment_size: segment_size.max(HEADER as u64 + 1),
+            first_segment: 0,
             buffer: Vec::new(),
             cuts: Vec::new(),
             position: 0,
             segments: VecDeque::new(),
             prepared: VecDeque::new(),
+            wish: 0,
             next_number: next,
             homes: Homes::default(),
             jobs: 0,
@@ -158,6 +183,7 @@ impl Journal {
             migrated: 0,
             written: 0,
             skipped: 0,
+            pause_bytes: 0,
             pauses_due: false,
             promised: Promised::default(),
         }
@@ -165,16 +191,14 @@ impl Journal {
 
     /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
-        self.segments.push_back(Segment { number, bytes, inhabitants: Inhabitants::EMPTY, condemned: false });
-        self.old += bytes;
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        self.segments.push_back(Segment::new(number, bytes, bytes));
         self.next_number = self.next_number.max(number + 1);
     }
 
     /// So many bytes of the last segment found stay on the disk.
     pub fn found_length(&mut self, bytes: u64) {
-        let segment = self.segments.back_mut().expect("a segment");
-        self.old += bytes - segment.bytes;
-        segment.bytes = bytes;
+        self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
     /// So many records of a foreign log could not be read.
@@ -185,36 +209,39 @@ impl Journal {
     /// The last segment found is damaged: `stretches` of it could not be read.
     pub fn found_damage(&mut self, stretches: u64) {
         self.skipped += stretches;
-        self.segments.back_mut().expect("a segment").condemned = true;
+        let segment = self.segments.back_mut().expect("a segment");
+        (segment.condemned, segment.damaged) = (true, true);
     }
 
-    /// A full record of the job in `slot` was found in the last segment; `known`: it was at home somewhere already.
-    pub fn found_job(&mut self, slot: u32, known: bool, tube: usize, body: usize) {
-        if known {
-            self.move_out(slot);
-        } else {
-            self.jobs += 1;
-            self.live += full_size(tube, body);
+    /// A full record of the job in `slot` was found in the last segment; `before`: the lengths it had,
+    /// if it was at home somewhere already.
+    pub fn found_job(&mut self, slot: u32, before: Option<(usize, usize)>, tube: usize, body: usize) {
+        if let Some((tube, body)) = before {
+            self.lost_job(slot, tube, body);
         }
-        self.move_in(slot);
+        self.jobs += 1;
+        self.live += full_size(tube, body);
+        self.move_in(slot, full_size(tube, body));
     }
 
     /// The job in `slot` is gone.
     pub fn lost_job(&mut self, slot: u32, tube: usize, body: usize) {
-        self.move_out(slot);
+        self.move_out(slot, full_size(tube, body));
         self.jobs -= 1;
         self.live -= full_size(tube, body);
     }
 
-    fn move_in(&mut self, slot: u32) {
+    fn move_in(&mut self, slot: u32, size: u64) {
         let segment = self.segments.back_mut().expect("a segment");
+        segment.live += size;
         self.homes.move_in(slot, segment.number as u32, &mut segment.inhabitants);
     }
 
-    fn move_out(&mut self, slot: u32) {
+    fn move_out(&mut self, slot: u32, size: u64) {
         let home = self.homes.of(slot);
         // Numbers have no gaps that matter: a short walk from the guess finds the segment.
         let place = self.segments.partition_point(|segment| (segment.number as u32) < home);
+        self.segments[place].live -= size;
         self.homes.move_out(slot, &mut self.segments[place].inhabitants);
     }
 
@@ -227,7 +254,7 @@ impl Journal {
         self.append(&Record::Snapshot(describe(job, tube)));
         self.jobs += 1;
         self.live += size;
-        self.move_in(slot);
+        self.move_in(slot, size);
     }
 
     /// Appends the records of what the engine changed.
@@ -258,9 +285,10 @@ impl Journal {
                 let tube = engine.tube_of(job);
                 self.make_room((PUT + tube.len() + job.body().len()) as u64, engine.last_id());
                 self.append(&Record::Put(describe(job, tube)));
+                let size = full_size(tube.len(), job.body().len());
                 self.jobs += 1;
-                self.live += full_size(tube.len(), job.body().len());
-                self.move_in(slot);
+                self.live += size;
+                self.move_in(slot, size);
             }
             Change::Delete { slot, id, tube, body } => {
                 self.make_room(DELETE as u64, engine.last_id());
@@ -271,34 +299,39 @@ impl Journal {
                 let pause = engine.tube_pause(&name);
                 self.make_room((CHANGE + name.len()) as u64, engine.last_id());
                 self.append(&pause_record(&name, pause));
+                self.pause_bytes += (CHANGE + name.len()) as u64;
             }
             Change::Reserve(_) | Change::Expire(_) if self.must_save() => {}
-            Change::Reserve(slot) => self.change(engine, Record::Reserve(engine.job_at(slot).id().0)),
-            Change::Expire(slot) => self.change(engine, Record::Expire(engine.job_at(slot).id().0)),
-            Change::Kick(slot) => self.change(engine, Record::Kick(engine.job_at(slot).id().0)),
-            Change::Release(slot) => {
-                let job = engine.job_at(slot);
-                let (delay, due) = (job.delay(), job.due());
-                self.change(engine, Record::Release { id: job.id().0, pri: job.priority(), delay, due });
+            Change::Reserve(slot) => {
+                self.change(engine, slot, |job| Record::Reserve(job.id().0, job.history().reserves))
             }
-            Change::Bury(slot) => {
-                let job = engine.job_at(slot);
-                let order = job.due().nanos();
-                self.change(engine, Record::Bury { id: job.id().0, pri: job.priority(), order });
-            }
+            Change::Expire(slot) => self.change(engine, slot, |job| Record::Expire(job.id().0, job.history().timeouts)),
+            Change::Kick(slot) => self.change(engine, slot, |job| Record::Kick(job.id().0, job.history().kicks)),
+            Change::Release(slot) => self.change(engine, slot, |job| {
+                let (id, pri, count) = (job.id().0, job.priority(), job.history().releases);
+                Record::Release { id, pri, delay: job.delay(), due: job.due(), count }
+            }),
+            Change::Bury(slot) => self.change(engine, slot, |job| {
+                let (id, pri, count) = (job.id().0, job.priority(), job.history().buries);
+                Record::Bury { id, pri, order: job.due().nanos(), count }
+            }),
         }
     }
 
     /// Writes the pauses in progress into a segment that was just begun, since the one that they are in may go.
     pub fn repeat_pauses(&mut self, engine: &Engine) {
         if std::mem::take(&mut self.pauses_due) {
-            engine.pauses().for_each(|(name, pause)| self.append(&pause_record(name, Some(pause))));
+            self.pause_bytes = 0;
+            for (name, pause) in engine.pauses() {
+                self.append(&pause_record(name, Some(pause)));
+                self.pause_bytes += (CHANGE + name.len()) as u64;
+            }
         }
     }
 
-    fn change(&mut self, engine: &Engine, record: Record) {
+    fn change(&mut self, engine: &Engine, slot: u32, record: impl FnOnce(&Job) -> Record) {
         self.make_room(CHANGE as u64, engine.last_id());
-        self.append(&record);
+        self.append(&record(engine.job_at(slot)));
     }
 
     /// Counters are given up first when space is short.
@@ -308,22 +341,23 @@ impl Journal {
 
     /// Goes on in the next segment if this one has no room for so many bytes and there is a next one.
     fn make_room(&mut self, bytes: u64, last_id: u64) {
-        let current = self.segments.back().expect("a segment");
-        if current.bytes + bytes > self.segment_size && current.bytes > HEADER as u64 {
-            if let Some(number) = self.prepared.pop_front() {
-                self.begin(number, last_id);
+        loop {
+            let current = self.segments.back().expect("a segment");
+            if current.bytes + bytes <= current.size {
+                return;
             }
+            let Some((number, size)) = self.prepared.pop_front() else { return };
+            self.begin(number, size, last_id);
         }
     }
 
     /// Goes on in a new segment.
-    pub fn begin(&mut self, number: u64, last_id: u64) {
+    pub fn begin(&mut self, number: u64, size: u64, last_id: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.cuts.push(Cut { at: self.buffer.len(), segment: number });
         self.buffer.extend_from_slice(&Header { segment: number, last_id }.encode());
         self.position += HEADER as u64;
-        let bytes = HEADER as u64;
-        self.segments.push_back(Segment { number, bytes, inhabitants: Inhabitants::EMPTY, condemned: false });
+        self.segments.push_back(Segment::new(number, size, HEADER as u64));
         self.pauses_due = true;
     }
 
@@ -335,11 +369,14 @@ impl Journal {
         self.written += 1;
     }
 
-    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need. The bound
-    /// that is promised is twice that and two segments; what lies between is for work that is under way.
+    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if the
+    /// segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for work
+    /// that is under way.
     fn debt(&self) -> u64 {
         let condemned = self.segments.iter().take(self.segments.len() - 1).any(|segment| segment.condemned);
-        let debt = self.old.saturating_sub(self.live / 2 * 3);
+        let others = self.disk() - self.old - self.retiring;
+        let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
+        let debt = self.old.saturating_sub(allowed);
         if condemned {
             debt.max(1)
         } else {
@@ -361,14 +398,23 @@ impl Journal {
             let job = engine.job_at(slot);
             let tube = engine.tube_of(job);
             let size = full_size(tube.len(), job.body().len());
-            if quota < size.min(COMPACT_BYTES) || (self.health != Health::Ok && self.room() < size) {
-                return self.health == Health::Ok;
+            let space = self.space(self.reserve());
+            if self.health != Health::Ok && self.segments[0].live > space {
+                // A segment that cannot be emptied to the end would give no space back.
+                return false;
+            }
+            if size > space {
+                self.wish = size;
+                return true;
+            }
+            if quota < size.min(COMPACT_BYTES) {
+                return true;
             }
             quota -= size.min(COMPACT_BYTES);
             self.make_room(size, engine.last_id());
-            self.move_out(slot);
+            self.move_out(slot, size);
             self.append(&Record::Snapshot(describe(job, tube)));
-            self.move_in(slot);
+            self.move_in(slot, size);
             self.migrated += 1;
             self.repeat_pauses(engine);
         }
@@ -380,18 +426,21 @@ impl Journal {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
         self.retiring += segment.bytes;
-        self.retired.push_back(Retired { number: segment.number, after: self.position, damaged: segment.condemned });
+        let Segment { number, bytes, damaged, .. } = segment;
+        self.retired.push_back(Retired { number, bytes, after: self.position, damaged });
     }
 
-    /// The next segment that may go, now that the log is safe up to `safe`.
-    pub fn take_retired(&mut self, safe: u64) -> Option<Retired> {
-        let first = self.retired.front().filter(|retired| retired.after <= safe)?;
-        let taken = *first;
-        self.retired.pop_front();
-        if self.retired.is_empty() {
-            self.retiring = 0;
+    /// The next segment that may go, now that the log is safe up to `safe`. Until it is gone, no later one may go.
+    pub fn next_retired(&self, safe: u64) -> Option<Retired> {
+        self.retired.front().filter(|retired| retired.after <= safe).copied()
+    }
+
+    /// It is gone.
+    pub fn gone(&mut self, gone: Retired) {
+        if self.retired.front() == Some(&gone) {
+            self.retired.pop_front();
+            self.retiring -= gone.bytes;
         }
-        Some(taken)
     }
 
     /// Whether there is something to do beside writing.
@@ -403,7 +452,9 @@ impl Journal {
     pub fn take(&mut self, spare: Vec<u8>) -> Batch {
         debug_assert!(spare.is_empty());
         let bytes = std::mem::replace(&mut self.buffer, spare);
-        Batch { bytes, cuts: std::mem::take(&mut self.cuts), end: self.position }
+        let current = self.segments.back().map_or(0, |segment| segment.number);
+        let segment = std::mem::replace(&mut self.first_segment, current);
+        Batch { segment, bytes, cuts: std::mem::take(&mut self.cuts), end: self.position }
     }
 
     /// Whether there are many of them.
@@ -424,11 +475,35 @@ impl Journal {
     /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
     /// deleting every job.
     pub fn wanted(&self) -> bool {
-        if self.health == Health::Failing || self.ahead() >= self.segment_size / 2 + self.reserve() {
+        if self.wish > 0 && self.is_short(self.wish) {
+            return true;
+        }
+        let enough = if self.health == Health::Full { self.segment_size } else { self.segment_size / 2 };
+        if self.health == Health::Failing || self.ahead() >= enough + self.reserve() {
             return false;
         }
-        let next = self.disk() + self.segment_size;
-        next <= 2 * self.live + 2 * self.segment_size || self.ahead() < self.reserve()
+        self.disk() + self.segment_size <= self.bound() || self.ahead() < self.reserve()
+    }
+
+    /// Bytes that the log may take on the disk.
+    fn bound(&self) -> u64 {
+        2 * self.live + 2 * self.segment_size
+    }
+
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::wish`].
+    pub fn is_short(&self, bytes: u64) -> bool {
+        self.health == Health::Ok && self.space(self.reserve()) < bytes + (PUT + DELETE) as u64
+    }
+
+    /// Somebody waits for space for records of so many bytes; none if it is zero.
+    pub fn wish(&mut self, bytes: u64) {
+        self.wish = bytes;
+    }
+
+    /// The size of the next segment to be made ready.
+    pub fn wanted_size(&self) -> u64 {
+        let around = HEADER as u64 + self.pause_bytes + 2 * (CHANGE + PUT + DELETE) as u64;
+        self.segment_size.max(if self.wish > 0 { self.wish + self.reserve() + around } else { 0 })
     }
 
     /// A number for a new segment; never given again.
@@ -438,8 +513,9 @@ impl Journal {
     }
 
     /// A segment was made ready.
-    pub fn prepared(&mut self, number: u64) {
-        self.prepared.push_back(number);
+    pub fn prepared(&mut self, number: u64, size: u64) {
+        debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
+        self.prepared.push_back((number, size));
     }
 
     /// Bytes kept back so that every job can be deleted.
@@ -447,25 +523,50 @@ impl Journal {
         DELETE as u64 * self.jobs
     }
 
-    /// Bytes of space that is on the disk already.
+    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
     fn ahead(&self) -> u64 {
-        let current = self.segments.back().map_or(0, |segment| segment.bytes);
-        let spare = (self.segment_size - HEADER as u64) * self.prepared.len() as u64;
-        self.segment_size.saturating_sub(current) + spare
+        self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
     }
 
-    /// Bytes that records other than deletes may take.
+    /// Bytes of space in the segment that is being written to.
+    fn rest(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + CHANGE as u64))
+    }
+
+    /// Bytes of space in a new segment of this size, of which the pauses take some.
+    fn fresh(&self, size: u64) -> u64 {
+        let space = size - HEADER as u64;
+        space.saturating_sub(self.pause_bytes.min(space / 2) + CHANGE as u64).max(1)
+    }
+
+    /// Bytes that a record or a few may take of the space on the disk, if so many are to be kept: all in one segment.
+    fn space(&self, kept: u64) -> u64 {
+        let mut ahead = self.ahead();
+        let mut most = 0;
+        for space in std::iter::once(self.rest()).chain(self.prepared.iter().map(|&(_, size)| self.fresh(size))) {
+            most = most.max(space.min(ahead.saturating_sub(kept)));
+            // What goes into a later segment leaves this one's space behind.
+            ahead -= space;
+        }
+        most
+    }
+
+    /// Bytes that records other than deletes may take: on a full disk, compaction keeps some for itself.
     fn room(&self) -> u64 {
         match self.health {
             Health::Ok => u64::MAX,
-            Health::Full => self.ahead().saturating_sub(self.reserve()),
+            Health::Full => self.ahead().saturating_sub(self.reserve() + self.segment_size / 4),
             Health::Failing => BACKLOG.saturating_sub(self.buffer.len() as u64),
         }
     }
 
-    /// What the engine may still put into the log.
+    /// What the engine may still put into the log; ask before every verb.
     pub fn engine_room(&self) -> LogRoom {
-        let puts = if self.health == Health::Failing { 0 } else { self.room() };
+        let puts = match self.health {
+            Health::Ok => self.space(self.reserve()),
+            Health::Full => self.space(self.reserve() + self.segment_size / 4),
+            Health::Failing => 0,
+        };
         LogRoom { puts, changes: self.room(), put: (PUT + DELETE) as u64, change: CHANGE as u64 }
     }
 
@@ -474,9 +575,13 @@ impl Journal {
         self.health
     }
 
-    /// The same, to change it.
-    pub fn health_mut(&mut self) -> &mut Health {
-        &mut self.health
+    /// If it is `from`, it is `to` from now on; tells whether it was.
+    pub fn change_health(&mut self, from: Health, to: Health) -> bool {
+        let changes = self.health == from;
+        if changes {
+            self.health = to;
+        }
+        changes
     }
 
     /// How it is from now on.
@@ -484,26 +589,44 @@ impl Journal {
         self.health = health;
     }
 
-    /// A failing disk may be back: a new segment takes over, and what lives in the others, which are relied on no more, is
-    /// written again by and by. Returns what was appended and not taken yet, which must be written into the new segment
+    /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.
+    pub fn abandon_prepared(&mut self) {
+        for (number, bytes) in self.prepared.drain(..) {
+            self.retiring += bytes;
+            self.retired.push_front(Retired { number, bytes, after: 0, damaged: false });
+        }
+    }
+
+    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied on no
+    /// more, is written again by and by. Returns what was appended and not taken yet, which must be written into the new segment
     /// behind the `again` bytes that were taken and are not safe; and the new segment's header.
-    pub fn take_over(&mut self, number: u64, last_id: u64, again: u64) -> (Batch, Batch) {
-        // Those that were ready may have holes by now; they are empty, so they can go at once.
-        let unused = self.prepared.drain(..).map(|number| Retired { number, after: 0, damaged: false });
-        unused.for_each(|retired| self.retired.push_front(retired));
+    pub fn take_over(&mut self, number: u64, last_id: u64, first: u64, again: u64) -> (Batch, Batch) {
         let pending = self.take(Vec::new());
-        self.segments.iter_mut().for_each(|segment| segment.condemned = true);
-        self.begin(number, last_id);
+        self.segments.iter_mut().filter(|segment| segment.number >= first).for_each(|segment| segment.condemned = true);
+        self.begin(number, self.segment_size, last_id);
         self.segments.back_mut().expect("a segment").bytes += again + pending.bytes.len() as u64;
         (pending, self.take(Vec::new()))
     }
 
     /// Bytes that the log takes on the disk.
     pub fn disk(&self) -> u64 {
-        let current = self.segments.back().map_or(0, |segment| segment.bytes.max(self.segment_size));
-        self.old + self.retiring + current + self.segment_size * self.prepared.len() as u64
+        let current = self.segments.back().map_or(0, |segment| segment.bytes.max(segment.size));
+        self.old + self.retiring + current + self.prepared.iter().map(|(_, size)| size).sum::<u64>()
     }
 
+    /// DBG
+    pub fn dbg(&self) -> String {
+        format!(
+            "old {} retiring {} current {:?} prepared {} debt {} reserve {} ahead {}",
+            self.old,
+            self.retiring,
+            self.segments.back().map(|s| (s.bytes, s.size)),
+            self.prepared.len(),
+            self.debt(),
+            self.reserve(),
+            self.ahead()
+        )
+    }
     /// Figures for statistics.
     pub fn stats(&self) -> LogStats {
         LogStats {

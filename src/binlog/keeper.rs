@@ -1,7 +1,8 @@
 //! Keeping the log: who writes and syncs it, what happens when the disk fails, and what is done between.
 //!
 //! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes under
-//! the lock and brings them to the disk without it. Lock order: syncing, writer, engine. Must not know connections: whoever
+//! the lock and brings them to the disk without it. Lock order: tidying, syncing,
+//! writer, engine. Must not know connections: whoever
 //! calls it asks [`Keeper::safe`] which promises hold.
 
 use std::io;
@@ -31,8 +32,12 @@ pub struct Keeper {
     mode: SyncMode,
     writer: Mutex<Writer>,
     syncing: Mutex<()>,
+    /// One at a time looks after the segments: they must be begun and removed in the order of their numbers.
+    tidying: Mutex<()>,
     safe: AtomicU64,
     failing: AtomicBool,
+    /// A segment cannot be removed.
+    stuck: AtomicBool,
     /// What a sync takes, in nanoseconds: a moving average.
     pace: AtomicU64,
 }
@@ -46,7 +51,9 @@ impl Keeper {
             safe: AtomicU64::new(writer.safe()),
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
+            tidying: Mutex::new(()),
             failing: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             pace: AtomicU64::new(first_sync.as_nanos() as u64),
         }
     }
@@ -132,6 +139,11 @@ impl Keeper {
 
     /// Does what is to be done beside writing; true if there is more of it.
     pub fn tidy(&self, books: &impl Books) -> bool {
+        let _turn = self.tidying.lock();
+        self.tidy_alone(books)
+    }
+
+    fn tidy_alone(&self, books: &impl Books) -> bool {
         if self.is_failing() && !self.recover(books) {
             return false;
         }
@@ -143,11 +155,13 @@ impl Keeper {
     /// Tries whether the disk is back: everything that is not safe goes into a new segment.
     fn recover(&self, books: &impl Books) -> bool {
         let _turn = self.syncing.lock();
+        books.with(|journal, _| journal.abandon_prepared());
+        self.drop_retired(books);
         let (number, size) = books.with(|journal, _| (journal.claim_number(), journal.stats().segment_size));
         let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };
         let mut writer = self.writer.lock();
-        let again = writer.unsafe_bytes();
-        let (pending, header) = books.with(|journal, engine| journal.take_over(number, engine.last_id(), again));
+        let (first, again) = (writer.first_unsafe(), writer.unsafe_bytes());
+        let (pending, header) = books.with(|journal, engine| journal.take_over(number, engine.last_id(), first, again));
         if writer.take_over(pending, &header, file).is_err() {
             return false;
         }
@@ -163,30 +177,58 @@ impl Keeper {
 
     fn drop_retired(&self, books: &impl Books) {
         let settled = self.writer.lock().settled();
-        while let Some(retired) = books.with(|journal, _| journal.take_retired(settled)) {
-            if let Err(error) = Writer::drop_segment(&*self.storage, retired) {
-                log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
+        while let Some(retired) = books.with(|journal, _| journal.next_retired(settled)) {
+            match Writer::drop_segment(&*self.storage, retired) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    // Those behind it hold the deletes of its jobs, so they must not go before it does.
+                    if !self.stuck.swap(true, Ordering::Relaxed) {
+                        log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
+                    }
+                    return;
+                }
+                _ => {
+                    self.stuck.store(false, Ordering::Relaxed);
+                    books.with(|journal, _| journal.gone(retired));
+                }
             }
         }
     }
 
+    /// Makes space for records of so many bytes, if there is none at hand; to be called before a turn in which jobs are put.
+    /// The engine refuses what finds no space, so that what is kept for deletes is never taken.
+    pub fn provide(&self, books: &impl Books, bytes: u64) {
+        if self.is_failing() || !books.with(|journal, _| journal.is_short(bytes)) {
+            return;
+        }
+        let _turn = self.tidying.lock();
+        // The usual way first, which keeps the log within its bound.
+        for _ in 0..4 {
+            self.tidy_alone(books);
+            if !books.with(|journal, _| journal.is_short(bytes)) || !self.write(books) || !self.sync(books) {
+                return;
+            }
+        }
+        books.with(|journal, _| journal.wish(bytes));
+        self.prepare(books);
+    }
+
     fn prepare(&self, books: &impl Books) {
-        while let Some(number) = books.with(|journal, _| journal.wanted().then(|| journal.claim_number())) {
-            let size = books.with(|journal, _| journal.stats().segment_size);
+        let wanted = |journal: &mut Journal| journal.wanted().then(|| (journal.claim_number(), journal.wanted_size()));
+        while let Some((number, size)) = books.with(|journal, _| wanted(journal)) {
             match self.storage.create(&segment_name(number), size) {
                 Ok(file) => {
                     self.writer.lock().add_prepared(number, file);
                     let was = books.with(|journal, _| {
-                        journal.prepared(number);
-                        std::mem::replace(&mut *journal.health_mut(), Health::Ok)
+                        journal.prepared(number, size);
+                        journal.change_health(Health::Full, Health::Ok)
                     });
-                    if was == Health::Full {
+                    if was {
                         log::info!("binlog: there is space again; jobs are taken again");
                     }
                 }
                 Err(error) => {
-                    let was = books.with(|journal, _| std::mem::replace(&mut *journal.health_mut(), Health::Full));
-                    if was == Health::Ok {
+                    books.with(|journal, _| journal.wish(0));
+                    if books.with(|journal, _| journal.change_health(Health::Ok, Health::Full)) {
                         log::error!(
                             "binlog: no space for another segment: {error}; new jobs are refused when the rest is used"
                         );
@@ -194,6 +236,10 @@ impl Keeper {
                     return;
                 }
             }
+        }
+        books.with(|journal, _| journal.wish(0));
+        if books.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
+            log::info!("binlog: there is space enough; jobs are taken again");
         }
     }
 }

@@ -22,8 +22,8 @@ const KEPT: &str = "beanstalkd";
 
 /// The number of a file of beanstalkd's log.
 fn foreign_number(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("binlog.")?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    let number: u64 = name.strip_prefix("binlog.")?.parse().ok()?;
+    (format!("binlog.{number}") == name).then_some(number)
 }
 
 /// The jobs of a foreign log in this folder, if there is one that was not imported yet.
@@ -71,7 +71,7 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
             let name = segment_name(number);
             let file = step(&name, storage.create(&name, journal.stats().segment_size))?;
             writer.add_prepared(number, file);
-            journal.prepared(number);
+            journal.prepared(number, journal.stats().segment_size);
         }
         journal.adopt(slot, engine);
         if journal.is_large() {

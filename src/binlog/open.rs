@@ -13,7 +13,7 @@ use super::journal::Journal;
 use super::keeper::Keeper;
 use super::migrate;
 use super::record::{JobRecord, Record};
-use super::replay::{is_unused, scan, Scan};
+use super::replay::{is_stillborn, is_unused, scan, Scan};
 use super::storage::Storage;
 use super::writer::{segment_name, segment_number, SyncMode, Writer};
 use crate::engine::{Engine, JobId, Restored, RestoredJob, State, Time};
@@ -109,13 +109,15 @@ pub fn open(
         return Err(OpenError::Damaged(recovery.report.problems));
     }
     let Recovery { mut journal, report, last_id, .. } = recovery;
+    // A pause that ends because nothing is left in its tube must not come back with the next restart.
+    engine.keep_changes();
     engine.settle(last_id, now);
     let mut writer = Writer::new(storage.clone(), settings.mode);
     let first_sync = begin(&mut journal, &mut writer, engine)?;
+    journal.record(engine);
     if let Some(slots) = foreign {
         migrate::carry_out(&slots, engine, &mut journal, &mut writer)?;
     }
-    engine.keep_changes();
     Ok(Opened { journal, keeper: Keeper::new(writer, settings.mode, first_sync), report })
 }
 
@@ -126,7 +128,7 @@ fn begin(journal: &mut Journal, writer: &mut Writer, engine: &Engine) -> Result<
     let fail = |error| OpenError::File(name.clone(), error);
     let file = writer.storage().create(&name, journal.stats().segment_size).map_err(fail)?;
     writer.add_prepared(number, file);
-    journal.begin(number, engine.last_id());
+    journal.begin(number, journal.stats().segment_size, engine.last_id());
     journal.repeat_pauses(engine);
     let start = Instant::now();
     flush(journal, writer).map_err(fail)?;
@@ -155,11 +157,12 @@ impl Recovery<'_> {
         let names = self.storage.list().map_err(OpenError::Folder)?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
+        self.drop_unused(&mut numbers)?;
         self.report.progress.segments = numbers.len();
         for (place, &number) in numbers.iter().enumerate() {
             let name = segment_name(number);
             let bytes = self.storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
-            if is_unused(&bytes) {
+            if is_unused(&bytes) || is_stillborn(number, &bytes) {
                 self.storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
             } else {
                 let last = numbers[place + 1..].is_empty();
@@ -172,21 +175,38 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Reads one segment. The `last` one may end in the middle of a record, since the server was stopped there.
+    /// Removes the segments at the end that nothing was written to: the last one is where the server was stopped.
+    fn drop_unused(&self, numbers: &mut Vec<u64>) -> Result<(), OpenError> {
+        while let Some(&number) = numbers.last() {
+            let name = segment_name(number);
+            let bytes = self.storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
+            if !is_unused(&bytes) && !is_stillborn(number, &bytes) {
+                break;
+            }
+            self.storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
+            numbers.pop();
+        }
+        Ok(())
+    }
+
+    /// Reads one segment. The `last` one may end in the middle of a record, since the server was stopped there; so may one
+    /// before it that still has its full size, since it was not synced yet. What was read counts from now on, so it is
+    /// synced, whoever wrote it.
     fn read(&mut self, number: u64, bytes: &[u8], last: bool) -> io::Result<()> {
         self.journal.found_segment(number, 0);
         let found = scan(number, bytes, |record| self.apply(record));
         self.last_id = self.last_id.max(found.header.map_or(0, |header| header.last_id));
         let name = segment_name(number);
-        let torn_end = found.torn && last && found.header.is_some();
+        let unsynced = last || (bytes.len() as u64 >= self.journal.stats().segment_size && bytes.ends_with(&[0]));
+        let torn_end = found.torn && unsynced && found.header.is_some();
         if torn_end {
             log::warn!("{name}: cut at byte {}, behind the last whole record", found.end);
         }
+        let file = self.storage.open(&name)?;
         if found.end < bytes.len() && (torn_end || !found.torn) {
-            let file = self.storage.open(&name)?;
             file.truncate(found.end as u64)?;
-            file.sync()?;
         }
+        file.sync()?;
         let stretches = self.complain(&name, &found, torn_end);
         if stretches > 0 {
             self.journal.found_damage(stretches);
@@ -218,20 +238,26 @@ impl Recovery<'_> {
         match record {
             Record::Put(job) | Record::Snapshot(job) => self.job(&job),
             Record::Delete(id) => {
+                self.last_id = self.last_id.max(id);
                 if let Some((slot, tube, body)) = self.engine.restore_delete(JobId(id)) {
                     self.journal.lost_job(slot, tube, body);
                     self.report.progress.jobs -= 1;
                 }
             }
             Record::Pause { tube, length, until } => self.engine.restore_pause(tube, length, until),
-            Record::Reserve(id) => self.engine.restore_change(JobId(id), Restored::Reserve),
-            Record::Expire(id) => self.engine.restore_change(JobId(id), Restored::Expire),
-            Record::Kick(id) => self.engine.restore_change(JobId(id), Restored::Kick),
-            Record::Release { id, pri, delay, due } => {
-                self.engine.restore_change(JobId(id), Restored::Release { pri, delay, due });
+            Record::Reserve(id, count) => self.change(id, Restored::Reserve(count)),
+            Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
+            Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
+            Record::Release { id, pri, delay, due, count } => {
+                self.change(id, Restored::Release { pri, delay, due, count });
             }
-            Record::Bury { id, pri, order } => self.engine.restore_change(JobId(id), Restored::Bury { pri, order }),
+            Record::Bury { id, pri, order, count } => self.change(id, Restored::Bury { pri, order, count }),
         }
+    }
+
+    fn change(&mut self, id: u64, change: Restored) {
+        self.last_id = self.last_id.max(id);
+        self.engine.restore_change(JobId(id), change);
     }
 
     /// Takes in the jobs of a foreign log; returns their slots.
@@ -252,8 +278,8 @@ impl Recovery<'_> {
 
     fn job(&mut self, job: &JobRecord) {
         self.last_id = self.last_id.max(job.id);
-        let (slot, known) = self.engine.restore_job(&job.restore());
-        self.journal.found_job(slot, known, job.tube.len(), job.body.len());
-        self.report.progress.jobs += u64::from(!known);
+        let (slot, before) = self.engine.restore_job(&job.restore());
+        self.journal.found_job(slot, before, job.tube.len(), job.body.len());
+        self.report.progress.jobs += u64::from(before.is_none());
     }
 }

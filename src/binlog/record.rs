@@ -28,7 +28,7 @@ pub const SNAPSHOT: usize = PUT + 29;
 pub const DELETE: usize = PREFIX + 8;
 
 /// Bytes of the largest record of a change to a job.
-pub const CHANGE: usize = PREFIX + 28;
+pub const CHANGE: usize = PREFIX + 32;
 
 /// No record is longer than this: the largest body with the longest name.
 pub const MAX_PAYLOAD: usize = (1 << 30) + (1 << 17);
@@ -67,15 +67,16 @@ pub struct JobRecord<'a> {
     pub history: History,
 }
 
-/// One record.
+/// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after a
+/// failed sync, records are written again while the old ones may be on the disk or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// A new job; its state is ready or delayed.
     Put(JobRecord<'a>),
     /// A job as it is, written again so that older segments can go.
     Snapshot(JobRecord<'a>),
-    /// It was reserved.
-    Reserve(u64),
+    /// It was reserved, so often by now.
+    Reserve(u64, u32),
     /// It was released.
     Release {
         /// The job.
@@ -86,6 +87,8 @@ pub enum Record<'a> {
         delay: Span,
         /// When the delay ends.
         due: Time,
+        /// So often by now.
+        count: u32,
     },
     /// It was buried.
     Bury {
@@ -95,11 +98,13 @@ pub enum Record<'a> {
         pri: u32,
         /// Its place in the order of burying.
         order: u64,
+        /// So often by now.
+        count: u32,
     },
-    /// It was kicked.
-    Kick(u64),
-    /// Its time to run ended.
-    Expire(u64),
+    /// It was kicked, so often by now.
+    Kick(u64, u32),
+    /// Its time to run ended, so often by now.
+    Expire(u64, u32),
     /// It was deleted.
     Delete(u64),
     /// A tube was paused.
@@ -176,15 +181,17 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(job.body);
             b'J'
         }
-        Record::Release { id, pri, delay, due } => {
+        Record::Release { id, pri, delay, due, count } => {
             out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
             out.extend_from_slice(&pri.to_le_bytes());
             out.extend_from_slice(&delay.nanos().to_le_bytes());
             out.extend_from_slice(&due.nanos().to_le_bytes());
             b'L'
         }
-        Record::Bury { id, pri, order } => {
+        Record::Bury { id, pri, order, count } => {
             out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
             out.extend_from_slice(&pri.to_le_bytes());
             out.extend_from_slice(&order.to_le_bytes());
             b'B'
@@ -195,15 +202,19 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(tube);
             b'Z'
         }
-        Record::Reserve(id) => only_id(*id, b'R', out),
-        Record::Kick(id) => only_id(*id, b'K', out),
-        Record::Expire(id) => only_id(*id, b'X', out),
-        Record::Delete(id) => only_id(*id, b'D', out),
+        Record::Reserve(id, count) => counted(*id, *count, b'R', out),
+        Record::Kick(id, count) => counted(*id, *count, b'K', out),
+        Record::Expire(id, count) => counted(*id, *count, b'X', out),
+        Record::Delete(id) => {
+            out.extend_from_slice(&id.to_le_bytes());
+            b'D'
+        }
     }
 }
 
-fn only_id(id: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
+fn counted(id: u64, count: u32, kind: u8, out: &mut Vec<u8>) -> u8 {
     out.extend_from_slice(&id.to_le_bytes());
+    out.extend_from_slice(&count.to_le_bytes());
     kind
 }
 
@@ -256,12 +267,18 @@ fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
         b'P' | b'J' => return read_job(kind, fields),
-        b'R' => Record::Reserve(fields.u64()?),
-        b'K' => Record::Kick(fields.u64()?),
-        b'X' => Record::Expire(fields.u64()?),
+        b'R' => Record::Reserve(fields.u64()?, fields.u32()?),
+        b'K' => Record::Kick(fields.u64()?, fields.u32()?),
+        b'X' => Record::Expire(fields.u64()?, fields.u32()?),
         b'D' => Record::Delete(fields.u64()?),
-        b'L' => Record::Release { id: fields.u64()?, pri: fields.u32()?, delay: fields.span()?, due: fields.time()? },
-        b'B' => Record::Bury { id: fields.u64()?, pri: fields.u32()?, order: fields.u64()? },
+        b'L' => {
+            let (id, count, pri) = (fields.u64()?, fields.u32()?, fields.u32()?);
+            Record::Release { id, pri, delay: fields.span()?, due: fields.time()?, count }
+        }
+        b'B' => {
+            let (id, count) = (fields.u64()?, fields.u32()?);
+            Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
+        }
         b'Z' => {
             let (length, until) = (fields.span()?, fields.time()?);
             return Some(Record::Pause { tube: fields.0, length, until });
@@ -358,11 +375,11 @@ mod tests {
         vec![
             Record::Put(job),
             Record::Snapshot(JobRecord { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
-            Record::Reserve(1),
-            Record::Release { id: 1, pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4) },
-            Record::Bury { id: 1, pri: 2, order: 3 },
-            Record::Kick(1),
-            Record::Expire(1),
+            Record::Reserve(1, 2),
+            Record::Release { id: 1, pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4), count: 5 },
+            Record::Bury { id: 1, pri: 2, order: 3, count: 4 },
+            Record::Kick(1, 2),
+            Record::Expire(1, 2),
             Record::Delete(1),
             Record::Pause { tube: b"t", length: Span::from_nanos(1), until: Time::from_nanos(2) },
         ]
@@ -379,7 +396,7 @@ mod tests {
                 match record {
                     Record::Put(job) => PUT + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => SNAPSHOT + job.tube.len() + job.body.len(),
-                    Record::Delete(_) | Record::Reserve(_) | Record::Kick(_) | Record::Expire(_) => DELETE,
+                    Record::Delete(_) => DELETE,
                     _ => length.min(CHANGE),
                 }
             );

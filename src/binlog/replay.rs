@@ -23,6 +23,14 @@ pub fn is_unused(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
+/// Whether this is segment `number` when it was just begun, and the power went off before its header was whole.
+pub fn is_stillborn(number: u64, bytes: &[u8]) -> bool {
+    let length = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let fixed = &Header { segment: number, last_id: 0 }.encode()[..20];
+    let written = &bytes[..length.min(fixed.len())];
+    length < HEADER && fixed.starts_with(written) && Header::decode(bytes).is_none()
+}
+
 /// Visits every intact record of segment `number`, in order.
 pub fn scan<'a>(number: u64, bytes: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> Scan {
     let header = Header::decode(bytes).filter(|header| header.segment == number);

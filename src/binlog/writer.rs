@@ -27,10 +27,13 @@ pub fn segment_name(number: u64) -> String {
     format!("segment.{number:010}")
 }
 
+/// Numbers from this one on are not ours: it takes centuries to get there.
+const NUMBERS: u64 = 1 << 31;
+
 /// The number of the segment in a file of this name.
 pub fn segment_number(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("segment.")?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    let number = name.strip_prefix("segment.")?.parse().ok()?;
+    (number < NUMBERS && segment_name(number) == name).then_some(number)
 }
 
 /// The subfolder for what is kept and not used any more.
@@ -52,7 +55,8 @@ struct Open {
     length: u64,
 }
 
-/// What one sync has to do: files in order, each cut to its length first unless it is still written to.
+/// What one sync has to do: files in order, each cut to its length unless it is still written to; afterwards, so that a
+/// segment that was cut is known to be whole.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
     /// The position that is safe afterwards.
@@ -214,6 +218,11 @@ impl Writer {
         }
     }
 
+    /// The first segment of which not everything is known to be on the disk.
+    pub fn first_unsafe(&self) -> u64 {
+        self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
+    }
+
     /// Bytes that are not safe.
     pub fn unsafe_bytes(&self) -> u64 {
         self.unsafe_pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
@@ -241,7 +250,7 @@ impl Writer {
 
     /// Like [`Writer::queue`], for bytes that will not be written where they were meant to be.
     fn queue_pending(&mut self, batch: Batch) {
-        let mut segment = self.current.as_ref().map_or(0, |open| open.number);
+        let mut segment = batch.segment;
         let mut from = 0;
         let start = batch.end - batch.bytes.len() as u64;
         let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.len(), None)]);
@@ -283,10 +292,10 @@ impl SyncTask {
     /// Syncs.
     pub fn run(&self) -> io::Result<()> {
         for (file, length) in &self.files {
+            file.sync()?;
             if let Some(length) = length {
                 file.truncate(*length)?;
             }
-            file.sync()?;
         }
         Ok(())
     }

@@ -554,10 +554,16 @@ impl Engine {
     }
 
     fn close_tube_if_idle(&mut self, number: u32) {
-        let name = self.tubes.get(number).name.len() as u64;
+        let tube = self.tubes.get(number);
+        let length = tube.name.len() as u64;
+        let paused = tube.pause.map(|_| tube.name.clone());
         if self.tubes.close_if_idle(number) {
-            self.memory -= TUBE_COST + name;
+            self.memory -= TUBE_COST + length;
             self.paused.remove(&number);
+            if let Some(name) = paused {
+                // A tube of this name that is opened later is not paused, and the log must not think that it is.
+                self.changed(Change::Pause((*name).into()));
+            }
             self.deadlines.set(Owner::Tube(number), Time::NEVER);
         }
     }

@@ -37,12 +37,12 @@ pub struct RestoredJob<'a> {
 /// What happened to a job after it was written down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restored {
-    /// It was reserved; by nobody who is still there.
-    Reserve,
-    /// Its time to run ended.
-    Expire,
-    /// It was kicked.
-    Kick,
+    /// It was reserved, so often by now; by nobody who is still there.
+    Reserve(u32),
+    /// Its time to run ended, so often by now.
+    Expire(u32),
+    /// It was kicked, so often by now.
+    Kick(u32),
     /// It was released.
     Release {
         /// Its new priority.
@@ -51,6 +51,8 @@ pub enum Restored {
         delay: Span,
         /// When the delay ends.
         due: Time,
+        /// So often by now.
+        count: u32,
     },
     /// It was buried.
     Bury {
@@ -58,16 +60,21 @@ pub enum Restored {
         pri: Priority,
         /// Its place in the order of burying.
         order: u64,
+        /// So often by now.
+        count: u32,
     },
 }
 
 impl Engine {
-    /// Takes in a job, or a newer description of one. Returns its slot, and whether it was known.
-    pub fn restore_job(&mut self, found: &RestoredJob) -> (u32, bool) {
+    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the lengths of its tube's name
+    /// and its body before.
+    pub fn restore_job(&mut self, found: &RestoredJob) -> (u32, Option<(usize, usize)>) {
         let known = self.jobs.find(found.id);
+        let mut before = None;
         if let Some(slot) = known {
-            let length = self.jobs.get(slot).body.len() as u64;
-            self.memory -= length;
+            let job = self.jobs.get(slot);
+            before = Some((self.tubes.get(job.tube).name.len(), job.body.len()));
+            self.memory -= job.body.len() as u64;
         } else {
             self.memory += JOB_COST;
         }
@@ -84,9 +91,9 @@ impl Engine {
                 let old = self.jobs.get_mut(slot);
                 job.chain = old.chain;
                 *old = job;
-                (slot, true)
+                (slot, before)
             }
-            None => (self.jobs.insert(job), false),
+            None => (self.jobs.insert(job), None),
         }
     }
 
@@ -96,18 +103,18 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.state = State::Ready;
         match change {
-            Restored::Reserve => job.history.reserves += 1,
-            Restored::Expire => job.history.timeouts += 1,
-            Restored::Kick => job.history.kicks += 1,
-            Restored::Release { pri, delay, due } => {
-                job.history.releases += 1;
+            Restored::Reserve(count) => job.history.reserves = count,
+            Restored::Expire(count) => job.history.timeouts = count,
+            Restored::Kick(count) => job.history.kicks = count,
+            Restored::Release { pri, delay, due, count } => {
+                job.history.releases = count;
                 (job.pri, job.delay, job.due) = (pri, delay, due);
                 if delay != Span::ZERO {
                     job.state = State::Delayed;
                 }
             }
-            Restored::Bury { pri, order } => {
-                job.history.buries += 1;
+            Restored::Bury { pri, order, count } => {
+                job.history.buries = count;
                 (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
             }
         }

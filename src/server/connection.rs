@@ -279,6 +279,7 @@ impl Connection {
         if self.pending.is_empty() {
             return false;
         }
+        hub.provide(self.pending.iter().map(Request::log_size).sum());
         let mut out = std::mem::take(&mut desk.scratch.out);
         hub.turn(&mut desk.scratch, |core, now| {
             let before = core.promised();

@@ -97,10 +97,7 @@ impl Hub {
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
-        if let Some(journal) = &core.journal {
-            let room = journal.engine_room();
-            core.engine.set_log_room(room);
-        }
+        core.ask_room();
         if core.engine.next_deadline() <= now {
             core.engine.tick(now, TICK_STEPS);
             core.record();
@@ -111,7 +108,7 @@ impl Hub {
         core.collect(scratch);
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
-            log.appended(journal.position(), journal.needs_tidying());
+            log.appended(journal.position(), journal.engine_room().puts, journal.needs_tidying());
         }
         let next = core.engine.next_deadline();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
@@ -134,6 +131,13 @@ impl Hub {
     pub fn commit(&self, scratch: &mut Scratch) {
         if let Some(log) = &self.log {
             log.commit(self, &mut scratch.event);
+        }
+    }
+
+    /// Before a turn in which bodies of so many bytes are put: sees to it that the log has space for them.
+    pub fn provide(&self, bytes: u64) {
+        if let Some(log) = self.log.as_ref().filter(|_| bytes > 0) {
+            log.provide(self, bytes);
         }
     }
 
@@ -259,6 +263,14 @@ impl Core {
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.record(&mut self.engine);
+        }
+        self.ask_room();
+    }
+
+    /// Tells the engine how much the log can take.
+    fn ask_room(&mut self) {
+        if let Some(journal) = &self.journal {
+            self.engine.set_log_room(journal.engine_room());
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Log {
     appended: AtomicU64,
     /// The one up to which somebody has written, or asked for it.
     committed: AtomicU64,
+    /// Bytes that new jobs could take after the last turn.
+    space: AtomicU64,
     tidy: AtomicBool,
     bell: Bell,
 }
@@ -74,16 +76,26 @@ impl Log {
             holds: Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
+            space: AtomicU64::new(0),
             tidy: AtomicBool::new(true),
             bell: Bell::default(),
         }
     }
 
-    /// After a turn, with the engine locked: how far the log goes, and whether there is work beside writing.
-    pub fn appended(&self, position: u64, tidy: bool) {
+    /// After a turn, with the engine locked: how far the log goes, how many bytes new jobs could take, and whether there is
+    /// work beside writing.
+    pub fn appended(&self, position: u64, space: u64, tidy: bool) {
         self.appended.store(position, Ordering::Release);
+        self.space.store(space, Ordering::Relaxed);
         if tidy {
             self.tidy.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes space for new jobs of so many bytes, if the syncer thread has not kept up.
+    pub fn provide(&self, hub: &Hub, bytes: u64) {
+        if bytes > self.space.load(Ordering::Relaxed) {
+            self.keeper.provide(hub, bytes);
         }
     }
 

@@ -11,6 +11,9 @@ use crate::protocol::Intake;
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
 
+/// More than a log needs for a job beside its body: the longest name of a tube, and some numbers.
+const PUT_OVERHEAD: u64 = 300;
+
 /// The part of an arriving body that is made ready to be read into.
 const WINDOW: usize = 64 * 1024;
 
@@ -24,6 +27,14 @@ pub struct Request {
 }
 
 impl Request {
+    /// Bytes that it will take in a log at most, if it puts a job.
+    pub fn log_size(&self) -> u64 {
+        match &self.act {
+            Act::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
+            _ => 0,
+        }
+    }
+
     /// A line that is answered with an error and counted nowhere.
     pub fn wrong(act: Act) -> Request {
         Request { counts: None, act }
