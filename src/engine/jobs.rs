@@ -209,11 +209,11 @@ struct Index {
     len: usize,
 }
 
-/// Sixteen ids in a row share a cache line of buckets, because ids come and go in rows; the rows are scattered, so that
-/// no pattern of survivors piles up in one bucket.
+/// Ids come and go in rows, so a row of them fills buckets in a row, and a walk over one is a walk over the other. Where a
+/// row begins is scattered, so that no pattern of survivors piles up in a few buckets.
 fn hash(id: JobId) -> usize {
-    let row = (id.0 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-    (row << 4 | (id.0 & 15)) as usize
+    let row = (id.0 >> 10).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    id.0.wrapping_add(row) as usize
 }
 
 impl Index {

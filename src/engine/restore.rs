@@ -69,7 +69,9 @@ impl Engine {
     /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the lengths of its tube's name
     /// and its body before.
     pub fn restore_job(&mut self, found: &RestoredJob) -> (u32, Option<(usize, usize)>) {
-        let known = self.jobs.find(found.id);
+        // Most are new, and newer than all before.
+        let known = if found.id.0 > self.last_id { None } else { self.jobs.find(found.id) };
+        self.last_id = self.last_id.max(found.id.0);
         let mut before = None;
         if let Some(slot) = known {
             let job = self.jobs.get(slot);
