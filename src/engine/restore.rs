@@ -148,6 +148,9 @@ impl Engine {
                 buried.push((job.due, slot));
                 continue;
             }
+            // A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
+            // without a battery wakes up in 1970.
+            job.due = job.due.min(now + job.delay);
             if job.state == State::Delayed && job.due <= now {
                 job.state = State::Ready;
             }
@@ -158,9 +161,9 @@ impl Engine {
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
         for number in tubes {
-            if self.tubes.get(number).pause.is_some_and(|pause| pause.until <= now) {
-                self.set_pause(number, None);
-            }
+            let pause = self.tubes.get(number).pause;
+            let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
+            self.set_pause(number, pause.filter(|pause| pause.until > now));
             self.close_tube_if_idle(number);
         }
     }

@@ -122,8 +122,9 @@ impl Connection {
         self.client
     }
 
-    /// It is over: what it has on account is given back.
-    pub fn forget(self, hub: &Hub) {
+    /// It is over: nothing is reported of it any more, and what it has on account is given back.
+    pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
+        let _ = self.outlet.stream().deregister(registry);
         hub.account_upload(self.uploading, 0);
     }
 
@@ -152,7 +153,7 @@ impl Connection {
 
     /// Whether everything was sent that there was to send, or never can be.
     pub fn is_drained(&self) -> bool {
-        matches!(self.outlet.gate(0, true, false), Gate::Drained | Gate::Waiting | Gate::Broken)
+        matches!(self.outlet.gate(0, true, true), Gate::Drained | Gate::Waiting | Gate::Broken)
     }
 
     /// Does all that can be done now: reads, understands, carries out.
@@ -290,8 +291,11 @@ impl Connection {
                 core.record();
             }
             self.closing |= flow == Flow::Close;
-            let held = hub.log().is_some_and(|log| log.hold(before, core.promised(), &self.outlet));
+            let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
             self.outlet.reply(&mut out, flow == Flow::Wait, held);
+            if let (true, Some(log)) = (held, hub.log()) {
+                log.hold(before, core.promised(), &self.outlet);
+            }
         });
         if self.closing {
             self.pending.clear();

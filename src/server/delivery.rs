@@ -19,6 +19,10 @@ use crate::protocol::Output;
 /// Stretches of output handed to the kernel in one write.
 const SLICES: usize = 16;
 
+/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold up
+/// the timer, or a thread that has its own.
+const ROUNDS: usize = 4;
+
 /// A buffer above this capacity is given back rather than kept for the next replies.
 const KEEP_BUFFER: usize = 64 * 1024;
 
@@ -120,7 +124,8 @@ impl Outlet {
         let resume = {
             let mut state = self.state.lock();
             state.held = false;
-            !state.waiting && std::mem::take(&mut state.resume)
+            // Also while the client waits: its owner may have seen a half-close that it could not act upon.
+            std::mem::take(&mut state.resume)
         };
         self.flush(spare);
         if resume {
@@ -176,7 +181,7 @@ impl Outlet {
             return if state.broken { Flushed::Broken } else { Flushed::Done };
         }
         state.flushing = true;
-        loop {
+        for _ in 0..ROUNDS {
             let mut output = std::mem::take(&mut state.output);
             drop(state);
             let sent = send(&self.stream, &mut output);
@@ -195,11 +200,16 @@ impl Outlet {
                     }
                     return Flushed::Done;
                 }
+                // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
+                Ok(()) if state.held => {
+                    state.flushing = false;
+                    return Flushed::Later;
+                }
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     output.append(&mut state.output);
                     state.output = output;
-                    if !again {
+                    if !again || state.held {
                         state.flushing = false;
                         return Flushed::Later;
                     }
@@ -214,6 +224,10 @@ impl Outlet {
                 }
             }
         }
+        state.flushing = false;
+        drop(state);
+        self.wake_owner();
+        Flushed::Later
     }
 }
 

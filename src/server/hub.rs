@@ -149,7 +149,8 @@ impl Hub {
     /// Moves a manual clock forward, letting everything on the way happen at its own moment.
     pub fn pass(&self, span: Span) {
         let mut scratch = Scratch::default();
-        let target = self.clock.now() + span;
+        // Never itself cannot be reached.
+        let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
             let next = self.core.lock().engine.next_deadline();
             self.clock.set(next.min(target));
@@ -213,6 +214,11 @@ impl Hub {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.stop();
+    }
+
+    /// It has come: all connections close, though somebody may hold on to the hub.
+    pub fn close(&self) {
+        self.core.lock().outlets.clear();
     }
 
     /// Whether it is.
@@ -282,7 +288,8 @@ impl Core {
     /// Writes events into the outputs of the clients that they concern.
     fn collect(&mut self, scratch: &mut Scratch) {
         while let Some(event) = self.engine.take_event() {
-            let outlet = self.outlets[event.client().0 as usize].as_ref().expect("a client with a connection");
+            // None after the server's end, when a manual clock may still be moved.
+            let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
             beanstalk::tell(event, &self.engine, &mut scratch.event);
             let resume = outlet.tell(&mut scratch.event);
             scratch.touched.push((outlet.clone(), resume));

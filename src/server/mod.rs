@@ -257,15 +257,16 @@ impl Drop for Server {
             let _ = thread.join();
         }
         self.listeners.clear();
-        // Before the pool: its last words may be waiting for the log.
-        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
-            log.stop();
-            let _ = syncer.join();
-        }
         self.owners.iter().for_each(|owner| owner.send(Note::Stop));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        // After the pool: its last words may be waiting for the log, and what it did last must be brought there.
+        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
+            log.stop();
+            let _ = syncer.join();
+        }
+        self.hub.close();
     }
 }
 

@@ -75,7 +75,7 @@ impl PoolThread {
         loop {
             // What this round has changed is brought to the log in one go, for all connections.
             self.hub.commit(&mut self.desk.scratch);
-            let wait = if self.again.is_empty() { None } else { Some(Duration::ZERO) };
+            let wait = if self.again.is_empty() && self.inbox.is_empty() { None } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             for event in &events {
                 if event.token() != WAKER {
@@ -95,7 +95,9 @@ impl PoolThread {
                     self.work(number);
                 }
             }
-            while let Ok(note) = self.inbox.try_recv() {
+            // Not those that come meanwhile: other connections must be heard, and replies brought to the log.
+            for _ in 0..self.inbox.len() {
+                let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
                     Note::Adopt(stream, peer) => self.adopt(stream, &peer),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
@@ -154,13 +156,14 @@ impl PoolThread {
         let connection = self.connections.remove(number);
         let client = connection.client();
         log::debug!("{}: disconnected", client.0);
-        connection.forget(&self.hub);
+        connection.forget(&self.hub, self.poll.registry());
         self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));
         self.hub.dismiss();
     }
 
     /// Sends what waits to clients that read it, for a bounded time.
     fn stop(mut self, events: &mut Events) {
+        self.hub.commit(&mut self.desk.scratch);
         let end = Instant::now() + LAST_WORDS;
         loop {
             let desk = &mut self.desk;

@@ -6,11 +6,13 @@
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::{Flock, FlockArg};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
@@ -50,6 +52,11 @@ impl Stream {
         }
     }
 
+    /// Has `registry` report nothing more of it: others may hold it for a while, and its token is another's.
+    pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
+        SourceFd(&self.as_raw_fd()).deregister(registry)
+    }
+
     /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read ends
     /// at their mark although there is more behind it.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
@@ -57,6 +64,15 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, interest),
             Stream::Unix(stream) => stream.register(registry, token, interest),
+        }
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
         }
     }
 }

@@ -23,6 +23,9 @@ const RETRY: Duration = Duration::from_millis(250);
 /// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their turn.
 const PORTION: Duration = Duration::from_millis(1);
 
+/// How long may stay unsynced what no reply depends on.
+const UNHURRIED: Duration = Duration::from_millis(50);
+
 /// A connection whose replies wait.
 struct Hold {
     position: u64,
@@ -101,14 +104,17 @@ impl Log {
 
     /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outlet` is told
     /// when they need no longer. With the engine locked.
-    pub fn hold(&self, before: Promised, after: Promised, outlet: &Arc<Outlet>) -> bool {
-        let put = after.puts > before.puts;
-        let position = after.any;
-        if position == before.any || position <= self.keeper.safe() || (self.keeper.is_failing() && !put) {
-            return false;
-        }
-        self.holds.lock().push_back(Hold { position, put, outlet: outlet.clone() });
-        true
+    pub fn must_hold(&self, before: Promised, after: Promised) -> bool {
+        after.any != before.any
+            && after.any > self.keeper.safe()
+            && (after.puts > before.puts || !self.keeper.is_failing())
+    }
+
+    /// Has `outlet` told when. With the engine still locked, and after the outlet knows that it is held: it may be told at
+    /// once, by whoever has just seen the disk fail.
+    pub fn hold(&self, before: Promised, after: Promised, outlet: &Arc<Outlet>) {
+        let hold = Hold { position: after.any, put: after.puts > before.puts, outlet: outlet.clone() };
+        self.holds.lock().push_back(hold);
     }
 
     /// Brings what was appended to the disk, or has it brought, and lets go of the replies that are safe.
@@ -117,6 +123,13 @@ impl Log {
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
             match self.keeper.mode() {
+                // What nobody waits for, such as that a job was reserved, is synced with what comes next.
+                SyncMode::Always if self.holds.lock().is_empty() => {
+                    if !self.keeper.is_slow() {
+                        self.keeper.write(hub);
+                    }
+                    self.bell.sync_by(Instant::now() + UNHURRIED);
+                }
                 SyncMode::Always if self.keeper.is_slow() => self.bell.sync_by(Instant::now()),
                 SyncMode::Always => {
                     let _ = self.keeper.write(hub) && self.keeper.sync(hub);
@@ -156,7 +169,7 @@ impl Log {
                 free.extend(go.into_iter().map(|hold| hold.outlet));
             }
         }
-        free.iter().for_each(|outlet| outlet.release(spare));
+        free.into_iter().for_each(|outlet| outlet.release(spare));
     }
 
     /// Has the syncer thread write and sync everything, and end.
