@@ -58,8 +58,8 @@ const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 /// After this, a quick run begins no other scenario.
 const QUICK: Duration = Duration::from_secs(52);
 
-/// After this, a quick run repeats a scenario no more.
-const QUICK_SHARE: Duration = Duration::from_millis(2500);
+/// After this, a scenario is repeated no more: in a quick run, and in a full one.
+const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(180)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -138,7 +138,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, ours: &Program, peer: Option
         }
         // The other one begins the next time.
         sides.reverse();
-        if args.quick && start.elapsed() > QUICK_SHARE {
+        if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::driver::{Driver, Load, Until};
+use super::driver::{Driver, Load, Until, PATIENCE};
 use super::measure::{measure, Bench, Goal, Outcome, Timed};
 use super::process::Server;
 use super::put::{fill, fill_mixed};
@@ -112,7 +112,11 @@ pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome,
 pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let bodies = Bodies::new(64);
+    let start = Instant::now();
     for first in (0..tubes).step_by(32) {
+        if start.elapsed() > PATIENCE * 10 {
+            return Err(format!("only {first} of {tubes} tubes in {:?}", PATIENCE * 10));
+        }
         driver.ask(0..1, |_, out| {
             for tube in first..tubes.min(first + 32) {
                 out.line(&format!("use tube-{tube}"));
