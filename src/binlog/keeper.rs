@@ -40,6 +40,9 @@ pub struct Keeper {
     stuck: AtomicBool,
     /// What a sync takes, in nanoseconds: a moving average.
     pace: AtomicU64,
+    /// When the sync began that is under way, in nanoseconds since `start`; zero if there is none.
+    sync_began: AtomicU64,
+    start: Instant,
 }
 
 impl Keeper {
@@ -55,6 +58,8 @@ impl Keeper {
             failing: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             pace: AtomicU64::new(first_sync.as_nanos() as u64),
+            sync_began: AtomicU64::new(0),
+            start: Instant::now(),
         }
     }
 
@@ -75,7 +80,11 @@ impl Keeper {
 
     /// Whether a sync takes so long that it should not hold up commands which need none.
     pub fn is_slow(&self) -> bool {
-        self.pace.load(Ordering::Relaxed) > SLOW.as_nanos() as u64
+        let slow = SLOW.as_nanos() as u64;
+        let began = self.sync_began.load(Ordering::Relaxed);
+        // One that takes long is not waited for to know that it does.
+        let hangs = began != 0 && self.start.elapsed().as_nanos() as u64 > began + slow;
+        hangs || self.pace.load(Ordering::Relaxed) > slow
     }
 
     /// Whether something is written and not synced, and should be.
@@ -85,6 +94,10 @@ impl Keeper {
 
     /// Writes all that was appended; false if the disk fails.
     pub fn write(&self, books: &impl Books) -> bool {
+        // Before the lock as well: whoever tries a failing disk holds it for long.
+        if self.is_failing() {
+            return false;
+        }
         let mut writer = self.writer.lock();
         if self.is_failing() {
             return false;
@@ -116,9 +129,12 @@ impl Keeper {
             }
             writer.sync_task()
         };
-        let start = Instant::now();
+        let began = self.start.elapsed().as_nanos() as u64;
+        self.sync_began.store(began.max(1), Ordering::Relaxed);
         let result = task.run();
-        let pace = self.pace.load(Ordering::Relaxed) / 8 * 7 + start.elapsed().as_nanos() as u64 / 8;
+        self.sync_began.store(0, Ordering::Relaxed);
+        let taken = self.start.elapsed().as_nanos() as u64 - began;
+        let pace = self.pace.load(Ordering::Relaxed) / 8 * 7 + taken / 8;
         self.pace.store(pace, Ordering::Relaxed);
         if let Err(error) = result {
             self.fail(books, &error);

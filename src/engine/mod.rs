@@ -340,6 +340,7 @@ impl Engine {
         let buried = !tube.buried.is_empty();
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
         let kicked = bound.min(all as u64).min(self.log_room.changes / self.log_room.change.max(1));
+        self.log_room.changes -= kicked * self.log_room.change;
         for _ in 0..kicked {
             let tube = self.tubes.get(number);
             let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
@@ -499,9 +500,10 @@ impl Engine {
         self.log_room = room;
     }
 
-    /// Takes the log's room for one change to a job; false if there is none, and then the change must not be made.
-    pub fn claim_log_room(&mut self) -> bool {
-        let room = self.log_room.changes.checked_sub(self.log_room.change);
+    /// Takes the log's room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and
+    /// then the change must not be made.
+    pub fn claim_log_room(&mut self, extra: usize) -> bool {
+        let room = self.log_room.changes.checked_sub(self.log_room.change + extra as u64);
         self.log_room.changes = room.unwrap_or(self.log_room.changes);
         room.is_some()
     }

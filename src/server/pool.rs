@@ -154,6 +154,9 @@ impl PoolThread {
 
     fn close(&mut self, number: usize) {
         let connection = self.connections.remove(number);
+        if connection.queued {
+            self.again.retain(|&other| other != number);
+        }
         let client = connection.client();
         log::debug!("{}: disconnected", client.0);
         connection.forget(&self.hub, self.poll.registry());

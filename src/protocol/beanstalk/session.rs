@@ -36,7 +36,7 @@ fn job_command(act: Act, world: &mut World, out: &mut Output) {
     let (client, now) = (*client, *now);
     match act {
         Act::Delete(id) => reply::found(out, engine.delete(client, id), reply::DELETED),
-        Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) if !engine.claim_log_room() => {
+        Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) if !engine.claim_log_room(0) => {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Act::Release { id, pri, delay } => {
@@ -70,6 +70,7 @@ fn tube_command(act: Act, world: &mut World, out: &mut Output) {
             Some(count) => reply::numbered(out, b"WATCHING", count as u64),
             None => reply::words(out, reply::NOT_IGNORED),
         },
+        Act::PauseTube { tube, .. } if !engine.claim_log_room(tube.len()) => reply::words(out, reply::OUT_OF_MEMORY),
         Act::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Act::ListTubeUsed => reply::using(out, engine.used(client)),
         Act::ListTubes => reply::yaml(out, Some(yaml::names(engine.tube_names()))),
