@@ -11,35 +11,14 @@ use std::collections::VecDeque;
 
 use super::homes::{Homes, Inhabitants};
 use super::record::{encode, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT, SNAPSHOT};
-use crate::engine::{Change, Engine, Job, LogRoom, Pause, Span, State, Time};
+use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired};
+use crate::engine::{Change, Engine, Job, LogRoom};
 
 /// Bytes of records that compaction may write again in one turn of the engine: well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 
 /// While the disk fails, changes are kept in memory up to this size; then only deletes are.
 const BACKLOG: u64 = 16 << 20;
-
-/// Where in the bytes that were taken a new segment begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cut {
-    /// The place in the batch's bytes, where the new segment's header stands.
-    pub at: usize,
-    /// The number of the new segment.
-    pub segment: u64,
-}
-
-/// Bytes on their way to the disk.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// The segment that the first of them belong to.
-    pub segment: u64,
-    /// Records, and the headers of segments that begin among them.
-    pub bytes: Vec<u8>,
-    /// Where they begin.
-    pub cuts: Vec<Cut>,
-    /// The position behind them.
-    pub end: u64,
-}
 
 #[derive(Debug)]
 struct Segment {
@@ -62,53 +41,6 @@ impl Segment {
         let inhabitants = Inhabitants::EMPTY;
         Segment { number, size, bytes, live: 0, inhabitants, condemned: false, damaged: false }
     }
-}
-
-/// A segment that nothing needs once the log is safe on the disk up to a position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Retired {
-    /// Its number.
-    pub number: u64,
-    /// Its size.
-    bytes: u64,
-    /// The position.
-    pub after: u64,
-    /// It is damaged: it is set aside, not removed.
-    pub damaged: bool,
-}
-
-/// How the log is, as `stats` and the log of events say it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Health {
-    /// All is well.
-    Ok,
-    /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
-    Full,
-    /// The disk refuses writes or syncs: nothing is durable until it takes them again.
-    Failing,
-}
-
-/// Figures for statistics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogStats {
-    /// Number of the oldest segment.
-    pub oldest: u64,
-    /// Number of the segment that is written to.
-    pub current: u64,
-    /// Records written again by compaction.
-    pub migrated: u64,
-    /// Records written.
-    pub written: u64,
-    /// Stretches that could not be read at the start.
-    pub skipped: u64,
-    /// Full size of a segment.
-    pub segment_size: u64,
-    /// Bytes that the log takes on the disk.
-    pub disk: u64,
-    /// Bytes of it that the live jobs need.
-    pub live: u64,
-    /// How it is.
-    pub health: Health,
 }
 
 /// See the module's page.
@@ -144,15 +76,6 @@ pub struct Journal {
     /// The pauses in progress must be written into the segment that was begun.
     pauses_due: bool,
     promised: Promised,
-}
-
-/// Positions behind the last records on which a reply depends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Promised {
-    /// Of any kind.
-    pub any: u64,
-    /// New jobs, whose replies cannot be given while the disk fails.
-    pub puts: u64,
 }
 
 /// Bytes that a job's full record takes at most.
@@ -251,7 +174,7 @@ impl Journal {
         let tube = engine.tube_of(job);
         let size = full_size(tube.len(), job.body().len());
         self.make_room(size, engine.last_id());
-        self.append(&Record::Snapshot(describe(job, tube)));
+        self.append(&Record::Snapshot(JobRecord::of(job, tube)));
         self.jobs += 1;
         self.live += size;
         self.move_in(slot, size);
@@ -284,7 +207,7 @@ impl Journal {
                 let job = engine.job_at(slot);
                 let tube = engine.tube_of(job);
                 self.make_room((PUT + tube.len() + job.body().len()) as u64, engine.last_id());
-                self.append(&Record::Put(describe(job, tube)));
+                self.append(&Record::Put(JobRecord::of(job, tube)));
                 let size = full_size(tube.len(), job.body().len());
                 self.jobs += 1;
                 self.live += size;
@@ -298,7 +221,7 @@ impl Journal {
             Change::Pause(name) => {
                 let pause = engine.tube_pause(&name);
                 self.make_room((CHANGE + name.len()) as u64, engine.last_id());
-                self.append(&pause_record(&name, pause));
+                self.append(&Record::pause(&name, pause));
                 self.pause_bytes += (CHANGE + name.len()) as u64;
             }
             Change::Reserve(_) | Change::Expire(_) if self.must_save() => {}
@@ -323,7 +246,7 @@ impl Journal {
         if std::mem::take(&mut self.pauses_due) {
             self.pause_bytes = 0;
             for (name, pause) in engine.pauses() {
-                self.append(&pause_record(name, Some(pause)));
+                self.append(&Record::pause(name, Some(pause)));
                 self.pause_bytes += (CHANGE + name.len()) as u64;
             }
         }
@@ -413,7 +336,7 @@ impl Journal {
             quota -= size.min(COMPACT_BYTES);
             self.make_room(size, engine.last_id());
             self.move_out(slot, size);
-            self.append(&Record::Snapshot(describe(job, tube)));
+            self.append(&Record::Snapshot(JobRecord::of(job, tube)));
             self.move_in(slot, size);
             self.migrated += 1;
             self.repeat_pauses(engine);
@@ -495,6 +418,11 @@ impl Journal {
         self.health == Health::Ok && self.space(self.reserve()) < bytes + (PUT + DELETE) as u64
     }
 
+    /// Whether the log takes more than it should, because compaction has not kept up or what it freed is not gone yet.
+    pub fn is_behind(&self) -> bool {
+        self.health == Health::Ok && self.disk() > self.bound() && (self.retiring > 0 || self.debt() > 0)
+    }
+
     /// Somebody waits for space for records of so many bytes; none if it is zero.
     pub fn wish(&mut self, bytes: u64) {
         self.wish = bytes;
@@ -502,8 +430,13 @@ impl Journal {
 
     /// The size of the next segment to be made ready.
     pub fn wanted_size(&self) -> u64 {
-        let around = HEADER as u64 + self.pause_bytes + 2 * (CHANGE + PUT + DELETE) as u64;
-        self.segment_size.max(if self.wish > 0 { self.wish + self.reserve() + around } else { 0 })
+        let needed = self.wish + HEADER as u64 + self.pause_bytes + 2 * (CHANGE + PUT + DELETE) as u64;
+        let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
+        if self.wish > 0 && large {
+            needed
+        } else {
+            self.segment_size
+        }
     }
 
     /// A number for a new segment; never given again.
@@ -589,6 +522,14 @@ impl Journal {
         self.health = health;
     }
 
+    /// The segments whose files are not there any more count for nothing: what lives in them must be written again.
+    pub fn condemn_missing(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.segments
+            .iter_mut()
+            .filter(|segment| !is_there(segment.number))
+            .for_each(|segment| segment.condemned = true);
+    }
+
     /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.
     pub fn abandon_prepared(&mut self) {
         for (number, bytes) in self.prepared.drain(..) {
@@ -641,24 +582,4 @@ impl Journal {
             health: self.health,
         }
     }
-}
-
-fn describe<'a>(job: &'a Job, tube: &'a [u8]) -> JobRecord<'a> {
-    JobRecord {
-        id: job.id().0,
-        created: job.created(),
-        pri: job.priority(),
-        delay: job.delay(),
-        ttr: job.ttr(),
-        tube,
-        body: job.body().bytes(),
-        state: if job.state() == State::Reserved { State::Ready } else { job.state() },
-        due: job.due(),
-        history: job.history(),
-    }
-}
-
-fn pause_record(tube: &[u8], pause: Option<Pause>) -> Record<'_> {
-    let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
-    Record::Pause { tube, length, until }
 }

@@ -12,13 +12,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::journal::{Health, Journal};
+use super::journal::Journal;
 use super::storage::Storage;
+use super::terms::Health;
 use super::writer::{segment_name, SyncMode, Writer};
 use crate::engine::Engine;
 
 /// A disk on which a sync takes longer than this is slow: then nobody but the syncer waits for it.
 const SLOW: Duration = Duration::from_millis(2);
+
+/// So often [`Keeper::provide`] tries to keep the log within its bound, before it lets it grow.
+const ROUNDS: usize = 8;
 
 /// The engine and its journal, behind whatever lock they are.
 pub trait Books {
@@ -36,6 +40,7 @@ pub struct Keeper {
     tidying: Mutex<()>,
     safe: AtomicU64,
     failing: AtomicBool,
+    full: AtomicBool,
     /// A segment cannot be removed.
     stuck: AtomicBool,
     /// What a sync takes, in nanoseconds: a moving average.
@@ -56,6 +61,7 @@ impl Keeper {
             syncing: Mutex::new(()),
             tidying: Mutex::new(()),
             failing: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             pace: AtomicU64::new(first_sync.as_nanos() as u64),
             sync_began: AtomicU64::new(0),
@@ -76,6 +82,11 @@ impl Keeper {
     /// Whether the disk refuses the log.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
+    }
+
+    /// Whether the disk is full.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
     }
 
     /// Whether a sync takes so long that it should not hold up commands which need none.
@@ -131,7 +142,7 @@ impl Keeper {
         };
         let began = self.start.elapsed().as_nanos() as u64;
         self.sync_began.store(began.max(1), Ordering::Relaxed);
-        let result = task.run();
+        let result = task.run().and_then(|()| task.check_linked());
         self.sync_began.store(0, Ordering::Relaxed);
         let taken = self.start.elapsed().as_nanos() as u64 - began;
         let pace = self.pace.load(Ordering::Relaxed) / 8 * 7 + taken / 8;
@@ -147,8 +158,11 @@ impl Keeper {
     }
 
     fn fail(&self, books: &impl Books, error: &io::Error) {
-        books.with(|journal, _| journal.set_health(Health::Failing));
-        if !self.failing.swap(true, Ordering::AcqRel) {
+        let was = books.with(|journal, _| {
+            journal.set_health(Health::Failing);
+            self.failing.swap(true, Ordering::AcqRel)
+        });
+        if !was {
             log::error!("binlog: the disk fails: {error}; new jobs are refused until it is back");
         }
     }
@@ -165,6 +179,7 @@ impl Keeper {
         }
         self.drop_retired(books);
         self.prepare(books);
+        self.full.store(books.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
         books.with(|journal, engine| journal.compact(engine))
     }
 
@@ -173,6 +188,8 @@ impl Keeper {
         let _turn = self.syncing.lock();
         books.with(|journal, _| journal.abandon_prepared());
         self.drop_retired(books);
+        let Ok(names) = self.storage.list() else { return false };
+        books.with(|journal, _| journal.condemn_missing(|number| names.contains(&segment_name(number))));
         let (number, size) = books.with(|journal, _| (journal.claim_number(), journal.stats().segment_size));
         let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };
         let mut writer = self.writer.lock();
@@ -210,22 +227,25 @@ impl Keeper {
         }
     }
 
-    /// Makes space for records of so many bytes, if there is none at hand; to be called before a turn in which jobs are put.
-    /// The engine refuses what finds no space, so that what is kept for deletes is never taken.
+    /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job that
+    /// finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with deletes, it does
+    /// so now: whoever makes work waits for it.
     pub fn provide(&self, books: &impl Books, bytes: u64) {
-        if self.is_failing() || !books.with(|journal, _| journal.is_short(bytes)) {
-            return;
-        }
-        let _turn = self.tidying.lock();
-        // The usual way first, which keeps the log within its bound.
-        for _ in 0..4 {
-            self.tidy_alone(books);
-            if !books.with(|journal, _| journal.is_short(bytes)) || !self.write(books) || !self.sync(books) {
+        let lacks = || books.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
+        for _ in 0..ROUNDS {
+            if self.is_failing() || !lacks() {
+                return;
+            }
+            self.tidy(books);
+            if lacks() && !(self.write(books) && self.sync(books)) {
                 return;
             }
         }
-        books.with(|journal, _| journal.wish(bytes));
-        self.prepare(books);
+        let _turn = self.tidying.lock();
+        if books.with(|journal, _| journal.is_short(bytes)) {
+            books.with(|journal, _| journal.wish(bytes));
+            self.prepare(books);
+        }
     }
 
     fn prepare(&self, books: &impl Books) {
@@ -242,6 +262,7 @@ impl Keeper {
                         log::info!("binlog: there is space again; jobs are taken again");
                     }
                 }
+                Err(error) if !is_no_space(&error) => return self.fail(books, &error),
                 Err(error) => {
                     books.with(|journal, _| journal.wish(0));
                     if books.with(|journal, _| journal.change_health(Health::Ok, Health::Full)) {
@@ -258,4 +279,10 @@ impl Keeper {
             log::info!("binlog: there is space enough; jobs are taken again");
         }
     }
+}
+
+/// Whether the disk is full, or nearly so for us, and not worse.
+fn is_no_space(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

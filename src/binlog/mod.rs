@@ -13,10 +13,12 @@ mod open;
 mod record;
 mod replay;
 mod storage;
+mod terms;
 mod writer;
 
-pub use journal::{Health, Journal, LogStats, Promised};
+pub use journal::Journal;
 pub use keeper::{Books, Keeper};
 pub use open::{open, OpenError, Opened, Progress, Report, Settings};
 pub use storage::{Folder, LogFile, Storage};
+pub use terms::{Health, LogStats, Promised};
 pub use writer::{segment_name, SyncMode};

@@ -18,6 +18,10 @@ use super::storage::Storage;
 use super::writer::{segment_name, segment_number, SyncMode, Writer};
 use crate::engine::{Engine, JobId, Restored, RestoredJob, State, Time};
 
+/// Ids passed over at each start. A worker may have been handed a job that no disk had seen yet when the server was killed;
+/// if another job got that id, the worker could delete it. More jobs than this are not put between two writes.
+const UNSEEN_IDS: u64 = 1 << 16;
+
 /// How to keep the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -108,7 +112,10 @@ pub fn open(
     if settings.strict && !recovery.report.problems.is_empty() {
         return Err(OpenError::Damaged(recovery.report.problems));
     }
-    let Recovery { mut journal, report, last_id, .. } = recovery;
+    let Recovery { mut journal, report, mut last_id, .. } = recovery;
+    if report.progress.segments > 0 {
+        last_id += UNSEEN_IDS;
+    }
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
     engine.settle(last_id, now);
@@ -162,7 +169,7 @@ impl Recovery<'_> {
         for (place, &number) in numbers.iter().enumerate() {
             let name = segment_name(number);
             let bytes = self.storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
-            if is_unused(&bytes) || is_stillborn(number, &bytes) {
+            if self.never_used(number, &bytes, false) {
                 self.storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
             } else {
                 let last = numbers[place + 1..].is_empty();
@@ -180,13 +187,19 @@ impl Recovery<'_> {
         while let Some(&number) = numbers.last() {
             let name = segment_name(number);
             let bytes = self.storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
-            if !is_unused(&bytes) && !is_stillborn(number, &bytes) {
+            if !self.never_used(number, &bytes, true) {
                 break;
             }
             self.storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
             numbers.pop();
         }
         Ok(())
+    }
+
+    /// Whether nothing was ever written to a segment for good. One at the end may not even have its full size.
+    fn never_used(&self, number: u64, bytes: &[u8], at_end: bool) -> bool {
+        let full = bytes.len() as u64 >= self.journal.stats().segment_size;
+        (is_unused(bytes) && (full || at_end)) || (is_stillborn(number, bytes) && full)
     }
 
     /// Reads one segment. The `last` one may end in the middle of a record, since the server was stopped there; so may one
@@ -199,19 +212,21 @@ impl Recovery<'_> {
         let name = segment_name(number);
         let unsynced = last || (bytes.len() as u64 >= self.journal.stats().segment_size && bytes.ends_with(&[0]));
         let torn_end = found.torn && unsynced && found.header.is_some();
-        if torn_end {
+        let stretches = self.complain(&name, &found, torn_end);
+        // What is damaged is set aside as it was found.
+        let cut = stretches == 0;
+        if torn_end && cut {
             log::warn!("{name}: cut at byte {}, behind the last whole record", found.end);
         }
         let file = self.storage.open(&name)?;
-        if found.end < bytes.len() && (torn_end || !found.torn) {
+        if found.end < bytes.len() && cut {
             file.truncate(found.end as u64)?;
         }
         file.sync()?;
-        let stretches = self.complain(&name, &found, torn_end);
         if stretches > 0 {
             self.journal.found_damage(stretches);
         }
-        self.journal.found_length(if found.torn && !torn_end { bytes.len() } else { found.end } as u64);
+        self.journal.found_length(if cut { found.end } else { bytes.len() } as u64);
         Ok(())
     }
 

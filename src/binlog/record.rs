@@ -4,7 +4,7 @@
 //! byte, and must be changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
 //! Must not know files, and never trusts what it reads.
 
-use crate::engine::{History, JobId, RestoredJob, Span, State, Time};
+use crate::engine::{History, Job, JobId, Pause, RestoredJob, Span, State, Time};
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -118,7 +118,31 @@ pub enum Record<'a> {
     },
 }
 
+impl Record<'_> {
+    /// Of the pause that a tube has, or has no longer.
+    pub fn pause(tube: &[u8], pause: Option<Pause>) -> Record<'_> {
+        let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
+        Record::Pause { tube, length, until }
+    }
+}
+
 impl<'a> JobRecord<'a> {
+    /// Of a job as it is. A reserved one is ready to whoever reads this.
+    pub fn of(job: &'a Job, tube: &'a [u8]) -> JobRecord<'a> {
+        JobRecord {
+            id: job.id().0,
+            created: job.created(),
+            pri: job.priority(),
+            delay: job.delay(),
+            ttr: job.ttr(),
+            tube,
+            body: job.body().bytes(),
+            state: if job.state() == State::Reserved { State::Ready } else { job.state() },
+            due: job.due(),
+            history: job.history(),
+        }
+    }
+
     /// As the engine takes it back.
     pub fn restore(&self) -> RestoredJob<'a> {
         let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history } = *self;

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,6 +21,10 @@ pub trait LogFile: Send + Sync {
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Returns when everything written before the call is on the disk for good.
     fn sync(&self) -> io::Result<()>;
+    /// Whether it is still in the folder.
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(true)
+    }
 }
 
 /// A folder of files.
@@ -168,5 +172,9 @@ impl LogFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(self.metadata()?.nlink() > 0)
     }
 }

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::journal::{Batch, Retired};
 use super::record::{decode, encode, HEADER};
 use super::storage::{LogFile, Storage};
+use super::terms::{Batch, Retired};
 
 /// When the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,5 +298,15 @@ impl SyncTask {
             }
         }
         Ok(())
+    }
+
+    /// Fails if a file has vanished from the folder: its bytes would be gone with the process.
+    pub fn check_linked(&self) -> io::Result<()> {
+        let (file, _) = self.files.last().expect("a segment that is written to");
+        if file.is_linked()? {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::NotFound, "a segment was removed under the server"))
+        }
     }
 }

@@ -108,7 +108,8 @@ impl Hub {
         core.collect(scratch);
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
-            log.appended(journal.position(), journal.engine_room().puts, journal.needs_tidying());
+            let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
+            log.appended(journal.position(), space, journal.needs_tidying());
         }
         let next = core.engine.next_deadline();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
@@ -134,7 +135,7 @@ impl Hub {
         }
     }
 
-    /// Before a turn in which bodies of so many bytes are put: sees to it that the log has space for them.
+    /// Before a turn whose records take so many bytes: sees to it that the log has space for them.
     pub fn provide(&self, bytes: u64) {
         if let Some(log) = self.log.as_ref().filter(|_| bytes > 0) {
             log.provide(self, bytes);

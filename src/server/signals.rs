@@ -3,8 +3,9 @@
 //! Owns their meaning: TERM, INT and HUP end the server in order, USR1 makes it refuse new jobs for good.
 
 use std::io;
+use std::sync::Arc;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// What a signal asks for.
@@ -19,6 +20,8 @@ pub enum Wish {
 /// Catches the signals from now on, so that none that comes during the start is lost.
 pub fn catch() -> io::Result<Signals> {
     let ignored = ignored();
+    // A file that may not grow is an error of the write, not the end.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let optional = [SIGINT, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }

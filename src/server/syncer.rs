@@ -17,7 +17,7 @@ use super::hub::Hub;
 use crate::binlog::{Keeper, Promised, SyncMode};
 use crate::protocol::Output;
 
-/// How often a failing disk is tried.
+/// How often a failing or full disk is tried.
 const RETRY: Duration = Duration::from_millis(250);
 
 /// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their turn.
@@ -95,7 +95,7 @@ impl Log {
         }
     }
 
-    /// Makes space for new jobs of so many bytes, if the syncer thread has not kept up.
+    /// Makes space for records of so many bytes, if the syncer thread has not kept up.
     pub fn provide(&self, hub: &Hub, bytes: u64) {
         if bytes > self.space.load(Ordering::Relaxed) {
             self.keeper.provide(hub, bytes);
@@ -196,8 +196,8 @@ impl Bell {
         }
     }
 
-    /// Waits until there is something to do, and takes it; `failing`: the disk must be tried again soon.
-    fn wait(&self, failing: bool) -> Wishes {
+    /// Waits until there is something to do, and takes it; `retry`: the disk must be tried again soon.
+    fn wait(&self, retry: bool) -> Wishes {
         let mut wishes = self.wishes.lock();
         loop {
             let now = Instant::now();
@@ -211,7 +211,7 @@ impl Bell {
                 }
                 return taken;
             }
-            if failing {
+            if retry {
                 self.rung.wait_for(&mut wishes, RETRY);
                 wishes.tidy = true;
             } else if let Some(at) = wishes.sync_at {
@@ -227,7 +227,7 @@ impl Bell {
 pub fn run(hub: &Hub, log: &Log) {
     let mut spare = Output::new();
     loop {
-        let wishes = log.bell.wait(log.keeper.is_failing());
+        let wishes = log.bell.wait(log.keeper.is_failing() || log.keeper.is_full());
         if log.keeper.is_failing() && !wishes.stop {
             std::thread::sleep(RETRY);
         }

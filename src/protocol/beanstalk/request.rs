@@ -27,10 +27,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes that it will take in a log at most, if it puts a job.
+    /// Bytes that it will take in a log at most, if it puts or deletes a job.
     pub fn log_size(&self) -> u64 {
         match &self.act {
             Act::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
+            Act::Delete(_) => 1,
             _ => 0,
         }
     }

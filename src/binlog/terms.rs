@@ -1,0 +1,81 @@
+//! What the rooms of the log tell each other, and others: plain data.
+//!
+//! Owns the words for bytes on their way, segments that go, and the state of the log. Must not do anything.
+
+/// Where in the bytes that were taken a new segment begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The place in the batch's bytes, where the new segment's header stands.
+    pub at: usize,
+    /// The number of the new segment.
+    pub segment: u64,
+}
+
+/// Bytes on their way to the disk.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The segment that the first of them belong to.
+    pub segment: u64,
+    /// Records, and the headers of segments that begin among them.
+    pub bytes: Vec<u8>,
+    /// Where they begin.
+    pub cuts: Vec<Cut>,
+    /// The position behind them.
+    pub end: u64,
+}
+
+/// A segment that nothing needs once the log is safe on the disk up to a position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retired {
+    /// Its number.
+    pub number: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// The position.
+    pub after: u64,
+    /// It is damaged: it is set aside, not removed.
+    pub damaged: bool,
+}
+
+/// How the log is, as `stats` and the log of events say it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// All is well.
+    Ok,
+    /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
+    Full,
+    /// The disk refuses writes or syncs: nothing is durable until it takes them again.
+    Failing,
+}
+
+/// Figures for statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogStats {
+    /// Number of the oldest segment.
+    pub oldest: u64,
+    /// Number of the segment that is written to.
+    pub current: u64,
+    /// Records written again by compaction.
+    pub migrated: u64,
+    /// Records written.
+    pub written: u64,
+    /// Stretches that could not be read at the start.
+    pub skipped: u64,
+    /// Full size of a segment.
+    pub segment_size: u64,
+    /// Bytes that the log takes on the disk.
+    pub disk: u64,
+    /// Bytes of it that the live jobs need.
+    pub live: u64,
+    /// How it is.
+    pub health: Health,
+}
+
+/// Positions behind the last records on which a reply depends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promised {
+    /// Of any kind.
+    pub any: u64,
+    /// New jobs, whose replies cannot be given while the disk fails.
+    pub puts: u64,
+}
