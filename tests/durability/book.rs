@@ -1,0 +1,257 @@
+//! What a queue may look like after a crash, kept by those who work with it.
+//!
+//! Owns, for each job, the descriptions that may be true of it: the one that was acknowledged last, and those that commands
+//! without an answer would have made of it since. A command enters its outcome before it is sent; its answer strikes out
+//! all that was before. Must not talk to a server.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+pub const READY: u8 = 1;
+pub const DELAYED: u8 = 2;
+pub const BURIED: u8 = 4;
+
+/// A delay that does not end while a test runs.
+pub const LONG: u32 = 1000;
+
+/// One description of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Look {
+    number: u64,
+    /// It is not there, either not yet or no more.
+    pub absent: bool,
+    /// The states that it may be in.
+    pub states: u8,
+    pub pri: u32,
+    /// Reserves, releases, buries, kicks.
+    pub counts: [u32; 4],
+    /// Its place among the buried.
+    pub order: u64,
+}
+
+/// A job.
+pub struct Entry {
+    pub tube: usize,
+    pub body: Vec<u8>,
+    /// In the order of the commands; never empty.
+    pub looks: VecDeque<Look>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let start = self.body.split(|byte| *byte == b':').next().unwrap_or_default();
+        let (body, length) = (String::from_utf8_lossy(start), self.body.len());
+        write!(formatter, "\"{body}:\" of {length} bytes in tube {}, one of {:?}", self.tube, self.looks)
+    }
+}
+
+/// What a worker does to a job.
+#[derive(Clone, Copy, Debug)]
+pub enum Deed {
+    Delete,
+    Release { pri: u32, delay: u32 },
+    Bury { pri: u32 },
+    Kick,
+}
+
+struct Intent {
+    tube: usize,
+    pri: u32,
+    delay: u32,
+    /// A worker saw it before its producer had the answer.
+    id: Option<u64>,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Book {
+    pub jobs: HashMap<u64, Entry>,
+    /// All that were deleted, for certain.
+    pub ended: HashSet<u64>,
+    /// Deleted since the last look at the server.
+    pub ended_now: Vec<u64>,
+    intents: HashMap<Vec<u8>, Intent>,
+    next: u64,
+    /// No new job may get this id or a smaller one.
+    pub floor: u64,
+    /// The largest id that was seen.
+    pub newest: u64,
+    pub puts: u64,
+    pub in_flight: u64,
+    pub problems: Vec<String>,
+}
+
+fn states(delay: u32) -> u8 {
+    match delay {
+        0 => READY,
+        LONG => DELAYED,
+        _ => READY | DELAYED,
+    }
+}
+
+impl Book {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn problem(&mut self, text: String) {
+        self.problems.push(text);
+    }
+
+    /// Before a job is put; its body must be like no other.
+    pub fn will_put(&mut self, body: &[u8], tube: usize, pri: u32, delay: u32) {
+        self.intents.insert(body.to_vec(), Intent { tube, pri, delay, id: None });
+    }
+
+    /// A put was answered.
+    pub fn inserted(&mut self, id: u64, body: &[u8]) {
+        self.puts += 1;
+        let seen = self.intents.get(body).and_then(|intent| intent.id);
+        match seen {
+            None => self.adopt(id, body),
+            Some(other) if other != id => self.problem(format!("doubled: jobs {id} and {other} are the same")),
+            Some(_) => {}
+        }
+        self.intents.remove(body);
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            entry.looks.retain(|look| !look.absent || look.number > 0);
+        }
+    }
+
+    /// A job is there that nobody has seen before.
+    pub fn adopt(&mut self, id: u64, body: &[u8]) {
+        if self.ended.contains(&id) {
+            return self.problem(format!("back: job {id} was deleted and is in somebody's hands"));
+        }
+        let Some(intent) = self.intents.get_mut(body).filter(|intent| intent.id.is_none()) else {
+            return self.problem(format!("nobody has put job {id}: {}", String::from_utf8_lossy(body)));
+        };
+        intent.id = Some(id);
+        let (tube, pri, states) = (intent.tube, intent.pri, states(intent.delay));
+        let absent = Look { number: 0, absent: true, states: 0, pri: 0, counts: [0; 4], order: 0 };
+        let look = Look { number: self.number(), absent: false, states, pri, counts: [0; 4], order: 0 };
+        let entry = Entry { tube, body: body.to_vec(), looks: [absent, look].into() };
+        if id <= self.floor || self.jobs.insert(id, entry).is_some() {
+            self.problem(format!("id {id} was used before"));
+        }
+        self.newest = self.newest.max(id);
+    }
+
+    /// A job was reserved by somebody who watches these tubes.
+    pub fn reserved(&mut self, id: u64, body: &[u8], tubes: &[usize]) {
+        if !self.jobs.contains_key(&id) {
+            self.adopt(id, body);
+        }
+        let number = self.number();
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        let last = entry.looks.back().expect("a look");
+        let right = entry.body == body && tubes.contains(&entry.tube) && last.states & READY != 0;
+        let mut look = last.clone();
+        (look.number, look.states) = (number, READY);
+        look.counts[0] += 1;
+        entry.looks.push_back(look);
+        if !right {
+            let text = format!("job {id} was reserved, but is {entry:?}");
+            self.problem(text);
+        }
+    }
+
+    /// Before something is done to a job.
+    pub fn will_do(&mut self, id: u64, deed: Deed) -> u64 {
+        let number = self.number();
+        let Some(entry) = self.jobs.get_mut(&id) else { return number };
+        let mut look = entry.looks.back().expect("a look").clone();
+        look.number = number;
+        match deed {
+            Deed::Delete => look.absent = true,
+            Deed::Release { pri, delay } => {
+                (look.pri, look.states) = (pri, states(delay));
+                look.counts[1] += 1;
+            }
+            Deed::Bury { pri } => {
+                (look.pri, look.states, look.order) = (pri, BURIED, number);
+                look.counts[2] += 1;
+            }
+            Deed::Kick => {
+                look.states = READY;
+                look.counts[3] += 1;
+            }
+        }
+        entry.looks.push_back(look);
+        number
+    }
+
+    /// It was acknowledged.
+    pub fn done(&mut self, id: u64, number: u64) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        entry.looks.retain(|look| look.number >= number);
+        if entry.looks.front().is_some_and(|look| look.absent) {
+            self.jobs.remove(&id);
+            self.end(id);
+        }
+    }
+
+    fn end(&mut self, id: u64) {
+        self.ended.insert(id);
+        self.ended_now.push(id);
+    }
+
+    /// The buried jobs of a tube in which one client buries, in the order of burying.
+    pub fn buried(&self, tube: usize) -> Vec<u64> {
+        let last = |entry: &Entry| entry.looks.back().cloned().expect("a look");
+        let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
+        let mut found: Vec<_> = mine.map(|(&id, entry)| (last(entry).order, id)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// A job of a tube that is certain to be in this state.
+    pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
+        let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
+        self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)
+    }
+
+    /// After a restart: a job is not there.
+    pub fn missed(&mut self, id: u64) {
+        let entry = self.jobs.remove(&id).expect("a known job");
+        if entry.looks[0].number == 0 {
+            // A worker had it, but nothing was promised about it: not even its id.
+            self.in_flight += 1;
+        } else if entry.looks.iter().any(|look| look.absent) {
+            self.in_flight += 1;
+            self.end(id);
+        } else {
+            self.problem(format!("lost: job {id}, {entry:?}"));
+        }
+    }
+
+    /// After a restart: a job is there, and looks like this.
+    pub fn met(&mut self, id: u64, tube: usize, body: &[u8], state: u8, pri: u32, counts: [u32; 4]) {
+        let entry = self.jobs.get_mut(&id).expect("a known job");
+        let newest = entry.looks.back().expect("a look").number;
+        let fits = |look: &&Look| {
+            // A reservation of which nobody was told may have been written down.
+            let unheard = look.number == newest && look.states & READY != 0 && state == READY;
+            let least = look.counts[0];
+            let reserved = counts[0] == least || (unheard && counts[0] == least + 1);
+            let same = look.pri == pri && look.counts[1..] == counts[1..];
+            !look.absent && look.states & state != 0 && same && reserved
+        };
+        // The last that fits: only its place among the buried may tell two apart.
+        let found = entry.looks.iter().rev().find(fits).cloned().map(|look| Look { counts, ..look });
+        if entry.tube != tube || entry.body != body || found.is_none() {
+            let text = format!("job {id} in tube {tube} is {state} {pri} {counts:?}, should be {entry:?}");
+            return self.problem(text);
+        }
+        self.in_flight += u64::from(entry.looks.len() > 1);
+        entry.looks = found.into_iter().collect();
+    }
+
+    /// After a restart and all of the above: what is not there by now never will be.
+    pub fn settle(&mut self) {
+        self.intents.clear();
+        let ended = self.ended_now.drain(..);
+        self.floor = self.jobs.keys().copied().chain(ended).max().unwrap_or(0).max(self.floor);
+        self.newest = self.floor;
+    }
+}

@@ -1,0 +1,142 @@
+//! A disk between the server and a real folder, which can be slow, count, and fail on command.
+//!
+//! Owns no bytes: whatever it lets through is done by the real folder, at once.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use beanpole::binlog::{Folder, LogFile, Storage};
+
+/// See the module's page.
+pub struct Disk {
+    folder: Folder,
+    controls: Arc<Controls>,
+}
+
+/// How the disk behaves, and what was done to it.
+#[derive(Default)]
+pub struct Controls {
+    /// Milliseconds that each sync takes.
+    pub sync_millis: AtomicU64,
+    /// The error of each sync, of each write and of each new file; zero: none.
+    pub sync_error: AtomicI32,
+    pub write_error: AtomicI32,
+    pub create_error: AtomicI32,
+    syncs: AtomicUsize,
+    /// When each sync that succeeded began and ended.
+    times: Mutex<Vec<(Instant, Instant)>>,
+    last_write: Mutex<Option<Instant>>,
+}
+
+struct File {
+    file: Arc<dyn LogFile>,
+    controls: Arc<Controls>,
+}
+
+impl Disk {
+    /// On a folder, with no faults yet.
+    pub fn new(path: &Path) -> (Arc<Disk>, Arc<Controls>) {
+        let controls = Arc::<Controls>::default();
+        (Arc::new(Disk { folder: Folder::new(path), controls: controls.clone() }), controls)
+    }
+
+    fn wrap(&self, file: Arc<dyn LogFile>) -> Arc<dyn LogFile> {
+        Arc::new(File { file, controls: self.controls.clone() })
+    }
+}
+
+fn fail(error: &AtomicI32) -> io::Result<()> {
+    match error.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+impl Controls {
+    /// Every operation that changes the disk fails with this error from now on; with zero, none.
+    pub fn fail_all(&self, error: i32) {
+        for control in [&self.sync_error, &self.write_error, &self.create_error] {
+            control.store(error, Ordering::SeqCst);
+        }
+    }
+
+    /// Syncs of files that were written to, so far.
+    pub fn syncs(&self) -> usize {
+        self.syncs.load(Ordering::SeqCst)
+    }
+
+    /// When each sync that succeeded began and ended.
+    pub fn times(&self) -> Vec<(Instant, Instant)> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When the last write was done.
+    pub fn last_write(&self) -> Option<Instant> {
+        *self.last_write.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn linger(&self) {
+        match self.sync_millis.load(Ordering::SeqCst) {
+            0 => {}
+            millis => std::thread::sleep(Duration::from_millis(millis)),
+        }
+    }
+}
+
+impl Storage for Disk {
+    fn lock(&self) -> io::Result<()> {
+        self.folder.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.folder.list()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.folder.read(name)
+    }
+
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        self.controls.linger();
+        fail(&self.controls.create_error)?;
+        Ok(self.wrap(self.folder.create(name, size)?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        Ok(self.wrap(self.folder.open(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.folder.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.folder.remove(name)
+    }
+}
+
+impl LogFile for File {
+    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        fail(&self.controls.write_error)?;
+        self.file.write_at(place, bytes)?;
+        *self.controls.last_write.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.truncate(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let start = Instant::now();
+        self.controls.syncs.fetch_add(1, Ordering::SeqCst);
+        self.controls.linger();
+        fail(&self.controls.sync_error)?;
+        self.file.sync()?;
+        self.controls.times.lock().unwrap_or_else(PoisonError::into_inner).push((start, Instant::now()));
+        Ok(())
+    }
+}

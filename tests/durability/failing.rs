@@ -1,0 +1,210 @@
+//! A disk that fails: writes or syncs end in an error, at once or after a while, and later work again.
+//!
+//! The server runs inside this process. What a process killed at some moment would leave behind is a copy of the files at
+//! that moment, on which a second server starts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use beanpole::binlog::{Settings, SyncMode};
+use beanpole::{Client, ClientError, Config, Server};
+use nix::libc::{EDQUOT, EIO};
+
+use super::daemon::wait_until;
+use super::disk::{Controls, Disk};
+use super::support::{copy, facts, is_refused, state, total, Home};
+
+/// What a command that needs no disk takes at most in most cases, whatever the disk does.
+const PROMPT: Duration = Duration::from_millis(5);
+
+struct Stage {
+    home: Home,
+    server: Server,
+    controls: Arc<Controls>,
+    client: Client,
+    /// The acknowledged ones.
+    jobs: BTreeMap<u64, Vec<u8>>,
+    copies: usize,
+}
+
+fn config(mode: SyncMode) -> Config {
+    Config { log: Settings { segment_size: 65_536, mode, strict: false }, ..Config::embedded() }
+}
+
+fn body(number: usize) -> Vec<u8> {
+    format!("body {number} {}", ".".repeat(number * 7 % 500)).into_bytes()
+}
+
+impl Stage {
+    fn new(mode: SyncMode) -> Stage {
+        let home = Home::new();
+        let (disk, controls) = Disk::new(home.path());
+        let server = Server::with_storage(config(mode), disk).expect("a server");
+        let client = Client::connect(server.address()).expect("a connection");
+        let mut stage = Stage { home, server, controls, client, jobs: BTreeMap::new(), copies: 0 };
+        stage.put(50);
+        stage
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(self.server.address()).expect("a connection")
+    }
+
+    fn put(&mut self, count: usize) {
+        for number in 0..count {
+            let body = body(number);
+            let id = self.client.put(&body, 5, 0, 60).expect("a job");
+            assert!(self.jobs.insert(id, body).is_none(), "id {id} was given twice");
+        }
+    }
+
+    /// A server on what a kill would leave behind has these jobs; those in `either` may be there or not.
+    fn compare_after_a_crash(&mut self, either: &BTreeSet<u64>) {
+        self.copies += 1;
+        let path = self.home.beside(&format!("copy-{}", self.copies));
+        copy(self.home.path(), &path);
+        let server = Server::with(Config { log_folder: Some(path), ..config(SyncMode::Always) }).expect("a server");
+        let mut client = Client::connect(server.address()).expect("a connection");
+        let mut there = 0;
+        for (&id, body) in &self.jobs {
+            let found = client.peek(id).unwrap_or_else(|error| panic!("job {id}: {error}"));
+            assert_eq!(&found.body, body);
+            there += 1;
+        }
+        there += either.iter().filter(|id| facts(&mut client, **id).is_some()).count() as u64;
+        assert_eq!(total(&mut client), there, "a job is there that should not be");
+        server.check();
+    }
+
+    /// The disk works again: so does everything, by itself.
+    fn heal(&mut self) {
+        self.controls.fail_all(0);
+        wait_until("the state is ok again", || state(&mut self.client) == "ok");
+        self.put(50);
+    }
+}
+
+/// A put that meets the failure itself may be refused, or wait until the disk is back; a connection of its own waits.
+fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
+    match client.put(&body, 5, 0, 60) {
+        Ok(id) => Some(id),
+        Err(ClientError::Refused(reply)) if reply == "OUT_OF_MEMORY" => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Fails in one way and heals, with jobs before, meanwhile and after.
+fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
+    break_it(&stage.controls);
+    let (first, body) = (stage.connect(), body(49));
+    let waiting = std::thread::spawn({
+        let body = body.clone();
+        move || put_alone(first, body)
+    });
+    wait_until("the failure is noticed", || state(&mut stage.client) == "failing");
+    let before = total(&mut stage.client);
+    for _ in 0..10 {
+        assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
+    }
+    assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
+    // What the server knows it still hands out, and what was done to it stays done as long as it runs.
+    let mut gone = BTreeSet::new();
+    let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
+    for _ in 0..5 {
+        let job = own(&mut stage.client);
+        stage.client.delete(job.id).unwrap();
+        stage.jobs.remove(&job.id);
+        gone.insert(job.id);
+        assert!(stage.client.peek(job.id).is_err());
+    }
+    let job = own(&mut stage.client);
+    stage.client.release(job.id, 5, 0).unwrap();
+    let first = &body;
+    let (&id, body) = stage.jobs.last_key_value().expect("a job");
+    assert_eq!(&stage.client.peek(id).unwrap().body, body);
+    stage.heal();
+    if let Some(id) = waiting.join().expect("a client") {
+        stage.jobs.insert(id, first.clone());
+    }
+    assert_eq!(total(&mut stage.client), stage.jobs.len() as u64);
+    // The disk is back, and so are all promises, also those that were given meanwhile.
+    stage.compare_after_a_crash(&BTreeSet::new());
+}
+
+#[test]
+fn errors_of_writes_and_syncs_end_well() {
+    for mode in [SyncMode::Always, SyncMode::Every(20), SyncMode::Never] {
+        let mut stage = Stage::new(mode);
+        for error in [EIO, EDQUOT] {
+            round(&mut stage, |controls| controls.fail_all(error));
+            round(&mut stage, |controls| controls.write_error.store(error, Ordering::SeqCst));
+            if mode != SyncMode::Never {
+                round(&mut stage, |controls| controls.sync_error.store(error, Ordering::SeqCst));
+            }
+        }
+    }
+}
+
+/// A crash while the disk fails: what was acknowledged before is there; what was deleted meanwhile may be there again.
+#[test]
+fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
+    let mut stage = Stage::new(SyncMode::Always);
+    let mut client = stage.connect();
+    let (&deleted, _) = stage.jobs.first_key_value().expect("a job");
+    stage.controls.fail_all(EIO);
+    client.delete(deleted).unwrap();
+    assert_eq!(state(&mut client), "failing");
+    stage.jobs.remove(&deleted);
+    stage.compare_after_a_crash(&BTreeSet::from([deleted]));
+    stage.heal();
+    stage.compare_after_a_crash(&BTreeSet::new());
+}
+
+/// A disk that is dying takes its time for each error; meanwhile everything that needs no disk goes on.
+#[test]
+fn a_disk_that_fails_slowly_delays_nobody() {
+    for mode in [SyncMode::Always, SyncMode::Every(20)] {
+        let mut stage = Stage::new(mode);
+        stage.controls.sync_millis.store(300, Ordering::SeqCst);
+        stage.controls.sync_error.store(EIO, Ordering::SeqCst);
+        let first = stage.connect();
+        let waiting = std::thread::spawn(move || put_alone(first, body(1)));
+        wait_until("the failure is noticed", || state(&mut stage.client) == "failing");
+        let mut times = round_trips(&mut stage.client, Duration::from_secs(1));
+        stage.controls.sync_millis.store(0, Ordering::SeqCst);
+        stage.heal();
+        if let Some(id) = waiting.join().expect("a client") {
+            stage.jobs.insert(id, body(1));
+        }
+        stage.compare_after_a_crash(&BTreeSet::new());
+        times.sort_unstable();
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{mode:?}, a disk that fails slowly, {} round trips: median {median:?}, maximum {most:?}",
+            times.len()
+        );
+        assert!(median < PROMPT && times.len() > 100, "{mode:?}: median {median:?}, maximum {most:?}");
+        assert!(most < Duration::from_millis(250), "{mode:?}: somebody waited for the disk: {most:?}");
+    }
+}
+
+/// What commands take while the disk fails.
+fn round_trips(client: &mut Client, span: Duration) -> Vec<Duration> {
+    let mut times = Vec::new();
+    let end = Instant::now() + span;
+    while Instant::now() < end {
+        let start = Instant::now();
+        let job = client.reserve(Some(0)).unwrap().expect("a job");
+        times.push(start.elapsed());
+        let start = Instant::now();
+        client.release(job.id, 5, 0).unwrap();
+        times.push(start.elapsed());
+        let start = Instant::now();
+        assert!(is_refused(&client.put(b"refused", 0, 0, 60)));
+        times.push(start.elapsed());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    times
+}

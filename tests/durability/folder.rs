@@ -1,0 +1,201 @@
+//! One server to a folder, whose files are nobody else's business; and folders that are damaged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::daemon::{run, wait_until, Signal};
+use super::import::BEANSTALKD;
+use super::support::{crash, number, state, stop, total, Home};
+
+/// beanstalkd's exit code for a folder that is missing or in use.
+const NO_FOLDER: i32 = 10;
+
+#[test]
+fn a_second_server_is_told_who_has_the_folder() {
+    let home = Home::new();
+    let first = home.start(&["-f0"]);
+    let id = first.client().put(b"x", 0, 0, 60).unwrap();
+    let before = home.files();
+    let ended = run(&["-p", "0", "-b", home.name()]);
+    assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
+    assert!(ended.err.contains(&first.pid().to_string()), "it does not name {}: {ended:?}", first.pid());
+    assert_eq!(home.files(), before, "the refused server has touched a file");
+    crash(first);
+    let second = home.start(&[]);
+    assert_eq!(second.client().peek(id).unwrap().body, b"x");
+}
+
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn beanstalkd_and_we_keep_out_of_each_other_s_folder() {
+    if !Path::new(BEANSTALKD).exists() {
+        return println!("skipped: no {BEANSTALKD}");
+    }
+    let beanstalkd = |home: &Home| {
+        let mut command = Command::new(BEANSTALKD);
+        command.args(["-l", "127.0.0.1", "-p", "0", "-b", home.name()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a program")
+    };
+    let home = Home::new();
+    let theirs = Ends(beanstalkd(&home));
+    wait_until("beanstalkd has its log", || home.path().join("binlog.1").exists());
+    let ended = run(&["-p", "0", "-b", home.name()]);
+    assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
+    assert!(ended.err.contains(&theirs.0.id().to_string()), "it does not name {}: {ended:?}", theirs.0.id());
+
+    let home = Home::new();
+    let ours = home.start(&[]);
+    let mut theirs = Ends(beanstalkd(&home));
+    let mut status = None;
+    wait_until("beanstalkd gives up", || {
+        status = theirs.0.try_wait().expect("a child of ours");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(NO_FOLDER));
+    stop(ours);
+}
+
+#[test]
+fn a_missing_folder_is_not_made() {
+    let home = Home::new();
+    let missing = home.beside("missing");
+    let ended = run(&["-p", "0", "-b", missing.to_str().unwrap()]);
+    assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
+    assert!(!missing.exists());
+}
+
+#[test]
+fn the_files_are_for_their_owner_alone() {
+    let home = Home::new();
+    let daemon = home.start(&["-s", "4096"]);
+    let mut client = daemon.client();
+    for _ in 0..20 {
+        client.put(&[b'x'; 1000], 0, 0, 60).unwrap();
+    }
+    let mut count = 0;
+    for entry in fs::read_dir(home.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", entry.path());
+        count += 1;
+    }
+    assert!(count >= 3, "{count} files");
+}
+
+/// Jobs in segments of 4 KB, and a byte in the middle of one body is changed. Returns the ids and bodies, and which one it is.
+fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
+    let home = Home::new();
+    let daemon = home.start(&["-f0", "-s", "4096"]);
+    let mut client = daemon.client();
+    let mut jobs = BTreeMap::new();
+    for count in 0..100 {
+        let body = format!("this is job number {count:04} and its body is quite long, as bodies go").into_bytes();
+        jobs.insert(client.put(&body, 0, 0, 60).unwrap(), body);
+    }
+    stop(daemon);
+    let (&victim, body) = jobs.iter().nth(33).unwrap();
+    let hit = home.files().into_iter().find_map(|(name, bytes)| {
+        let place = bytes.windows(body.len()).position(|window| window == body)?;
+        Some((name, bytes, place))
+    });
+    let (name, mut bytes, place) = hit.expect("the body in a file");
+    bytes[place + 10] ^= 0x20;
+    fs::write(home.path().join(name), bytes).unwrap();
+    (home, jobs, victim)
+}
+
+#[test]
+fn a_damaged_record_costs_itself_alone_and_its_segment_is_kept() {
+    let (home, jobs, victim) = damaged();
+    for start in 1..=3 {
+        let daemon = home.start(&["-f0", "-s", "4096"]);
+        let mut client = daemon.client();
+        for (&id, body) in &jobs {
+            match client.peek(id) {
+                Ok(job) => assert_eq!((job.id, &job.body), (id, body)),
+                Err(error) => assert!(id == victim, "job {id}: {error}"),
+            }
+        }
+        assert_eq!(total(&mut client), jobs.len() as u64 - 1);
+        let skipped = number(&mut client, "stats", "binlog-records-skipped");
+        if start == 1 {
+            assert_eq!(skipped, 1);
+            assert!(daemon.log().contains(" WARN "), "{}", daemon.log());
+        }
+        assert_eq!(state(&mut client), "ok");
+        let aside = home.path().join("damaged");
+        wait_until("the damaged segment is set aside", || {
+            fs::read_dir(&aside).is_ok_and(|entries| entries.count() == 1)
+        });
+        // What was rewritten must be there after the next crash, too.
+        if start == 1 {
+            crash(daemon);
+        } else {
+            assert_eq!(skipped, 0);
+            stop(daemon);
+        }
+    }
+}
+
+#[test]
+fn strictness_refuses_a_damaged_folder_and_leaves_it_alone() {
+    let (home, jobs, _) = damaged();
+    let before = home.files();
+    for _ in 0..2 {
+        let ended = run(&["-p", "0", "-b", home.name(), "-s", "4096", "--strict"]);
+        assert!(ended.code != 0 && ended.err.contains("segment."), "{ended:?}");
+    }
+    let after = home.files();
+    for (name, bytes) in before.iter().filter(|(name, _)| name.as_str() != "lock") {
+        // What was never used holds nothing.
+        let is_unused = bytes.iter().all(|byte| *byte == 0);
+        let same = after.get(name).is_some_and(|now| bytes.starts_with(now) && is_zero_behind(bytes, now.len()));
+        assert!(is_unused || same, "{name} was changed");
+    }
+    assert!(!home.path().join("damaged").exists());
+    let daemon = home.start(&["-s", "4096"]);
+    assert_eq!(total(&mut daemon.client()), jobs.len() as u64 - 1);
+}
+
+fn is_zero_behind(bytes: &[u8], place: usize) -> bool {
+    bytes[place..].iter().all(|byte| *byte == 0)
+}
+
+/// A write that the crash cut short is no damage.
+#[test]
+fn a_torn_tail_is_cut_even_strictly() {
+    let home = Home::new();
+    let daemon = home.start(&["-f0"]);
+    let mut client = daemon.client();
+    let bodies: Vec<Vec<u8>> = (0..10).map(|count| format!("this is body number {count}").into_bytes()).collect();
+    for body in &bodies {
+        client.put(body, 0, 0, 60).unwrap();
+    }
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let last = &bodies[9];
+    let (name, mut bytes, place) = (home.files().into_iter())
+        .find_map(|(name, bytes)| {
+            let place = bytes.windows(last.len()).position(|window| window == last)?;
+            Some((name, bytes, place))
+        })
+        .expect("the last body in a file");
+    bytes[place + 5..].fill(0);
+    fs::write(home.path().join(name), bytes).unwrap();
+    let daemon = home.start(&["--strict"]);
+    let mut client = daemon.client();
+    assert_eq!(total(&mut client), 9);
+    assert!((1..=9).all(|id| client.peek(id).unwrap().body == bodies[id as usize - 1]));
+    assert!(client.put(b"x", 0, 0, 60).unwrap() > 9);
+}

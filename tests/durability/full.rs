@@ -1,0 +1,171 @@
+//! A disk that is full: new jobs are refused, everything else goes on, and no promise is broken.
+//!
+//! The disk is a small tmpfs of its own, which only root can mount; elsewhere these tests say that they were skipped.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use beanpole::Client;
+
+use super::daemon::{wait_until, Daemon, Signal};
+use super::support::{crash, is_refused, state, stop, total, Home};
+
+const OPTIONS: [&str; 3] = ["-f0", "-s", "65536"];
+
+/// A mounted disk of two megabytes.
+struct Small(Home);
+
+impl Small {
+    fn new() -> Option<Small> {
+        let home = Home::new();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=2m", "tmpfs", home.name()]).stderr(Stdio::null());
+        let mounted = mount.status().is_ok_and(|status| status.success());
+        if !mounted {
+            println!("skipped: no tmpfs can be mounted");
+        }
+        mounted.then_some(Small(home))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // A server that still uses it will be gone soon.
+        let _ = Command::new("umount").args(["-l", self.0.name()]).status();
+    }
+}
+
+fn body(number: u64) -> Vec<u8> {
+    let mut body = format!("job {number}:").into_bytes();
+    body.resize(1000 + (number % 1000) as usize, b'.');
+    body
+}
+
+/// Puts jobs until one is refused; the ones that were taken.
+fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
+    for number in 0..100_000 {
+        let body = body(number);
+        match client.put(&body, 5, 0, 60) {
+            Ok(id) => {
+                assert!(jobs.insert(id, body).is_none(), "id {id} was given twice");
+            }
+            result => {
+                assert!(is_refused(&result), "{result:?}");
+                return;
+            }
+        }
+    }
+    panic!("the disk never got full");
+}
+
+fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
+    for (&id, body) in jobs {
+        let found = client.peek(id).unwrap_or_else(|error| panic!("job {id}: {error}"));
+        assert_eq!(&found.body, body);
+    }
+    assert_eq!(total(client), jobs.len() as u64);
+}
+
+/// While the disk is full, what needs no space works.
+fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
+    assert_eq!(state(client), "full");
+    for _ in 0..20 {
+        assert!(is_refused(&client.put(&[b'x'; 5000], 0, 0, 60)));
+    }
+    let job = client.reserve(Some(0)).unwrap().expect("a job");
+    assert_eq!(job.body, jobs[&job.id]);
+    client.touch(job.id).unwrap();
+    compare(client, jobs);
+}
+
+/// Deletes so many jobs, each with an answer of DELETED.
+fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>, count: usize) {
+    for _ in 0..count {
+        let (id, _) = jobs.pop_first().expect("a job");
+        client.delete(id).unwrap_or_else(|error| panic!("delete {id}: {error}; log:\n{}", daemon.log()));
+    }
+}
+
+/// How often each change of state was told.
+fn told(log: &str) -> (usize, usize) {
+    let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
+    (count(" refused"), count("taken again"))
+}
+
+fn resumes(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
+    wait_until("jobs are taken again", || match client.put(b"after", 5, 0, 60) {
+        Ok(id) => {
+            jobs.insert(id, b"after".to_vec());
+            true
+        }
+        result => {
+            assert!(is_refused(&result), "{result:?}");
+            false
+        }
+    });
+    wait_until("the state is ok again", || state(client) == "ok");
+}
+
+/// A server with a full disk.
+fn filled(small: &Small) -> (Daemon, Client, BTreeMap<u64, Vec<u8>>) {
+    let daemon = small.0.start(&OPTIONS);
+    let mut client = daemon.client();
+    let mut jobs = BTreeMap::new();
+    put_all(&mut client, &mut jobs);
+    println!("{} jobs fit on 2 MB", jobs.len());
+    assert!(jobs.len() > 300, "{} jobs", jobs.len());
+    (daemon, client, jobs)
+}
+
+#[test]
+fn deletes_are_durable_on_a_full_disk_and_make_space() {
+    let Some(small) = Small::new() else { return };
+    let (daemon, mut client, mut jobs) = filled(&small);
+    goes_on(&mut client, &jobs);
+    delete_some(&daemon, &mut client, &mut jobs, 20);
+    crash(daemon);
+    // It starts on a full disk, and knows what was deleted there.
+    let daemon = small.0.start(&OPTIONS);
+    let mut client = daemon.client();
+    compare(&mut client, &jobs);
+    let rest = jobs.len() - 50;
+    delete_some(&daemon, &mut client, &mut jobs, rest);
+    resumes(&mut client, &mut jobs);
+    crash(daemon);
+    let daemon = small.0.start(&OPTIONS);
+    let mut client = daemon.client();
+    compare(&mut client, &jobs);
+    // Full once more, and this time everything goes.
+    put_all(&mut client, &mut jobs);
+    let all = jobs.len();
+    delete_some(&daemon, &mut client, &mut jobs, all);
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = small.0.start(&OPTIONS);
+    assert_eq!(total(&mut daemon.client()), 0);
+    stop(daemon);
+}
+
+#[test]
+fn service_resumes_by_itself_when_somebody_else_makes_space() {
+    let Some(small) = Small::new() else { return };
+    let filler = small.0.path().join("filler");
+    fs::write(&filler, vec![b'x'; 1 << 20]).unwrap();
+    let daemon = small.0.start(&OPTIONS);
+    let mut client = daemon.client();
+    let mut jobs = BTreeMap::new();
+    put_all(&mut client, &mut jobs);
+    goes_on(&mut client, &jobs);
+    assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
+    fs::remove_file(&filler).unwrap();
+    // Nobody says anything meanwhile.
+    daemon.wait_log("taken again");
+    resumes(&mut client, &mut jobs);
+    assert_eq!(told(&daemon.log()), (1, 1), "{}", daemon.log());
+    compare(&mut client, &jobs);
+    crash(daemon);
+    let daemon = small.0.start(&OPTIONS);
+    compare(&mut daemon.client(), &jobs);
+    stop(daemon);
+}

@@ -1,0 +1,126 @@
+//! A folder that is taken away, and files that may not grow, under the real program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use beanpole::Client;
+
+use super::daemon::{wait_until, Daemon};
+use super::support::{crash, is_refused, number, state, total, Home};
+
+const OPTIONS: [&str; 3] = ["-f0", "-s", "65536"];
+
+type Jobs = BTreeMap<u64, Vec<u8>>;
+
+fn put(client: &mut Client, jobs: &mut Jobs) -> bool {
+    let body = format!("body {} {}", jobs.len(), ".".repeat(2000)).into_bytes();
+    match client.put(&body, 5, 0, 60) {
+        Ok(id) => {
+            assert!(jobs.insert(id, body).is_none(), "id {id} was given twice");
+            true
+        }
+        result => {
+            assert!(is_refused(&result), "{result:?}");
+            false
+        }
+    }
+}
+
+fn goes_on(client: &mut Client, jobs: &mut Jobs) {
+    let before = total(client);
+    (0..10).for_each(|_| assert!(is_refused(&client.put(&[b'x'; 5000], 0, 0, 60))));
+    assert_eq!(total(client), before);
+    let job = client.reserve(Some(0)).unwrap().expect("a job");
+    assert_eq!(job.body, jobs[&job.id]);
+    client.delete(job.id).unwrap();
+    jobs.remove(&job.id);
+    assert!(client.peek(job.id).is_err());
+}
+
+/// After some time everything that lives is in segments that were begun since.
+fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
+    wait_until("jobs are taken again", || put(client, jobs));
+    wait_until("the state is ok", || state(client) == "ok");
+    let log = daemon.log();
+    let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
+    assert_eq!((count(" refused"), count("taken again")), (1, 1), "{log}");
+}
+
+fn compare(client: &mut Client, jobs: &Jobs) {
+    let lost: Vec<u64> = jobs.keys().copied().filter(|&id| client.peek(id).is_err()).collect();
+    assert!(lost.is_empty(), "{} of {} jobs are lost: {lost:?}", lost.len(), jobs.len());
+    assert!(jobs.iter().all(|(&id, body)| client.peek(id).unwrap().body == *body));
+    assert_eq!(total(client), jobs.len() as u64);
+}
+
+#[test]
+fn a_folder_that_is_removed_and_made_again_loses_nothing() {
+    let home = Home::new();
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    let mut jobs = Jobs::new();
+    (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
+    let before = number(&mut client, "stats", "binlog-current-index");
+    fs::remove_dir_all(home.path()).unwrap();
+    // The put that meets the empty place is answered when the folder is back, and then it is kept: others hear of it at once.
+    let address = daemon.address();
+    let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
+    wait_until("the loss is noticed", || state(&mut client) == "failing");
+    goes_on(&mut client, &mut jobs);
+    fs::create_dir(home.path()).unwrap();
+    resumes(&daemon, &mut client, &mut jobs);
+    let waited = first.join().expect("a client").expect("the put that waited");
+    jobs.insert(waited, b"waits".to_vec());
+    wait_until("what lived in the old files is in new ones", || {
+        number(&mut client, "stats", "binlog-oldest-index") > before
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    compare(&mut daemon.client(), &jobs);
+}
+
+/// Sets how large the files of a running process may get.
+fn limit_files(daemon: &Daemon, limit: &str) -> bool {
+    let mut command = Command::new("prlimit");
+    command.args(["--pid", &daemon.pid().to_string(), &format!("--fsize={limit}:unlimited")]);
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn files_that_may_not_grow_end_nothing() {
+    let home = Home::new();
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    let mut jobs = Jobs::new();
+    (0..50).for_each(|_| assert!(put(&mut client, &mut jobs)));
+    if !limit_files(&daemon, "4096") {
+        return println!("skipped: no prlimit");
+    }
+    // The put that meets the limit waits until there is none: another connection hears of it.
+    let address = daemon.address();
+    let first = std::thread::spawn(move || {
+        let mut client = Client::connect(address).expect("a connection");
+        (0..1000).find_map(|_| match client.put(b"waits", 5, 0, 60) {
+            Ok(_) => None,
+            result => Some(is_refused(&result)),
+        })
+    });
+    wait_until("the limit is noticed", || {
+        let state = client.figure("stats", "binlog-state");
+        !daemon.runs() || state.is_ok_and(|state| state != "ok")
+    });
+    assert!(daemon.runs(), "it was ended by a signal: {}", daemon.log());
+    goes_on(&mut client, &mut jobs);
+    assert!(limit_files(&daemon, "unlimited"));
+    resumes(&daemon, &mut client, &mut jobs);
+    assert_ne!(first.join().expect("a client"), Some(false));
+    let others = total(&mut client);
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert!(jobs.iter().all(|(&id, body)| client.peek(id).is_ok_and(|job| job.body == *body)));
+    assert_eq!(total(&mut client), others);
+}

@@ -1,0 +1,81 @@
+//! How long a million jobs take to come back, here and with beanstalkd: only when asked, and with an optimized build.
+//!
+//! `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use beanpole::Client;
+
+use super::daemon::Daemon;
+use super::import::Original;
+use super::support::{crash, total, Home};
+
+const JOBS: u64 = 1_000_000;
+const BODY: [u8; 64] = [b'b'; 64];
+
+/// Puts sent before their answers are read.
+const AT_A_TIME: u64 = 1000;
+
+const RUNS: usize = 3;
+
+fn fill(stream: TcpStream) {
+    let mut put = b"put 0 0 60 64\r\n".to_vec();
+    put.extend_from_slice(&BODY);
+    put.extend_from_slice(b"\r\n");
+    let some = put.repeat(AT_A_TIME as usize);
+    let (mut writer, mut reader) = (&stream, BufReader::new(&stream));
+    let mut line = String::new();
+    for _ in 0..JOBS / AT_A_TIME {
+        writer.write_all(&some).expect("a server");
+        for _ in 0..AT_A_TIME {
+            line.clear();
+            reader.read_line(&mut line).expect("an answer");
+            assert!(line.starts_with("INSERTED "), "{line}");
+        }
+    }
+}
+
+fn check(mut client: Client) {
+    assert_eq!(total(&mut client), JOBS);
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+fn recovery_of_a_million_jobs() {
+    if std::env::var_os("BEANPOLE_RECOVERY").is_none() {
+        return println!("skipped: BEANPOLE_RECOVERY is not set");
+    }
+    let (ours, theirs) = (Home::new(), Home::new());
+    let daemon = ours.start(&[]);
+    fill(daemon.tcp());
+    crash(daemon);
+    let one = || {
+        let start = Instant::now();
+        let daemon: Daemon = ours.start(&[]);
+        check(daemon.client());
+        let taken = start.elapsed();
+        crash(daemon);
+        taken
+    };
+    let our_time = median((0..RUNS).map(|_| one()).collect());
+    println!("{JOBS} jobs of {} bytes: beanpole is back after {our_time:?}", BODY.len());
+    let Some(original) = Original::start(theirs.path(), &[]) else { return };
+    fill(original.stream());
+    drop(original);
+    let one = || {
+        let start = Instant::now();
+        let original = Original::start(theirs.path(), &[]).expect("it was there before");
+        // It listens before it has read its log, and answers afterwards.
+        check(original.client());
+        start.elapsed()
+    };
+    let their_time = median((0..RUNS).map(|_| one()).collect());
+    let ratio = our_time.as_secs_f64() / their_time.as_secs_f64();
+    println!("beanstalkd is back after {their_time:?}; beanpole takes {ratio:.2} of that");
+}

@@ -1,0 +1,188 @@
+//! What the tests of durability share: a folder with a log, its servers one after the other, chance, and many questions at
+//! a time.
+//!
+//! Must not know what a test is about.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use beanpole::{Client, ClientError};
+
+use super::daemon::{Daemon, Folder, Signal, PATIENCE};
+
+/// Questions asked before their answers are read.
+const AT_A_TIME: usize = 200;
+
+/// A folder for a log.
+pub struct Home {
+    folder: Folder,
+    path: PathBuf,
+}
+
+impl Home {
+    /// An empty one.
+    pub fn new() -> Home {
+        let folder = Folder::new();
+        let path = folder.file("log");
+        fs::create_dir(&path).expect("a folder for the log");
+        Home { folder, path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same as an argument.
+    pub fn name(&self) -> &str {
+        self.path.to_str().expect("a plain path")
+    }
+
+    /// A path beside it.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.folder.file(name)
+    }
+
+    /// Starts a server on it.
+    pub fn start(&self, options: &[&str]) -> Daemon {
+        Daemon::start(&[&["-b", self.name()], options].concat())
+    }
+
+    /// The files in it and what they hold, by name.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        files(&self.path)
+    }
+}
+
+/// The files in a folder and what they hold, by name; without its subfolders.
+pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let plain = entries.filter(|path| path.is_file());
+    // One may go while we look.
+    plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
+}
+
+/// Copies the files of a folder, as they are now, into a new one: what a server killed now would leave behind.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a new folder");
+    for (name, bytes) in files(from) {
+        fs::write(to.join(name), bytes).expect("a copy");
+    }
+}
+
+/// Ends a server as a service manager does.
+pub fn stop(daemon: Daemon) {
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0, "{}", daemon.log());
+}
+
+/// Ends a server with no warning; returns what it had said.
+pub fn crash(daemon: Daemon) -> String {
+    daemon.signal(Signal::SIGKILL);
+    let log = daemon.log();
+    drop(daemon);
+    assert!(!log.contains("panic"), "{log}");
+    log
+}
+
+/// How the server says its log is.
+pub fn state(client: &mut Client) -> String {
+    client.figure("stats", "binlog-state").expect("a figure")
+}
+
+/// A number out of statistics.
+pub fn number(client: &mut Client, command: &str, key: &str) -> u64 {
+    let text = client.figure(command, key).unwrap_or_else(|error| panic!("{command}: {error}"));
+    text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
+}
+
+/// All jobs that there are.
+pub fn total(client: &mut Client) -> u64 {
+    let text = client.text("stats").expect("statistics");
+    ["ready", "reserved", "delayed", "buried"]
+        .iter()
+        .map(|state| {
+            let key = format!("current-jobs-{state}: ");
+            let value = text.lines().find_map(|line| line.strip_prefix(&key)).expect("a figure");
+            value.parse::<u64>().expect("a number")
+        })
+        .sum()
+}
+
+/// The statistics of a job, if it is there.
+pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
+    match client.text(&format!("stats-job {id}")) {
+        Ok(text) => Some(parse(&text)),
+        Err(ClientError::Refused(reply)) if reply == "NOT_FOUND" => None,
+        Err(error) => panic!("stats-job {id}: {error}"),
+    }
+}
+
+/// Flat YAML.
+pub fn parse(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.split_once(": "));
+    pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect()
+}
+
+/// Whether this was refused for want of space.
+pub fn is_refused<T>(result: &Result<T, ClientError>) -> bool {
+    matches!(result, Err(ClientError::Refused(reply)) if reply == "OUT_OF_MEMORY")
+}
+
+/// One answer: its line, and the body behind it if there is one.
+pub type Answer = (String, Vec<u8>);
+
+/// Asks many questions whose answers are a line, with a body if it begins with OK or FOUND.
+pub fn ask(stream: &TcpStream, questions: &[String]) -> Vec<Answer> {
+    let mut reader = BufReader::new(stream);
+    let mut answers = Vec::with_capacity(questions.len());
+    for some in questions.chunks(AT_A_TIME) {
+        let text: String = some.iter().flat_map(|question| [question, "\r\n"]).collect();
+        (&mut &*stream).write_all(text.as_bytes()).expect("a server that listens");
+        some.iter().for_each(|_| answers.push(answer(&mut reader)));
+    }
+    answers
+}
+
+fn answer(reader: &mut impl BufRead) -> Answer {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("an answer");
+    let line = line.trim_end().to_owned();
+    let mut body = Vec::new();
+    if line.starts_with("OK ") || line.starts_with("FOUND ") {
+        let length: usize = line.rsplit(' ').next().expect("a length").parse().expect("a length");
+        body.resize(length + 2, 0);
+        reader.read_exact(&mut body).expect("a body");
+        body.truncate(length);
+    }
+    (line, body)
+}
+
+/// Chance that can be repeated.
+pub struct Dice(u64);
+
+impl Dice {
+    /// The same numbers for the same seed.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// A time from `least` to less than `most` milliseconds.
+    pub fn millis(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(least + self.below(most - least))
+    }
+}
