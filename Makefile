@@ -43,7 +43,7 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat fmt bench bench-quick install uninstall dist clean help
+.PHONY: all build run static test lint check compat crash fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
@@ -91,6 +91,10 @@ check: test lint ## test and lint
 compat: build oracle ## hold it against the original beanstalkd and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
 	tests/compat/run '$(PROGRAM)'
+
+crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
+	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
+	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
 # Debian's package is unpacked rather than installed, since it would start its daemon on port 11300.
 FETCHED = target/compat/beanstalkd
@@ -147,7 +151,7 @@ dist: ## make a source tarball of the last commit, with its checksum
 	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
 	@git diff --quiet HEAD -- || echo 'there are changes that are not committed, and not in the tarball'
 	git archive --format=tar --prefix=$(DIST)/ -o '$(TARGET_DIR)/dist/$(DIST).tar' HEAD
-	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8; do \
+	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 man/beanpole-binlog.5; do \
 	    tar -tf '$(TARGET_DIR)/dist/$(DIST).tar' "$(DIST)/$$file" >/dev/null || exit; \
 	done
 	gzip -9nf '$(TARGET_DIR)/dist/$(DIST).tar'

@@ -1,10 +1,10 @@
-//! What the man page, the README and the Makefile say, held against what the program does.
+//! What the man pages, the README and the Makefile say, held against what the program does.
 //!
 //! Owns the promise that no option is undocumented, no documented one missing, and that what a reader can paste works.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ fn the_man_page_s_figures_are_true() {
 fn the_synopsis_has_every_option_that_does_something() {
     let page = read("man/beanpole.8");
     let synopsis = page.split(".Sh SYNOPSIS").nth(1).and_then(|rest| rest.split(".Sh ").next()).expect("SYNOPSIS");
-    let idle = |opt: &&Opt| !opt.help.contains("not in this version") && !opt.help.contains("ignored");
+    let idle = |opt: &&Opt| !opt.help.contains("ignored");
     for opt in OPTIONS.iter().filter(idle) {
         let name = opt.short.map_or(format!("-{}", opt.long), |letter| letter.to_string());
         assert!(synopsis.split([' ', '\n']).any(|word| word == name), "{name} is not in the synopsis");
@@ -219,7 +219,9 @@ fn make_words() -> BTreeSet<String> {
 #[test]
 fn what_is_made_can_be_made() {
     let known = make_words();
-    for word in ["all", "run", "static", "test", "lint", "check", "compat", "install", "uninstall", "dist", "clean"] {
+    for word in
+        ["all", "run", "static", "test", "lint", "check", "compat", "crash", "install", "uninstall", "dist", "clean"]
+    {
         assert!(known.contains(word), "make help does not list {word}");
     }
     let mut problems = Vec::new();
@@ -233,6 +235,81 @@ fn what_is_made_can_be_made() {
         }
     }
     complain(problems);
+}
+
+/// The bytes of the segment that beanpole-binlog(5) shows.
+fn shown_segment() -> Vec<u8> {
+    let page = read("man/beanpole-binlog.5");
+    let block = page.split(".Bd -literal\n").nth(1).and_then(|rest| rest.split(".Ed").next()).expect("an example");
+    let digits = block.lines().flat_map(|line| line[9..50].chars().filter(char::is_ascii_hexdigit));
+    let digits: Vec<u8> = digits.map(|digit| digit.to_digit(16).expect("a digit") as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()
+}
+
+/// A folder that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("beanpole-manual-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("a new folder");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_segment_shown_is_one() {
+    let folder = Scratch::new("segment");
+    let shown = shown_segment();
+    assert_eq!(shown.len(), 96);
+    fs::write(folder.0.join("segment.0000000001"), &shown).expect("a file");
+    let config = Config { log_folder: Some(folder.0.clone()), ..Config::embedded() };
+    let server = Server::with(config).expect("a server");
+    let mut client = Client::connect(server.address()).expect("a connection");
+    assert_eq!(client.peek(1).expect("the job").body, b"hello");
+    for (key, value) in [("tube", "\"mail\""), ("ttr", "60"), ("state", "ready"), ("pri", "0"), ("delay", "0")] {
+        assert_eq!(client.figure("stats-job 1", key).expect("statistics"), value, "{key}");
+    }
+    assert_eq!(client.figure("stats", "binlog-state").expect("statistics"), "ok");
+    assert_eq!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
+    let next = client.put(b"next", 0, 0, 60).expect("a job");
+    assert_eq!(next, 2 + 65_536);
+    assert!(read("man/beanpole-binlog.5").contains("passes over 65536 ids"));
+    let begun = fs::read(folder.0.join("segment.0000000002")).expect("a second segment");
+    assert_eq!(begun[..12], shown[..12]);
+    assert_eq!(begun[12..20], 2_u64.to_le_bytes());
+    assert_eq!(begun[20..28], (next - 1).to_le_bytes());
+}
+
+#[test]
+fn the_pages_tell_of_the_binlog() {
+    let page = read("man/beanpole.8");
+    for words in [
+        ".Xr beanpole-binlog 5",
+        ".Ql binlog-state",
+        ".Ql binlog-records-skipped",
+        ".Ql binlog-size",
+        ".It 10\n",
+        ".Fl -strict",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    let format = read("man/beanpole-binlog.5");
+    for kind in ["P :", "J :", "R ,", "X ,", "K :", "L :", "B :", "D :", "Z :"] {
+        assert!(format.contains(&format!(".Sy {kind}\n")), "kind {kind}");
+    }
+    for name in ["lock", "import.begun", "import.done", "damaged/", "beanstalkd/"] {
+        assert!(format.contains(&format!(".It Pa {name}\n")), "file {name}");
+    }
+    for option in ["-b", "-f0", "-F", "-s"] {
+        assert!(read("README.md").contains(option), "{option}");
+    }
 }
 
 /// The conversation with telnet in `text`: what is typed, and what must come back.

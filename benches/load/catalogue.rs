@@ -73,6 +73,10 @@ const fn joined(producers: usize, workers: usize) -> Shape {
     Shape { joined: true, ..Shape::new(producers, workers) }
 }
 
+const fn ahead(joined: bool) -> Shape {
+    Shape { ahead: 4, joined, ..Shape::new(50, 50) }
+}
+
 const fn watching(producers: usize, workers: usize, tubes: usize) -> Shape {
     Shape { tubes, ..Shape::new(producers, workers) }
 }
@@ -98,6 +102,8 @@ pub const SCENARIOS: &[Scenario] = &[
     row("drain", Quick, goals(20.0, 0.06), "drain 1 M jobs, reserve + delete pipelined 64", |b| drain::drain(b, 1_000_000)),
     row("relay-50", Quick, goals(1.45, 0.58), "job through, 50 producers, 50 waiting workers", |b| relay(b, Shape::new(50, 50))),
     row("relay-joined", Quick, goals(2.3, 0.43), "the same, delete + reserve in one write", |b| relay(b, joined(50, 50))),
+    row("queue-50", Full, goals(1.45, 0.58), "job through, 50 producers 4 jobs ahead of 50 workers", |b| relay(b, ahead(false))),
+    row("queue-joined", Full, goals(2.3, 0.43), "the same, delete + reserve in one write", |b| relay(b, ahead(true))),
     row("paced-1", Full, times(0.9, 0.8, 1.0), "hand-off at 1,000/s to 1 waiting worker", |b| paced::hand_off(b, 1)),
     row("paced-50", Quick, times(0.9, 0.8, 1.0), "hand-off at 1,000/s to 50 waiting workers", |b| paced::hand_off(b, 50)),
     row("paced-1000", Full, times(0.9, 0.8, 1.0), "hand-off at 1,000/s to 1,000 waiting workers", |b| paced::hand_off(b, 1000)),

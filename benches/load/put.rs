@@ -25,8 +25,6 @@ pub struct Puts {
     pub limit: usize,
     /// The jobs.
     pub ledger: Ledger,
-    /// Connections before this are not of this load.
-    pub first: usize,
     lines: Vec<Line>,
     done: u64,
     times: Histogram,
@@ -48,7 +46,6 @@ impl Puts {
             batch,
             limit: usize::MAX,
             ledger: Ledger::default(),
-            first: 0,
             lines: vec![Line { next: 0, end: 0, sent: Instant::now() }; connections],
             done: 0,
             times: Histogram::default(),
@@ -64,12 +61,12 @@ impl Load for Puts {
         for _ in 0..batch {
             bodies.put(self.ledger.next(), out);
         }
-        self.lines[connection - self.first] = Line { next: first, end: first + batch, sent: now };
+        self.lines[connection] = Line { next: first, end: first + batch, sent: now };
     }
 
     fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
         let Reply::Inserted(id) = reply else { return Err(unexpected(reply)) };
-        let line = &mut self.lines[connection - self.first];
+        let line = &mut self.lines[connection];
         self.ledger.inserted(line.next, id)?;
         line.next += 1;
         self.done += 1;

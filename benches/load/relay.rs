@@ -1,7 +1,8 @@
 //! Jobs that go through: producers on one side, workers that wait on the other.
 //!
-//! Owns the load [`Relay`]. A producer puts its next job when its last one is deleted, so that there are never more jobs than
-//! producers and most workers wait. An operation is a job from put to deletion.
+//! Owns the load [`Relay`]. A producer puts its next job when its last one is answered and deleted, so that there are never
+//! more jobs than producers and most workers wait; or it may have a few more under way, so that jobs wait instead. An
+//! operation is a job from put to deletion.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -22,6 +23,8 @@ pub struct Shape {
     pub producers: usize,
     /// Workers, on the others.
     pub workers: usize,
+    /// Jobs of one producer that may be under way at a time. With one, workers wait; with more, jobs do.
+    pub ahead: usize,
     /// Workers delete and reserve in one write.
     pub joined: bool,
     /// Tubes that every worker watches besides the default one; producers share them out. None: only the default one.
@@ -31,7 +34,7 @@ pub struct Shape {
 impl Shape {
     /// Producers and workers of the default tube.
     pub const fn new(producers: usize, workers: usize) -> Shape {
-        Shape { producers, workers, joined: false, tubes: 0 }
+        Shape { producers, workers, ahead: 1, joined: false, tubes: 0 }
     }
 }
 
@@ -59,8 +62,10 @@ pub struct Relay {
 struct Producer {
     /// Its jobs that are not answered yet, in the order of their puts.
     unanswered: VecDeque<usize>,
-    /// What it waits for: of each job an answer and the deletion.
-    waits: usize,
+    /// Its jobs that are not deleted yet.
+    under_way: usize,
+    /// It will be poked.
+    poked: bool,
 }
 
 impl Relay {
@@ -86,11 +91,13 @@ impl Relay {
         self.ledger.len() as u64 > self.done
     }
 
-    fn producer_has(&mut self, producer: usize) {
-        let waits = &mut self.producers[producer].waits;
-        *waits -= 1;
-        if *waits == 0 && self.closed_loop && !self.stopping {
-            self.pokes.push_back(producer);
+    /// Lets a producer go on, if it may.
+    fn next_put(&mut self, number: usize) {
+        let producer = &mut self.producers[number];
+        let may = producer.unanswered.is_empty() && producer.under_way < self.shape.ahead && !producer.poked;
+        if may && self.closed_loop && !self.stopping {
+            producer.poked = true;
+            self.pokes.push_back(number);
         }
     }
 
@@ -111,7 +118,9 @@ impl Relay {
                 if !self.shape.joined {
                     out.reserve();
                 }
-                self.producer_has(self.puts[self.workers[worker]].0);
+                let producer = self.puts[self.workers[worker]].0;
+                self.producers[producer].under_way -= 1;
+                self.next_put(producer);
             }
             other => return Err(unexpected(other)),
         }
@@ -126,7 +135,8 @@ impl Load for Relay {
             self.puts.push((connection, now));
             let producer = &mut self.producers[connection];
             producer.unanswered.push_back(number);
-            producer.waits += 2;
+            producer.under_way += 1;
+            producer.poked = false;
             self.bodies.put(number, out);
         } else {
             out.reserve();
@@ -140,7 +150,7 @@ impl Load for Relay {
         let Reply::Inserted(id) = reply else { return Err(unexpected(reply)) };
         let number = self.producers[connection].unanswered.pop_front().ok_or("an answer too many")?;
         self.ledger.inserted(number, id)?;
-        self.producer_has(connection);
+        self.next_put(connection);
         Ok(())
     }
 

@@ -56,6 +56,11 @@ pub struct Journal {
     segments: VecDeque<Segment>,
     /// Segments that are ready on the disk and empty: their numbers and sizes.
     prepared: VecDeque<(u64, u64)>,
+    /// Bytes of these, and how many are larger than usual.
+    ready: u64,
+    large: usize,
+    /// Segments that are condemned.
+    condemned: usize,
     /// Bytes of records for which somebody waits.
     wish: u64,
     next_number: u64,
@@ -94,6 +99,9 @@ impl Journal {
             position: 0,
             segments: VecDeque::new(),
             prepared: VecDeque::new(),
+            ready: 0,
+            large: 0,
+            condemned: 0,
             wish: 0,
             next_number: next,
             homes: Homes::default(),
@@ -134,6 +142,7 @@ impl Journal {
         self.skipped += stretches;
         let segment = self.segments.back_mut().expect("a segment");
         (segment.condemned, segment.damaged) = (true, true);
+        self.condemned += 1;
     }
 
     /// A full record of the job in `slot` was found in the last segment; `before`: the lengths it had,
@@ -270,6 +279,8 @@ impl Journal {
                 return;
             }
             let Some((number, size)) = self.prepared.pop_front() else { return };
+            self.ready -= size;
+            self.large -= usize::from(size > self.segment_size);
             self.begin(number, size, last_id);
         }
     }
@@ -296,11 +307,10 @@ impl Journal {
     /// segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for work
     /// that is under way.
     fn debt(&self) -> u64 {
-        let condemned = self.segments.iter().take(self.segments.len() - 1).any(|segment| segment.condemned);
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
         let debt = self.old.saturating_sub(allowed);
-        if condemned {
+        if self.condemned > 0 {
             debt.max(1)
         } else {
             debt
@@ -349,7 +359,8 @@ impl Journal {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
         self.retiring += segment.bytes;
-        let Segment { number, bytes, damaged, .. } = segment;
+        let Segment { number, bytes, condemned, damaged, .. } = segment;
+        self.condemned -= usize::from(condemned);
         self.retired.push_back(Retired { number, bytes, after: self.position, damaged });
     }
 
@@ -448,6 +459,8 @@ impl Journal {
     /// A segment was made ready.
     pub fn prepared(&mut self, number: u64, size: u64) {
         debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
+        self.ready += size;
+        self.large += usize::from(size > self.segment_size);
         self.prepared.push_back((number, size));
     }
 
@@ -458,6 +471,9 @@ impl Journal {
 
     /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
     fn ahead(&self) -> u64 {
+        if self.large == 0 {
+            return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
+        }
         self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
     }
 
@@ -476,7 +492,10 @@ impl Journal {
     fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut most = 0;
-        for space in std::iter::once(self.rest()).chain(self.prepared.iter().map(|&(_, size)| self.fresh(size))) {
+        // Of segments of one size, the first has the most behind it.
+        let first = if self.large == 0 { 1 } else { self.prepared.len() };
+        let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
+        for space in std::iter::once(self.rest()).chain(fresh) {
             most = most.max(space.min(ahead.saturating_sub(kept)));
             // What goes into a later segment leaves this one's space behind.
             ahead -= space;
@@ -528,10 +547,12 @@ impl Journal {
             .iter_mut()
             .filter(|segment| !is_there(segment.number))
             .for_each(|segment| segment.condemned = true);
+        self.condemned = self.segments.iter().filter(|segment| segment.condemned).count();
     }
 
     /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.
     pub fn abandon_prepared(&mut self) {
+        (self.ready, self.large) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {
             self.retiring += bytes;
             self.retired.push_front(Retired { number, bytes, after: 0, damaged: false });
@@ -544,6 +565,7 @@ impl Journal {
     pub fn take_over(&mut self, number: u64, last_id: u64, first: u64, again: u64) -> (Batch, Batch) {
         let pending = self.take(Vec::new());
         self.segments.iter_mut().filter(|segment| segment.number >= first).for_each(|segment| segment.condemned = true);
+        self.condemned = self.segments.iter().filter(|segment| segment.condemned).count();
         self.begin(number, self.segment_size, last_id);
         self.segments.back_mut().expect("a segment").bytes += again + pending.bytes.len() as u64;
         (pending, self.take(Vec::new()))
@@ -552,22 +574,9 @@ impl Journal {
     /// Bytes that the log takes on the disk.
     pub fn disk(&self) -> u64 {
         let current = self.segments.back().map_or(0, |segment| segment.bytes.max(segment.size));
-        self.old + self.retiring + current + self.prepared.iter().map(|(_, size)| size).sum::<u64>()
+        self.old + self.retiring + current + self.ready
     }
 
-    /// DBG
-    pub fn dbg(&self) -> String {
-        format!(
-            "old {} retiring {} current {:?} prepared {} debt {} reserve {} ahead {}",
-            self.old,
-            self.retiring,
-            self.segments.back().map(|s| (s.bytes, s.size)),
-            self.prepared.len(),
-            self.debt(),
-            self.reserve(),
-            self.ahead()
-        )
-    }
     /// Figures for statistics.
     pub fn stats(&self) -> LogStats {
         LogStats {

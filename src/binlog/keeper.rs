@@ -157,6 +157,14 @@ impl Keeper {
         true
     }
 
+    /// Leaves the log in order; nothing may be appended afterwards.
+    pub fn close(&self, books: &impl Books) {
+        let closed = self.write(books) && self.sync(books);
+        if let Err(error) = if closed { self.writer.lock().close() } else { Ok(()) } {
+            log::warn!("binlog: it is not left in order: {error}");
+        }
+    }
+
     fn fail(&self, books: &impl Books, error: &io::Error) {
         let was = books.with(|journal, _| {
             journal.set_health(Health::Failing);

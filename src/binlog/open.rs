@@ -18,7 +18,7 @@ use super::storage::Storage;
 use super::writer::{segment_name, segment_number, SyncMode, Writer};
 use crate::engine::{Engine, JobId, Restored, RestoredJob, State, Time};
 
-/// Ids passed over at each start. A worker may have been handed a job that no disk had seen yet when the server was killed;
+/// Ids passed over at a start after a crash. A worker may have been handed a job that no disk had seen yet when the server was killed;
 /// if another job got that id, the worker could delete it. More jobs than this are not put between two writes.
 const UNSEEN_IDS: u64 = 1 << 16;
 
@@ -106,14 +106,15 @@ pub fn open(
         journal: Journal::new(settings.segment_size, 1),
         report: Report::default(),
         last_id: 0,
+        clean: false,
     };
     recovery.read_all(watch)?;
     let foreign = imported.map(|imported| recovery.import(imported));
     if settings.strict && !recovery.report.problems.is_empty() {
         return Err(OpenError::Damaged(recovery.report.problems));
     }
-    let Recovery { mut journal, report, mut last_id, .. } = recovery;
-    if report.progress.segments > 0 {
+    let Recovery { mut journal, report, mut last_id, clean, .. } = recovery;
+    if report.progress.segments > 0 && !clean {
         last_id += UNSEEN_IDS;
     }
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
@@ -157,6 +158,8 @@ struct Recovery<'a> {
     journal: Journal,
     report: Report,
     last_id: u64,
+    /// The segment read last was left in order.
+    clean: bool,
 }
 
 impl Recovery<'_> {
@@ -226,6 +229,8 @@ impl Recovery<'_> {
         if stretches > 0 {
             self.journal.found_damage(stretches);
         }
+        // Only a server that was stopped in order leaves no space behind its last record.
+        self.clean = found.end == bytes.len() && cut;
         self.journal.found_length(if cut { found.end } else { bytes.len() } as u64);
         Ok(())
     }

@@ -39,7 +39,7 @@ pub trait Storage: Send + Sync {
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     /// Opens a file for writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Gives a file another name, which may be in a subfolder; for good.
+    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already; for good.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; for good.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -123,7 +123,14 @@ impl Storage for Folder {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let target = self.path.join(to);
+        let mut target = self.path.join(to);
+        // What is kept aside is evidence, or an original: never overwritten.
+        for number in 2.. {
+            if !target.exists() {
+                break;
+            }
+            target = self.path.join(format!("{to}.{number}"));
+        }
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
             fs::rename(self.path.join(from), &target)?;

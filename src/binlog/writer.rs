@@ -218,6 +218,17 @@ impl Writer {
         }
     }
 
+    /// Cuts the segment that is written to behind its last record: the mark of a log that was left in order.
+    pub fn close(&self) -> io::Result<()> {
+        match &self.current {
+            Some(open) if self.unsafe_pieces.len() == self.written_pieces => {
+                open.file.truncate(open.length)?;
+                open.file.sync()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The first segment of which not everything is known to be on the disk.
     pub fn first_unsafe(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)

@@ -231,12 +231,13 @@ pub fn run(hub: &Hub, log: &Log) {
         if log.keeper.is_failing() && !wishes.stop {
             std::thread::sleep(RETRY);
         }
-        if wishes.sync_at.is_some() || wishes.stop {
+        if wishes.stop {
+            log.keeper.close(hub);
+            return log.release(&mut spare);
+        }
+        if wishes.sync_at.is_some() {
             let _ = log.keeper.write(hub) && log.keeper.sync(hub);
             log.release(&mut spare);
-        }
-        if wishes.stop {
-            return;
         }
         let more = log.keeper.tidy(hub);
         log.keeper.write(hub);

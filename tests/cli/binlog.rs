@@ -73,7 +73,7 @@ fn a_folder_that_is_in_use_ends_with_10() {
     first.signal(Signal::SIGKILL);
     drop(first);
     let second = Daemon::start(&["-b", name(&folder)]);
-    assert_eq!(second.client().put(b"x", 0, 0, 60).unwrap(), 2);
+    assert!(second.client().put(b"x", 0, 0, 60).unwrap() > 1);
 }
 
 /// The files belong to who writes them on, after the next start as well.

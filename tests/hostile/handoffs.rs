@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::time::Duration;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Folder};
 use crate::wire::{calm, put, Dice, Wire};
 
 /// Workers whose reserves are all sent in advance, and how many each sends.
@@ -77,8 +77,8 @@ fn pause(dice: &mut Dice) {
     }
 }
 
-fn every_reply_in_its_place(threads: &str) {
-    let daemon = &Daemon::start(&["-t", threads]);
+fn every_reply_in_its_place(arguments: &[&str]) {
+    let daemon = &Daemon::start(arguments);
     let mut ids: Vec<u64> = Vec::new();
     // Kept to the end: with their connections the jobs would go to others.
     let mut holders = Vec::new();
@@ -125,10 +125,20 @@ fn every_reply_in_its_place(threads: &str) {
 
 #[test]
 fn with_one_thread() {
-    every_reply_in_its_place("1");
+    every_reply_in_its_place(&["-t", "1"]);
 }
 
 #[test]
 fn with_four_threads() {
-    every_reply_in_its_place("4");
+    every_reply_in_its_place(&["-t", "4"]);
+}
+
+/// Some replies wait for the log meanwhile.
+#[test]
+fn with_a_log() {
+    let folder = Folder::new();
+    let log = folder.file("log");
+    std::fs::create_dir(&log).expect("a folder for the log");
+    let log = log.to_str().expect("a name without strange bytes");
+    every_reply_in_its_place(&["-t", "4", "-f", "0", "-b", log]);
 }

@@ -134,7 +134,10 @@ impl Counts {
 /// that the time is over: that would be meant for a connection before this one.
 fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
+    let mut observer = daemon.client();
     while counts.go_on() {
+        // No faster than the server: those that are gone must not pile up there until it is full.
+        wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
         std::thread::sleep(Duration::from_micros(dice.below(3000)));

@@ -1,0 +1,29 @@
+//! The log on a disk that forgets, tears, fills up and fails.
+//!
+//! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
+//! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and follows
+//! from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server, `model` what must come back.
+
+#[path = "crash/disk.rs"]
+mod disk;
+#[path = "crash/driver.rs"]
+mod driver;
+#[path = "crash/format.rs"]
+mod format;
+#[path = "crash/model.rs"]
+mod model;
+#[path = "crash/random.rs"]
+mod random;
+
+#[path = "crash/bounds.rs"]
+mod bounds;
+#[path = "crash/cases.rs"]
+mod cases;
+#[path = "crash/crashes.rs"]
+mod crashes;
+#[path = "crash/damage.rs"]
+mod damage;
+#[path = "crash/errors.rs"]
+mod errors;
+#[path = "crash/fuzz.rs"]
+mod fuzz;

@@ -1,0 +1,176 @@
+//! What the log takes on the disk, whatever the history.
+//!
+//! Owns the bound: at most twice what the live jobs need, and two segments. It is looked at before every verb, every
+//! now and then in the files themselves, and the worst is printed. `BEANPOLE_STEPS` asks for longer histories.
+
+use beanpole::binlog::SyncMode;
+use beanpole::engine::{Body, ClientId, Engine, JobId, NewJob, Reserve, Span};
+
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, start, Desk};
+use crate::random::Random;
+use beanpole::binlog::{Books, Keeper};
+
+/// Steps, unless the environment asks for more.
+const STEPS: u64 = 15_000;
+
+/// Verbs between two rounds of the syncer.
+const ROUND: u64 = 16;
+
+fn wished() -> u64 {
+    std::env::var("BEANPOLE_STEPS").ok().and_then(|wish| wish.parse().ok()).unwrap_or(STEPS)
+}
+
+struct Watch {
+    name: &'static str,
+    disk: Disk,
+    desk: Desk,
+    keeper: Keeper,
+    client: ClientId,
+    segment: u64,
+    steps: u64,
+    /// The most that was seen: (disk - 2 segments) / live, and bytes above the bound.
+    worst: f64,
+    above: i64,
+    /// Bytes written, by the journal's position.
+    start: u64,
+}
+
+impl Watch {
+    fn new(name: &'static str, segment: u64) -> Watch {
+        let disk = Disk::new(1);
+        let (mut engine, journal, keeper, _) =
+            start(&disk, settings(segment, SyncMode::Always), dawn()).expect("an empty log");
+        let client = engine.connect();
+        let start = journal.position();
+        let desk = Desk((journal, engine).into());
+        Watch { name, disk, desk, keeper, client, segment, steps: 0, worst: f64::MIN, above: i64::MIN, start }
+    }
+
+    fn verb<R>(&mut self, bytes: usize, verb: impl FnOnce(&mut Engine, ClientId) -> R) -> R {
+        let client = self.client;
+        self.keeper.provide(&self.desk, bytes as u64);
+        self.look();
+        let answer = self.desk.with(|journal, engine| {
+            engine.set_log_room(journal.engine_room());
+            let answer = verb(engine, client);
+            journal.record(engine);
+            answer
+        });
+        self.steps += 1;
+        if self.steps % ROUND == 0 {
+            // One round of the syncer: what it does when it is woken, once.
+            let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
+            self.keeper.tidy(&self.desk);
+            let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
+        }
+        answer
+    }
+
+    fn look(&mut self) {
+        let stats = self.desk.0.borrow().0.stats();
+        // The files are too many to be added up every time.
+        let real = if self.steps % 64 == 0 { self.disk.used("") } else { 0 };
+        let disk = real.max(stats.disk) as i64;
+        let above = disk - 2 * stats.live as i64 - 2 * self.segment as i64;
+        self.above = self.above.max(above);
+        if stats.live > 0 {
+            self.worst = self.worst.max((disk - 2 * self.segment as i64) as f64 / stats.live as f64);
+        }
+    }
+
+    fn put(&mut self, delay: Span, length: usize) -> JobId {
+        let new = NewJob { pri: 1, delay, ttr: Span::from_secs(100), body: Body::from(vec![b'x'; length]) };
+        self.verb(length + 16, |engine, client| engine.put(client, new, dawn())).expect("room for a job")
+    }
+
+    fn delete(&mut self, id: JobId) {
+        assert!(self.verb(0, |engine, client| engine.delete(client, id)));
+    }
+
+    fn finish(self) {
+        let (journal, engine) = &*self.desk.0.borrow();
+        let stats = journal.stats();
+        engine.check();
+        let written = journal.position() - self.start;
+        println!(
+            "{}, segments of {}: {} steps, (disk - 2 segments) / live at most {:.3}, bytes above the bound at most {}, \
+             {} records written again, {} of {} bytes written",
+            self.name,
+            self.segment,
+            self.steps,
+            self.worst,
+            self.above,
+            stats.migrated,
+            stats.disk,
+            written
+        );
+        assert!(self.above <= 0, "{}: {} bytes above the bound", self.name, self.above);
+    }
+}
+
+#[test]
+fn ten_tiny_jobs_buried_and_kicked_for_ever() {
+    for segment in [4096, 65_536] {
+        let mut watch = Watch::new("ten tiny jobs", segment);
+        for _ in 0..10 {
+            watch.put(Span::ZERO, 3);
+        }
+        for _ in 0..wished() / 3 {
+            let id = watch.verb(0, |engine, client| match engine.reserve(client, Some(Span::ZERO), dawn()) {
+                Reserve::Job(job) => job.id(),
+                other => panic!("{other:?}"),
+            });
+            assert!(watch.verb(0, |engine, client| engine.bury(client, id, 1, dawn())));
+            assert_eq!(watch.verb(0, |engine, client| engine.kick(client, 1, dawn())), 1);
+        }
+        watch.finish();
+    }
+}
+
+#[test]
+fn one_old_job_and_a_churn() {
+    for (segment, length) in [(4096, 10), (65_536, 10), (65_536, 3000)] {
+        let mut watch = Watch::new("one old job and a churn", segment);
+        watch.put(Span::ZERO, 10);
+        for _ in 0..wished() / 2 {
+            let id = watch.put(Span::ZERO, length);
+            watch.delete(id);
+        }
+        watch.finish();
+    }
+}
+
+#[test]
+fn many_delayed_jobs_deleted_at_random() {
+    for (segment, length) in [(16_384, 0), (65_536, 100), (1 << 20, 40)] {
+        let mut watch = Watch::new("many delayed jobs", segment);
+        let mut random = Random::new(segment);
+        let delay = Span::from_secs(100_000);
+        let mut ids: Vec<JobId> = (0..wished()).map(|_| watch.put(delay, length)).collect();
+        while !ids.is_empty() {
+            let place = random.below(ids.len() as u64) as usize;
+            watch.delete(ids.swap_remove(place));
+        }
+        watch.finish();
+    }
+}
+
+#[test]
+fn any_mixture_of_sizes() {
+    let mut watch = Watch::new("a mixture of sizes", 65_536);
+    let mut random = Random::new(7);
+    let mut ids = Vec::new();
+    for round in 0..wished() {
+        // The queue fills, empties to the last job, and fills again.
+        let wanted = [2000, 10, 300, 0][(round * 8 / wished()) as usize % 4];
+        let length = random.pick(&[0, 10, 100, 1000, 20_000]);
+        if ids.len() < wanted || (random.once_in(2) && ids.len() < wanted + 100) {
+            ids.push(watch.put(Span::ZERO, length));
+        } else if !ids.is_empty() {
+            let place = random.below(ids.len() as u64) as usize;
+            watch.delete(ids.swap_remove(place));
+        }
+    }
+    watch.finish();
+}

@@ -1,0 +1,133 @@
+//! Crashes at any moment: what was acknowledged is there afterwards, job by job.
+//!
+//! Owns the count of crash points: `BEANPOLE_CRASHES` says how many each kind of crash shall have.
+
+use beanpole::binlog::{Settings, SyncMode};
+use beanpole::engine::Span;
+
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, start, Life};
+use crate::model::Model;
+use crate::random::Random;
+
+/// Crash points of each kind, unless the environment asks for more.
+const CRASHES: u64 = 500;
+
+/// How the server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// Unsynced data may be gone.
+    PowerCut,
+    /// Only what was never written is gone.
+    Kill,
+    /// The one or the other.
+    Any,
+}
+
+pub fn wished() -> u64 {
+    std::env::var("BEANPOLE_CRASHES").ok().and_then(|wish| wish.parse().ok()).unwrap_or(CRASHES)
+}
+
+fn after(disk: &Disk, end: End, seed: u64) -> Disk {
+    match end {
+        End::PowerCut => disk.power_cut(seed),
+        End::Any if seed % 3 == 0 => disk.power_cut(seed),
+        End::Kill | End::Any => disk.kill(seed),
+    }
+}
+
+/// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one left.
+/// Returns how often it crashed.
+fn lives(seed: u64, how: Settings, end: End, steps: u64, point: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let mut disk = Disk::new(seed);
+    let mut now = dawn();
+    let mut before = Model::default();
+    let mut crashes = 0;
+    disk.crash_at(point);
+    for generation in 0..4 {
+        let place = || format!("seed {seed} point {point} generation {generation} {how:?} {end:?}");
+        match Life::begin(disk.clone(), how, now, seed + generation) {
+            Ok(mut life) => {
+                let found = before.compare(&life.desk.0.borrow().1, now);
+                found.unwrap_or_else(|error| panic!("{}: {error}\n{:?}", place(), life.report.problems));
+                let problems = &life.report.problems;
+                assert!(disk.is_scrambled() || problems.is_empty(), "{}: {problems:?}", place());
+                life.largest = how.segment_size * 5 / 4;
+                for _ in 0..steps {
+                    life.step();
+                    if disk.has_crashed() {
+                        break;
+                    }
+                }
+                disk.stop();
+                (before, now) = (life.model, life.now);
+            }
+            Err(error) => assert!(disk.has_crashed(), "{}: {error}", place()),
+        }
+        crashes += 1;
+        disk = after(&disk, end, seed ^ point << 8 ^ generation);
+        now = now + Span::from_millis(random.below(5000));
+        // The next life ends early, often while it opens the log.
+        let next = random.pick(&[5, 30, 1000]);
+        disk.crash_at(random.below(next));
+    }
+    disk = after(&disk, end, seed);
+    let (engine, ..) = start(&disk, how, now).unwrap_or_else(|error| panic!("seed {seed} point {point}: {error}"));
+    let found = before.compare(&engine, now);
+    found.unwrap_or_else(|error| panic!("seed {seed} point {point} at the end: {error}"));
+    crashes + 1
+}
+
+/// How many deeds the first life of this seed does.
+fn deeds(seed: u64, how: Settings, steps: u64) -> u64 {
+    let disk = Disk::new(seed);
+    let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
+    life.largest = how.segment_size * 5 / 4;
+    (0..steps).for_each(|_| life.step());
+    disk.deeds()
+}
+
+/// Short histories, crashed at every deed.
+fn at_every_deed(mode: SyncMode, end: End) {
+    let (wished, mut done) = (wished(), 0);
+    let mut seed = 1;
+    while done < wished {
+        let size = [512, 700, 1500, 4096, 8192][seed as usize % 5];
+        let (how, steps) = (settings(size, mode), 20 + seed % 50);
+        for point in 0..deeds(seed, how, steps) {
+            done += lives(seed, how, end, steps, point);
+        }
+        seed += 1;
+    }
+    println!("{mode:?}, {end:?}: {done} crash points in {} short histories", seed - 1);
+}
+
+/// Long histories, crashed anywhere.
+fn anywhere(mode: SyncMode, end: End) {
+    let (wished, mut done) = (wished() / 20, 0);
+    let mut seed = 1_000_000;
+    while done < wished {
+        let size = [512, 700, 1500, 4096, 8192][seed as usize % 5];
+        let point = Random::new(seed).below(1500);
+        done += lives(seed, settings(size, mode), end, 1000, point);
+        seed += 1;
+    }
+    println!("{mode:?}, {end:?}: {done} crash points in {} long histories", seed - 1_000_000);
+}
+
+#[test]
+fn a_power_cut_loses_nothing_that_was_synced() {
+    for end in [End::PowerCut, End::Any] {
+        at_every_deed(SyncMode::Always, end);
+        anywhere(SyncMode::Always, end);
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_was_written() {
+    for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {
+        at_every_deed(mode, End::Kill);
+        anywhere(mode, End::Kill);
+    }
+}

@@ -1,0 +1,94 @@
+//! Segments that are damaged while the server is down.
+//!
+//! Owns the promise about that: whatever can still be read is kept, the rest is reported, the damaged file is set aside and
+//! never removed, and strictness refuses all of it.
+
+use std::collections::BTreeMap;
+
+use beanpole::binlog::{OpenError, Settings, Storage, SyncMode};
+use beanpole::engine::{Engine, JobId};
+
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, start, Life};
+use crate::format;
+use crate::random::Random;
+
+fn number(name: &str) -> Option<u64> {
+    name.strip_prefix("segment.")?.parse().ok()
+}
+
+fn segments(disk: &Disk) -> Vec<(u64, Vec<u8>)> {
+    let names = disk.names();
+    let read = |name: &String| Some((number(name)?, disk.read(name).expect("a file")));
+    names.iter().filter_map(read).collect()
+}
+
+/// Damages a segment where it is used; tells its name.
+fn damage(disk: &Disk, random: &mut Random) -> String {
+    let used: Vec<(u64, Vec<u8>)> =
+        segments(disk).into_iter().filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
+    let (number, bytes) = &used[random.below(used.len() as u64) as usize];
+    let name = format!("segment.{number:010}");
+    let length = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let place = random.below(length as u64) as usize;
+    match random.below(4) {
+        0 => disk.alter(&name, |bytes| bytes[place] ^= 1 << random.below(8)),
+        1 => disk.alter(&name, |bytes| {
+            let end = bytes.len().min(place / 512 * 512 + 512);
+            bytes[place / 512 * 512..end].fill(0);
+        }),
+        2 => disk.alter(&name, |bytes| {
+            let end = length.min(place + 300);
+            bytes[place..end].copy_from_slice(&random.bytes(end - place));
+        }),
+        _ => disk.alter(&name, |bytes| bytes.truncate(place.max(format::HEADER))),
+    }
+    name
+}
+
+fn found(engine: &Engine) -> BTreeMap<u64, Vec<u8>> {
+    let body = |id| Some((id, engine.job(JobId(id))?.body().bytes().to_vec()));
+    (1..=engine.last_id()).filter_map(body).collect()
+}
+
+/// Returns whether there was something to report.
+fn damaged_life(seed: u64) -> bool {
+    let mut random = Random::new(seed);
+    let how = settings(4096, SyncMode::Always);
+    let mut life = Life::begin(Disk::new(seed), how, dawn(), seed).expect("an empty log");
+    (0..300 + seed % 200).for_each(|_| life.step());
+    life.settle();
+    let disk = life.disk.kill(seed);
+    let damaged: Vec<String> = (0..=random.below(3)).map(|_| damage(&disk, &mut random)).collect();
+    let expected = format::jobs(&segments(&disk));
+    let before: BTreeMap<u64, Vec<u8>> = segments(&disk).into_iter().collect();
+    let strict = start(&disk.kill(1), Settings { strict: true, ..how }, life.now);
+    let mut next = Life::begin(disk.clone(), how, life.now, seed).expect("damage does not stop a start");
+    let problems = next.report.problems.clone();
+    assert_eq!(found(&next.desk.0.borrow().1), expected, "seed {seed}: {damaged:?} {problems:?}");
+    assert_eq!(matches!(strict, Err(OpenError::Damaged(_))), !problems.is_empty(), "seed {seed}: strictness");
+    (0..3).for_each(|_| next.settle());
+    for name in &damaged {
+        if problems.iter().any(|problem| problem.starts_with(name.as_str())) {
+            let aside = format!("damaged/{name}");
+            assert!(disk.names().contains(&aside), "seed {seed}: {aside} is not among {:?}", disk.names());
+            let (is, was) = (disk.read(&aside).expect("a file"), &before[&number(name).expect("a segment")]);
+            assert!(was.starts_with(&is) && was[is.len()..].iter().all(|&byte| byte == 0), "it was changed");
+        }
+    }
+    let skipped = next.desk.0.borrow().0.stats().skipped;
+    assert_eq!(skipped as usize, problems.len(), "seed {seed}: {problems:?}");
+    (0..20).for_each(|_| next.step());
+    next.settle();
+    let again = disk.power_cut(seed);
+    let (engine, .., report) = start(&again, Settings { strict: true, ..how }, next.now).expect("a clean restart");
+    assert_eq!(report.problems, Vec::<String>::new());
+    next.model.compare(&engine, next.now).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    !problems.is_empty()
+}
+
+#[test]
+fn what_can_be_read_is_kept_and_the_rest_reported() {
+    let reported = (0..200).filter(|&seed| damaged_life(seed)).count();
+    assert!(reported > 100, "only {reported} of 200 were reported");
+}

@@ -1,0 +1,449 @@
+//! A disk in memory that does what bad disks do.
+//!
+//! Owns, for each file, what is on the disk for good and what was only written; it forgets, tears, fills up and fails on
+//! command, always the same way for the same seed. Creating, renaming and removing are durable when they return, as the
+//! `Storage` trait has it. Must not know what the bytes mean.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use beanpole::binlog::{LogFile, Storage};
+use parking_lot::Mutex;
+
+use crate::random::Random;
+
+/// What a disk can be asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deed {
+    Read,
+    Create,
+    Open,
+    Rename,
+    Remove,
+    Write,
+    Cut,
+    Sync,
+}
+
+/// "No space left on device."
+pub const ENOSPC: i32 = 28;
+
+/// "Input/output error."
+pub const EIO: i32 = 5;
+
+/// A sector: what a real disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A change of a file that may still be lost.
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Cut(usize),
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// On the disk for good.
+    durable: Vec<u8>,
+    /// As programs see it.
+    current: Vec<u8>,
+    /// From the one to the other.
+    pending: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+struct Fault {
+    deed: Deed,
+    error: i32,
+    /// How often it still strikes.
+    times: u64,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    names: BTreeMap<String, u64>,
+    files: HashMap<u64, File>,
+    next: u64,
+    /// Bytes that all files together may take.
+    capacity: u64,
+    faults: Vec<Fault>,
+    /// Deeds so far.
+    deeds: u64,
+    /// At this deed everything stops.
+    crash_at: u64,
+    crashed: bool,
+    /// A power cut has left later bytes of a file without earlier ones: that looks like damage.
+    scrambled: bool,
+    random: Random,
+}
+
+/// See the module's page. A clone is the same disk.
+#[derive(Clone, Debug)]
+pub struct Disk(Arc<Mutex<State>>);
+
+/// How much of what was written and not synced a power cut leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// Nothing.
+    Nothing,
+    /// Everything.
+    All,
+    /// The first changes, the last one of them torn anywhere.
+    Prefix,
+    /// Any sectors, in any order.
+    Sectors,
+    /// Any sectors, of which some are torn anywhere.
+    Torn,
+}
+
+impl File {
+    fn apply(bytes: &mut Vec<u8>, change: &Change) {
+        match change {
+            Change::Cut(length) => bytes.resize(*length, 0),
+            Change::Write(place, written) => {
+                let end = place + written.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*place..end].copy_from_slice(written);
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        File::apply(&mut self.current, &change);
+        self.pending.push(change);
+    }
+
+    fn settle(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        pending.iter().for_each(|change| File::apply(&mut self.durable, change));
+    }
+
+    /// What is left of this file after a power cut.
+    fn cut(&mut self, cut: Cut, random: &mut Random) {
+        let pending = std::mem::take(&mut self.pending);
+        let kept = match cut {
+            Cut::Nothing => 0,
+            Cut::Prefix => random.below(pending.len() as u64 + 1) as usize,
+            _ => pending.len(),
+        };
+        for (place, change) in pending[..kept].iter().enumerate() {
+            match change {
+                Change::Write(at, bytes) => match cut {
+                    Cut::Prefix if place + 1 == kept => {
+                        let length = random.below(bytes.len() as u64 + 1) as usize;
+                        File::apply(&mut self.durable, &Change::Write(*at, bytes[..length].to_vec()));
+                    }
+                    Cut::Sectors | Cut::Torn => self.keep_sectors(*at, bytes, cut == Cut::Torn, random),
+                    _ => File::apply(&mut self.durable, change),
+                },
+                Change::Cut(_) if cut == Cut::All || cut == Cut::Prefix || random.once_in(2) => {
+                    File::apply(&mut self.durable, change);
+                }
+                Change::Cut(_) => {}
+            }
+        }
+        self.current.clone_from(&self.durable);
+    }
+
+    fn keep_sectors(&mut self, at: usize, bytes: &[u8], torn: bool, random: &mut Random) {
+        let mut from = 0;
+        while from < bytes.len() {
+            let to = bytes.len().min(from + SECTOR - (at + from) % SECTOR);
+            if random.once_in(2) {
+                let length = if torn { random.below((to - from) as u64 + 1) as usize } else { to - from };
+                File::apply(&mut self.durable, &Change::Write(at + from, bytes[from..from + length].to_vec()));
+            }
+            from = to;
+        }
+    }
+}
+
+impl Disk {
+    /// An empty disk without an end.
+    pub fn new(seed: u64) -> Disk {
+        Disk(Arc::new(Mutex::new(State {
+            names: BTreeMap::new(),
+            files: HashMap::new(),
+            next: 0,
+            capacity: u64::MAX,
+            faults: Vec::new(),
+            deeds: 0,
+            crash_at: u64::MAX,
+            crashed: false,
+            scrambled: false,
+            random: Random::new(seed),
+        })))
+    }
+
+    /// Deeds so far.
+    pub fn deeds(&self) -> u64 {
+        self.0.lock().deeds
+    }
+
+    /// At the deed with this number, everything stops: it is not done, or half done, and nothing is done after it.
+    pub fn crash_at(&self, deed: u64) {
+        self.0.lock().crash_at = deed;
+    }
+
+    /// Stops now.
+    pub fn stop(&self) {
+        self.0.lock().crashed = true;
+    }
+
+    /// Whether everything has stopped.
+    pub fn has_crashed(&self) -> bool {
+        self.0.lock().crashed
+    }
+
+    /// Whether a power cut has left later bytes of a file without earlier ones.
+    pub fn is_scrambled(&self) -> bool {
+        self.0.lock().scrambled
+    }
+
+    /// The disk after the power came back.
+    pub fn power_cut(&self, seed: u64) -> Disk {
+        let mut state = self.0.lock().clone();
+        let mut random = Random::new(seed);
+        let modes = [Cut::Nothing, Cut::All, Cut::Prefix, Cut::Sectors, Cut::Torn];
+        let cut = random.pick(&modes);
+        let mut numbers: Vec<u64> = state.files.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            state.files.get_mut(&number).expect("a file").cut(cut, &mut random);
+        }
+        state.scrambled |= matches!(cut, Cut::Sectors | Cut::Torn);
+        state.revive(seed);
+        Disk(Arc::new(Mutex::new(state)))
+    }
+
+    /// The disk after the process was killed: what was written may still be unsynced.
+    pub fn kill(&self, seed: u64) -> Disk {
+        let mut state = self.0.lock().clone();
+        state.revive(seed);
+        Disk(Arc::new(Mutex::new(state)))
+    }
+
+    /// Fails a deed so often, from now on.
+    pub fn fail(&self, deed: Deed, error: i32, times: u64) {
+        self.0.lock().faults.push(Fault { deed, error, times });
+    }
+
+    /// No deed fails any more.
+    pub fn heal(&self) {
+        self.0.lock().faults.clear();
+    }
+
+    /// The bytes that all files together may take.
+    pub fn set_capacity(&self, capacity: u64) {
+        self.0.lock().capacity = capacity;
+    }
+
+    /// The bytes that the files take whose names begin like this.
+    pub fn used(&self, prefix: &str) -> u64 {
+        let state = self.0.lock();
+        let files = state.names.iter().filter(|(name, _)| name.starts_with(prefix));
+        files.map(|(_, number)| state.files[number].current.len() as u64).sum()
+    }
+
+    /// The names of all files, those in subfolders included.
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().names.keys().cloned().collect()
+    }
+
+    /// Does something to the bytes of a file at rest.
+    pub fn alter(&self, name: &str, alter: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.0.lock();
+        let number = state.names[name];
+        let file = state.files.get_mut(&number).expect("a file");
+        alter(&mut file.current);
+        file.pending.clear();
+        file.durable.clone_from(&file.current);
+    }
+
+    /// Puts a file there.
+    pub fn put_file(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.0.lock();
+        let number = state.next;
+        state.next += 1;
+        state.names.insert(name.to_owned(), number);
+        state.files.insert(number, File { durable: bytes.clone(), current: bytes, pending: Vec::new() });
+    }
+}
+
+fn missing() -> io::Error {
+    io::Error::from_raw_os_error(2)
+}
+
+impl State {
+    fn revive(&mut self, seed: u64) {
+        let named: std::collections::HashSet<u64> = self.names.values().copied().collect();
+        self.files.retain(|number, _| named.contains(number));
+        (self.crashed, self.crash_at, self.deeds) = (false, u64::MAX, 0);
+        self.random = Random::new(seed ^ 0xabcd);
+    }
+
+    /// Counts a deed; an error if it fails or everything has stopped. The flag tells whether it stops at this very deed.
+    fn deed(&mut self, deed: Deed) -> Result<(), (io::Error, bool)> {
+        let stops = !self.crashed && self.deeds >= self.crash_at;
+        self.crashed |= stops;
+        if self.crashed {
+            return Err((io::Error::other("the power is off"), stops));
+        }
+        self.deeds += 1;
+        if let Some(fault) = self.faults.iter_mut().find(|fault| fault.deed == deed && fault.times > 0) {
+            fault.times -= 1;
+            return Err((io::Error::from_raw_os_error(fault.error), false));
+        }
+        Ok(())
+    }
+
+    fn used(&self) -> u64 {
+        self.names.values().map(|number| self.files[number].current.len() as u64).sum()
+    }
+
+    fn create(&mut self, name: &str, size: u64) -> io::Result<u64> {
+        let done = self.deed(Deed::Create);
+        let mut bytes = vec![0; size as usize];
+        let number = self.next;
+        match done {
+            Ok(()) => {
+                if self.names.contains_key(name) {
+                    return Err(io::Error::from_raw_os_error(17));
+                }
+                if self.used() + size > self.capacity {
+                    return Err(io::Error::from_raw_os_error(ENOSPC));
+                }
+            }
+            // Stopped while it was being filled.
+            Err((_, true)) if self.random.once_in(2) => bytes.truncate(self.random.below(size + 1) as usize),
+            Err((error, _)) => return Err(error),
+        }
+        self.next += 1;
+        self.names.insert(name.to_owned(), number);
+        self.files.insert(number, File { durable: bytes.clone(), current: bytes, pending: Vec::new() });
+        if self.crashed {
+            return Err(io::Error::other("the power is off"));
+        }
+        Ok(number)
+    }
+
+    fn write(&mut self, number: u64, place: u64, bytes: &[u8]) -> io::Result<()> {
+        let place = place as usize;
+        let mut error = None;
+        let mut length = bytes.len();
+        match self.deed(Deed::Write) {
+            Ok(()) => {}
+            Err((failed, stops)) => {
+                length = if !self.crashed || stops { self.random.below(length as u64 + 1) as usize } else { 0 };
+                error = Some(failed);
+            }
+        }
+        let used = self.used();
+        let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
+        let grown = ((place + length) as u64).saturating_sub(file.current.len() as u64);
+        if used + grown > self.capacity {
+            length =
+                length.min((self.capacity.saturating_sub(used) as usize + file.current.len()).saturating_sub(place));
+            error = Some(io::Error::from_raw_os_error(ENOSPC));
+        }
+        if length > 0 {
+            file.change(Change::Write(place, bytes[..length].to_vec()));
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    fn sync(&mut self, number: u64) -> io::Result<()> {
+        match self.deed(Deed::Sync) {
+            Ok(()) => {
+                let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
+                file.settle();
+                Ok(())
+            }
+            Err((error, _)) if self.crashed => Err(error),
+            Err((error, _)) => {
+                // As Linux does: what could not be written counts as written from now on.
+                let forget = self.random.once_in(2);
+                let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
+                file.pending.clear();
+                if forget {
+                    file.current.clone_from(&file.durable);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// An open file.
+struct Handle {
+    disk: Disk,
+    number: u64,
+}
+
+impl LogFile for Handle {
+    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.0.lock().write(self.number, place, bytes)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        state.deed(Deed::Cut).map_err(|(error, _)| error)?;
+        let Some(file) = state.files.get_mut(&self.number) else { return Err(missing()) };
+        file.change(Change::Cut(length as usize));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.0.lock().sync(self.number)
+    }
+}
+
+impl Storage for Disk {
+    fn lock(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let state = self.0.lock();
+        Ok(state.names.keys().filter(|name| !name.contains('/')).cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut state = self.0.lock();
+        state.deed(Deed::Read).map_err(|(error, _)| error)?;
+        let number = *state.names.get(name).ok_or_else(missing)?;
+        Ok(state.files[&number].current.clone())
+    }
+
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        let number = self.0.lock().create(name, size)?;
+        Ok(Arc::new(Handle { disk: self.clone(), number }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let mut state = self.0.lock();
+        state.deed(Deed::Open).map_err(|(error, _)| error)?;
+        let number = *state.names.get(name).ok_or_else(missing)?;
+        Ok(Arc::new(Handle { disk: self.clone(), number }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.deed(Deed::Rename).map_err(|(error, _)| error)?;
+        let number = state.names.remove(from).ok_or_else(missing)?;
+        let replaced = state.names.insert(to.to_owned(), number);
+        assert_eq!(replaced, None, "{to} was there already");
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.deed(Deed::Remove).map_err(|(error, _)| error)?;
+        let number = state.names.remove(name).ok_or_else(missing)?;
+        state.files.remove(&number);
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! A queue with its log on a faulty disk, and chance as its clients.
+//!
+//! Owns one life of a server: verbs, each followed by its records, and between them whatever the syncer does, in any order.
+//! Must not judge: the model does.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use beanpole::binlog::{open, Books, Health, Journal, Keeper, OpenError, Report, Settings, SyncMode};
+use beanpole::engine::{Body, ClientId, Engine, JobId, Limits, NewJob, Reserve, Span, Time};
+
+use crate::disk::Disk;
+use crate::model::Model;
+use crate::random::Random;
+
+/// Names of tubes.
+const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
+
+/// More jobs than these are not put.
+const MOST: usize = 40;
+
+/// The journal and the engine, as they are behind one lock in the server.
+pub struct Desk(pub RefCell<(Journal, Engine)>);
+
+impl Books for Desk {
+    fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
+        let (journal, engine) = &mut *self.0.borrow_mut();
+        work(journal, engine)
+    }
+}
+
+/// An empty queue.
+pub fn engine() -> Engine {
+    Engine::new(Limits { max_memory: u64::MAX, max_tubes: usize::MAX, max_watched: 1000, hash_secret: 1 })
+}
+
+/// One life of a server.
+pub struct Life {
+    pub disk: Disk,
+    pub desk: Desk,
+    pub keeper: Keeper,
+    pub model: Model,
+    pub now: Time,
+    pub random: Random,
+    pub report: Report,
+    clients: Vec<ClientId>,
+    waiting: HashSet<ClientId>,
+    /// The largest body, in bytes.
+    pub largest: u64,
+}
+
+/// Opens the log on this disk.
+pub fn start(disk: &Disk, settings: Settings, now: Time) -> Result<(Engine, Journal, Keeper, Report), OpenError> {
+    let mut engine = engine();
+    let opened = open(Arc::new(disk.clone()), settings, &mut engine, now, &mut |_| {})?;
+    engine.check();
+    Ok((engine, opened.journal, opened.keeper, opened.report))
+}
+
+impl Life {
+    /// Opens the log on this disk, for clients of chance.
+    pub fn begin(disk: Disk, settings: Settings, now: Time, seed: u64) -> Result<Life, OpenError> {
+        let (mut engine, journal, keeper, report) = start(&disk, settings, now)?;
+        assert_eq!(journal.stats().disk, disk.used("segment."), "the log knows what it takes");
+        let model = Model::of(&engine, 1..=engine.last_id());
+        let clients = (0..3).map(|_| engine.connect()).collect();
+        Ok(Life {
+            disk,
+            desk: Desk(RefCell::new((journal, engine))),
+            keeper,
+            model,
+            now,
+            random: Random::new(seed),
+            report,
+            clients,
+            waiting: HashSet::new(),
+            largest: 400,
+        })
+    }
+
+    /// Does something, and something for the log.
+    pub fn step(&mut self) {
+        self.now = self.now + Span::from_millis(self.random.pick(&[0, 1, 20, 300, 2000]));
+        self.tick();
+        self.verb();
+        self.look_after();
+    }
+
+    fn tick(&mut self) {
+        loop {
+            let put = self.turn(|engine, now| {
+                if engine.next_deadline() <= now {
+                    engine.tick(now, 1);
+                }
+                None
+            });
+            assert_eq!(put, None);
+            if self.desk.0.borrow().1.next_deadline() > self.now {
+                return;
+            }
+        }
+    }
+
+    /// One verb under the engine's lock, with its records. Returns the id of the job that it put.
+    pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
+        if self.random.once_in(2) {
+            self.keeper.provide(&self.desk, 0);
+        }
+        let (journal, engine) = &mut *self.desk.0.borrow_mut();
+        engine.set_log_room(journal.engine_room());
+        let put = verb(engine, self.now);
+        while let Some(event) = engine.take_event() {
+            self.waiting.remove(&event.client());
+        }
+        let short = journal.health() != Health::Ok;
+        journal.record(engine);
+        self.model.observe(engine, put, journal.position(), short);
+        put
+    }
+
+    /// Any job that is there, or one that never was.
+    fn any(&mut self) -> JobId {
+        let ids = self.model.ids();
+        JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
+    }
+
+    /// A client that waits for nothing.
+    fn client(&mut self) -> ClientId {
+        let client = self.random.pick(&self.clients);
+        if self.waiting.remove(&client) {
+            self.desk.0.borrow_mut().1.cancel_wait(client);
+        }
+        client
+    }
+
+    fn verb(&mut self) {
+        let (client, job) = (self.client(), self.any());
+        let tube = self.random.pick(&TUBES);
+        let pri = self.random.pick(&[0, 1, 5, 1024, u32::MAX]);
+        let delay = Span::from_millis(self.random.pick(&[0, 0, 0, 1000, 3000, 1_000_000]));
+        let many = self.model.ids().len() >= MOST;
+        match self.random.below(20) {
+            0..=4 if !many => drop(self.put(client, tube, pri, delay)),
+            0..=6 => drop(self.turn(|engine, now| {
+                let _ = engine.watch(client, tube);
+                let _ = engine.reserve(client, Some(Span::ZERO), now);
+                None
+            })),
+            7 => drop(self.turn(|engine, now| {
+                engine.reserve_job(client, job, now);
+                None
+            })),
+            8 => self.wait(client),
+            9 | 10 => drop(self.turn(|engine, now| {
+                engine.claim_log_room(0).then(|| engine.release(client, job, pri, delay, now));
+                None
+            })),
+            11 | 12 => drop(self.turn(|engine, now| {
+                engine.claim_log_room(0).then(|| engine.bury(client, job, pri, now));
+                None
+            })),
+            13 => drop(self.turn(|engine, now| {
+                engine.kick(client, 3, now);
+                None
+            })),
+            14 => drop(self.turn(|engine, now| {
+                engine.claim_log_room(0).then(|| engine.kick_job(job, now));
+                None
+            })),
+            15 => self.pause(tube),
+            16 => drop(self.turn(|engine, now| {
+                engine.touch(client, job, now);
+                None
+            })),
+            17 => self.hang_up(client),
+            _ => drop(self.turn(|engine, _| {
+                engine.delete(client, job);
+                None
+            })),
+        }
+    }
+
+    /// Puts a job; its id if it was taken.
+    pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
+        let length = match self.random.below(8) {
+            0 => self.random.below(self.largest + 1),
+            1 => 0,
+            _ => self.random.below(60),
+        };
+        let body = Body::from(self.random.bytes(length as usize));
+        let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
+        self.keeper.provide(&self.desk, (tube.len() + body.len()) as u64);
+        self.turn(|engine, now| {
+            engine.use_tube(client, tube).expect("a tube");
+            engine.put(client, NewJob { pri, delay, ttr, body }, now).ok().map(|id| id.0)
+        })
+    }
+
+    /// One of the clients.
+    pub fn first_client(&self) -> ClientId {
+        self.clients[0]
+    }
+
+    fn wait(&mut self, client: ClientId) {
+        let mut waits = false;
+        self.turn(|engine, now| {
+            waits = matches!(engine.reserve(client, Some(Span::from_secs(3)), now), Reserve::Waiting);
+            None
+        });
+        if waits {
+            self.waiting.insert(client);
+        }
+    }
+
+    fn pause(&mut self, tube: &[u8]) {
+        let length = Span::from_millis(self.random.pick(&[0, 500, 100_000]));
+        self.turn(|engine, now| {
+            engine.claim_log_room(tube.len()).then(|| engine.pause(tube, length, now));
+            None
+        });
+    }
+
+    fn hang_up(&mut self, client: ClientId) {
+        self.turn(|engine, now| {
+            engine.disconnect(client, now);
+            None
+        });
+        let place = self.clients.iter().position(|other| *other == client).expect("a client");
+        self.clients[place] = self.desk.0.borrow_mut().1.connect();
+    }
+
+    /// What the syncer does, or a part of it.
+    fn look_after(&mut self) {
+        match self.random.below(10) {
+            0..=3 => drop(self.keeper.write(&self.desk)),
+            4 | 5 => drop(self.keeper.write(&self.desk) && self.keeper.sync(&self.desk)),
+            6 => drop(self.keeper.sync(&self.desk)),
+            7 => drop(self.keeper.tidy(&self.desk)),
+            8 => self.settle(),
+            _ => {}
+        }
+        self.model.advance(self.keeper.safe());
+    }
+
+    /// Everything that the syncer does, until there is no more to do.
+    pub fn settle(&mut self) {
+        for _ in 0..1000 {
+            let more = self.keeper.tidy(&self.desk);
+            let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
+            let pending = self.desk.with(|journal, _| journal.is_pending());
+            if (!more && !pending) || self.disk.has_crashed() || self.keeper.is_failing() {
+                break;
+            }
+        }
+        self.model.advance(self.keeper.safe());
+    }
+
+    /// How the log is.
+    pub fn health(&self) -> Health {
+        self.desk.0.borrow().0.health()
+    }
+}
+
+/// Small segments.
+pub fn settings(segment_size: u64, mode: SyncMode) -> Settings {
+    Settings { segment_size, mode, strict: false }
+}
+
+/// When the first life begins.
+pub fn dawn() -> Time {
+    Time::from_nanos(Duration::from_secs(1_700_000_000).as_nanos() as u64)
+}

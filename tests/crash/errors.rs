@@ -1,0 +1,175 @@
+//! A disk that fails while the server runs.
+//!
+//! Owns the promise about that: no reply that was given is broken by a power cut, whatever failed before; a full disk takes
+//! deletes to the last job; and when the disk is back, all goes on by itself.
+
+use beanpole::binlog::{Health, SyncMode};
+use beanpole::engine::{JobId, Span};
+
+use crate::crashes::wished;
+use crate::disk::{Deed, Disk, EIO, ENOSPC};
+use crate::driver::{dawn, settings, start, Life};
+use crate::random::Random;
+
+impl Life {
+    /// What came back now would be right, after a power cut.
+    fn check_cut(&mut self, seed: u64) {
+        self.model.advance(self.keeper.safe());
+        let disk = self.disk.power_cut(seed);
+        disk.heal();
+        disk.set_capacity(u64::MAX);
+        let how = settings(1000, SyncMode::Always);
+        let (engine, ..) = start(&disk, how, self.now).unwrap_or_else(|error| panic!("cut {seed}: {error}"));
+        let found = self.model.compare(&engine, self.now);
+        found.unwrap_or_else(|error| panic!("cut {seed}: {error}"));
+    }
+
+    fn delete(&mut self, id: u64) {
+        let client = self.first_client();
+        self.turn(|engine, _| {
+            engine.delete(client, JobId(id));
+            None
+        });
+    }
+
+    fn is_safe(&self) -> bool {
+        self.desk.0.borrow().0.promised().any <= self.keeper.safe()
+    }
+}
+
+/// Puts until it is refused.
+fn fill(life: &mut Life) -> u64 {
+    let client = life.first_client();
+    for count in 0..100_000 {
+        if life.put(client, b"full", 1, Span::ZERO).is_none() {
+            return count;
+        }
+        life.settle();
+        assert!(life.health() != Health::Failing, "a full disk is not a failing one");
+        assert!(life.is_safe());
+    }
+    panic!("the disk does not fill up");
+}
+
+#[test]
+fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space() {
+    for seed in 0..40 {
+        let size = [512, 1000, 2000, 4096][seed as usize % 4];
+        let disk = Disk::new(seed);
+        let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
+        life.settle();
+        let space = Random::new(seed).below(size * 8) + size;
+        disk.set_capacity(disk.used("") + space);
+        let taken = fill(&mut life);
+        life.check_cut(seed);
+        assert!(space < 4 * size || taken > 0, "{space} bytes take no job");
+        assert_eq!(life.health(), Health::Full);
+        let mut jobs = life.model.ids();
+        while !jobs.is_empty() {
+            let place = life.random.below(jobs.len() as u64) as usize;
+            life.delete(jobs.swap_remove(place));
+            life.settle();
+            assert!(life.health() != Health::Failing, "seed {seed}: {} jobs are left", jobs.len());
+            assert!(life.is_safe(), "a delete is durable");
+            if life.random.once_in(20) {
+                life.check_cut(seed);
+            }
+        }
+        life.check_cut(seed);
+        assert!(fill(&mut life) * 2 >= taken, "seed {seed}: what the jobs took is there again");
+        disk.set_capacity(u64::MAX);
+        life.settle();
+        let client = life.first_client();
+        assert!((0..100).all(|_| life.put(client, b"more", 1, Span::ZERO).is_some()), "there is space again");
+        life.settle();
+        assert_eq!(life.health(), Health::Ok);
+        life.check_cut(seed);
+    }
+}
+
+/// Anything fails at any time, once or for a while.
+fn misfortune(life: &mut Life, random: &mut Random) {
+    let disk = life.disk.clone();
+    match random.below(40) {
+        0 => {
+            let deed = random.pick(&[Deed::Create, Deed::Rename, Deed::Remove, Deed::Write, Deed::Cut, Deed::Sync]);
+            disk.fail(deed, random.pick(&[EIO, ENOSPC]), random.pick(&[1, 1, 2, 5, 1000]));
+        }
+        1 => disk.set_capacity(disk.used("") + random.below(10_000)),
+        2 | 3 => {
+            disk.heal();
+            disk.set_capacity(u64::MAX);
+        }
+        _ => {}
+    }
+}
+
+fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
+    let mut random = Random::new(seed);
+    let disk = Disk::new(seed);
+    let size = random.pick(&[512, 700, 1500, 4096, 8192]);
+    let mut life = Life::begin(disk.clone(), settings(size, mode), dawn(), seed).expect("an empty log");
+    life.largest = size * 5 / 4;
+    let mut cuts = 0;
+    for _ in 0..400 {
+        misfortune(&mut life, &mut random);
+        life.step();
+        if mode == SyncMode::Always && random.once_in(6) {
+            life.check_cut(random.next());
+            cuts += 1;
+        }
+    }
+    disk.heal();
+    disk.set_capacity(u64::MAX);
+    for _ in 0..3 {
+        life.settle();
+    }
+    assert_eq!(life.health(), Health::Ok, "seed {seed}: it recovers by itself");
+    assert!(life.is_safe() && life.model.is_settled(), "seed {seed}: everything is safe in the end");
+    if mode != SyncMode::Never {
+        life.check_cut(seed);
+    }
+    let used = disk.used("segment.");
+    let stats = life.desk.0.borrow().0.stats();
+    assert!(
+        used <= stats.disk || mode == SyncMode::Never,
+        "seed {seed}: {used} bytes are used, and {} known of",
+        stats.disk
+    );
+    // A record may be as large as a segment here, and the pauses at the beginning of each take half of it.
+    assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
+    cuts + 1
+}
+
+#[test]
+fn no_reply_that_was_given_is_broken_by_a_power_cut_after_any_failure() {
+    let (mut cuts, mut seed) = (0, 0);
+    while cuts < wished() / 2 {
+        let modes = [SyncMode::Always, SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
+        cuts += unlucky_life(seed, modes[seed as usize % 4]);
+        seed += 1;
+    }
+    println!("failing disks: {cuts} power cuts in {seed} lives");
+}
+
+#[test]
+fn a_failed_sync_moves_everything_to_a_new_segment() {
+    let disk = Disk::new(3);
+    let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 3).expect("an empty log");
+    let client = life.first_client();
+    let first = life.put(client, b"t", 1, Span::ZERO).expect("room");
+    life.settle();
+    life.put(client, b"t", 1, Span::ZERO).expect("room");
+    disk.fail(Deed::Sync, EIO, 1);
+    assert!(life.keeper.write(&life.desk) && !life.keeper.sync(&life.desk));
+    assert_eq!((life.health(), life.is_safe()), (Health::Failing, false));
+    assert_eq!(life.put(client, b"t", 1, Span::ZERO), None, "no job is taken while the disk fails");
+    life.delete(first);
+    life.check_cut(1);
+    let before = life.desk.0.borrow().0.stats().current;
+    life.settle();
+    assert_eq!((life.health(), life.is_safe()), (Health::Ok, true));
+    assert!(life.desk.0.borrow().0.stats().oldest > before, "the failed segment is emptied and gone");
+    assert!(disk.names().iter().all(|name| !name.contains('/')), "it was not damaged, so it is not kept");
+    (0..50).for_each(|seed| life.check_cut(seed));
+}

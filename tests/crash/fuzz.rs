@@ -1,0 +1,132 @@
+//! Anything as a segment.
+//!
+//! Owns the promise that no bytes in the folder can make the server panic, or hang, or take much memory.
+
+use beanpole::binlog::{Storage, SyncMode};
+use beanpole::engine::{Body, NewJob, Span};
+
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, start, Life};
+use crate::format;
+use crate::random::Random;
+
+fn rounds() -> u64 {
+    crate::crashes::wished() / 2
+}
+
+/// Opens the folder, uses it a little, and opens it again.
+fn open(disk: &Disk) {
+    let how = settings(4096, SyncMode::Always);
+    let Ok((mut engine, mut journal, keeper, _)) = start(disk, how, dawn()) else { return };
+    let client = engine.connect();
+    engine.set_log_room(journal.engine_room());
+    let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![]) };
+    engine.put(client, new, dawn()).expect("room for a job");
+    journal.record(&mut engine);
+    let desk = crate::driver::Desk((journal, engine).into());
+    (0..100).for_each(|_| {
+        keeper.tidy(&desk);
+        assert!(keeper.write(&desk) && keeper.sync(&desk));
+    });
+    let jobs = desk.0.borrow().1.stats().jobs;
+    let (engine, .., report) = start(&disk.power_cut(1), how, dawn()).expect("a log of our own");
+    assert_eq!(engine.stats().jobs, jobs);
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+#[test]
+fn random_bytes() {
+    for seed in 0..rounds() {
+        let mut random = Random::new(seed);
+        let disk = Disk::new(seed);
+        for _ in 0..=random.below(3) {
+            let number = random.pick(&[0, 1, 2, 3, 1 << 31, u64::MAX, u32::MAX as u64]);
+            let length = random.below(6000) as usize;
+            let mut bytes = random.bytes(length);
+            // Small numbers look more like lengths.
+            (0..length).step_by(3).for_each(|place| bytes[place] &= random.pick(&[0, 1, 0xff]));
+            let name = if random.once_in(5) { format!("segment.{number}") } else { format!("segment.{number:010}") };
+            disk.put_file(&name, bytes);
+        }
+        open(&disk);
+    }
+}
+
+#[test]
+fn mutated_logs() {
+    for seed in 0..rounds() / 4 {
+        let mut random = Random::new(seed);
+        let mut life = Life::begin(Disk::new(seed), settings(4096, SyncMode::Always), dawn(), seed).expect("a log");
+        (0..60).for_each(|_| life.step());
+        for _ in 0..10 {
+            let disk = life.disk.power_cut(seed);
+            for name in disk.names() {
+                let other = disk.read(&name).expect("a file");
+                disk.alter(&name, |bytes| mutate(bytes, &other, &mut random));
+            }
+            open(&disk);
+        }
+    }
+}
+
+fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    for _ in 0..random.below(8) {
+        let place = random.below(bytes.len() as u64 + 1) as usize;
+        let from = random.below(other.len() as u64 + 1) as usize;
+        let length = random.below(100) as usize;
+        match random.below(4) {
+            0 => drop(bytes.splice(place..place, other[from..other.len().min(from + length)].iter().copied())),
+            1 => drop(bytes.drain(place..bytes.len().min(place + length))),
+            2 => bytes.splice(place..place, random.bytes(length)).for_each(drop),
+            _ => {
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte = random.next() as u8;
+                }
+            }
+        }
+    }
+}
+
+/// Records whose checksums are right, and whose words make no sense.
+#[test]
+fn senseless_records() {
+    for seed in 0..rounds() {
+        let mut random = Random::new(seed);
+        let disk = Disk::new(seed);
+        for segment in 1..=1 + random.below(3) {
+            let mut bytes = format::header(segment, random.pick(&[0, 5, 1 << 62]));
+            for _ in 0..random.below(40) {
+                let kind = random.pick(b"PPPJJJRLBKXDZ?");
+                bytes.extend_from_slice(&format::record(segment, kind, &payload(kind, &mut random)));
+            }
+            bytes.resize(bytes.len() + random.below(3) as usize * 1000, 0);
+            disk.put_file(&format!("segment.{segment:010}"), bytes);
+        }
+        open(&disk);
+    }
+}
+
+fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
+    let mut payload = random.pick(&[0u64, 1, 2, 3, 4, 1 << 62]).to_le_bytes().to_vec();
+    if kind == b'Z' {
+        payload.clear();
+    }
+    for _ in 0..random.below(4) {
+        let length = random.pick(&[1, 4, 8, 8, 20]);
+        let word = random.bytes(length);
+        payload.extend(if random.once_in(3) { vec![0; length] } else { word });
+    }
+    if b"PJ".contains(&kind) && !random.once_in(10) {
+        payload.resize(36, random.next() as u8);
+        let tube = random.below(5) as usize;
+        payload.extend_from_slice(&(tube as u16).to_le_bytes());
+        payload.extend(random.bytes(tube).iter().map(|byte| b'a' + byte % 3));
+        if kind == b'J' {
+            payload.push(random.pick(b"rdbq"));
+            payload.extend(random.bytes(28));
+        }
+        let body = random.below(100) as usize;
+        payload.extend(random.bytes(body));
+    }
+    payload
+}
