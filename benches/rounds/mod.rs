@@ -2,7 +2,8 @@
 //!
 //! Owns rounds and medians. A case is prepared anew for every round, and neither that nor the clearing away is counted.
 //! Instructions are the difference of two runs under callgrind, one with the operations and one without, so they are the
-//! same on a busy machine. Must not know what is measured.
+//! same on a busy machine; valgrind counts every repetition of a string instruction, so large copies look dearer than they
+//! are. Must not know what is measured.
 //!
 //! `cargo bench --bench engine`, with `-- --instructions` under callgrind, with `-- --only WORDS` a part.
 

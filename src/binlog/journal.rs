@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use super::homes::{Homes, Inhabitants};
-use super::record::{encode, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT, SNAPSHOT};
+use super::record::{encode, full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT};
 use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired};
 use crate::engine::{Change, Engine, Job, LogRoom};
 
@@ -81,11 +81,6 @@ pub struct Journal {
     /// The pauses in progress must be written into the segment that was begun.
     pauses_due: bool,
     promised: Promised,
-}
-
-/// Bytes that a job's full record takes at most.
-fn full_size(tube: usize, body: usize) -> u64 {
-    (SNAPSHOT + tube + body) as u64
 }
 
 impl Journal {
@@ -362,6 +357,17 @@ impl Journal {
         let Segment { number, bytes, condemned, damaged, .. } = segment;
         self.condemned -= usize::from(condemned);
         self.retired.push_back(Retired { number, bytes, after: self.position, damaged });
+    }
+
+    /// At the start, with everything that was found on the disk for good: the oldest segment, if nobody is at home there.
+    pub fn take_empty(&mut self) -> Option<Retired> {
+        if self.segments.len() < 2 || self.segments[0].inhabitants.first().is_some() {
+            return None;
+        }
+        self.retire();
+        let retired = self.retired.pop_back()?;
+        self.retiring -= retired.bytes;
+        Some(retired)
     }
 
     /// The next segment that may go, now that the log is safe up to `safe`. Until it is gone, no later one may go.

@@ -177,16 +177,23 @@ impl Keeper {
 
     /// Does what is to be done beside writing; true if there is more of it.
     pub fn tidy(&self, books: &impl Books) -> bool {
-        let _turn = self.tidying.lock();
-        self.tidy_alone(books)
+        self.tidy_and(books, true)
     }
 
-    fn tidy_alone(&self, books: &impl Books) -> bool {
+    /// The same, but a full disk is only tried again if something was removed from it: each try fills it with zero bytes.
+    pub fn tidy_sparingly(&self, books: &impl Books) -> bool {
+        self.tidy_and(books, false)
+    }
+
+    fn tidy_and(&self, books: &impl Books, try_full: bool) -> bool {
+        let _turn = self.tidying.lock();
         if self.is_failing() && !self.recover(books) {
             return false;
         }
-        self.drop_retired(books);
-        self.prepare(books);
+        let removed = self.drop_retired(books);
+        if removed || try_full || !self.is_full() {
+            self.prepare(books);
+        }
         self.full.store(books.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
         books.with(|journal, engine| journal.compact(engine))
     }
@@ -216,7 +223,9 @@ impl Keeper {
         true
     }
 
-    fn drop_retired(&self, books: &impl Books) {
+    /// Removes what nothing needs; tells whether there was something.
+    fn drop_retired(&self, books: &impl Books) -> bool {
+        let mut removed = false;
         let settled = self.writer.lock().settled();
         while let Some(retired) = books.with(|journal, _| journal.next_retired(settled)) {
             match Writer::drop_segment(&*self.storage, retired) {
@@ -225,14 +234,16 @@ impl Keeper {
                     if !self.stuck.swap(true, Ordering::Relaxed) {
                         log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
                     }
-                    return;
+                    return removed;
                 }
                 _ => {
                     self.stuck.store(false, Ordering::Relaxed);
                     books.with(|journal, _| journal.gone(retired));
+                    removed = true;
                 }
             }
         }
+        removed
     }
 
     /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job that

@@ -120,6 +120,11 @@ pub fn open(
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
     engine.settle(last_id, now);
+    // The disk may be full: what is not needed makes space for the next segment.
+    while let Some(retired) = journal.take_empty() {
+        let name = segment_name(retired.number);
+        Writer::drop_segment(&*storage, retired).map_err(|error| OpenError::File(name, error))?;
+    }
     let mut writer = Writer::new(storage.clone(), settings.mode);
     let first_sync = begin(&mut journal, &mut writer, engine)?;
     journal.record(engine);

@@ -33,6 +33,11 @@ pub const CHANGE: usize = PREFIX + 32;
 /// No record is longer than this: the largest body with the longest name.
 pub const MAX_PAYLOAD: usize = (1 << 30) + (1 << 17);
 
+/// Bytes that a job's full record takes at most.
+pub fn full_size(tube: usize, body: usize) -> u64 {
+    (SNAPSHOT + tube + body) as u64
+}
+
 /// A segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {

@@ -226,6 +226,7 @@ impl Bell {
 /// The syncer thread: runs until [`Log::stop`].
 pub fn run(hub: &Hub, log: &Log) {
     let mut spare = Output::new();
+    let mut tidied = Instant::now();
     loop {
         let wishes = log.bell.wait(log.keeper.is_failing() || log.keeper.is_full());
         if log.keeper.is_failing() && !wishes.stop {
@@ -239,7 +240,12 @@ pub fn run(hub: &Hub, log: &Log) {
             let _ = log.keeper.write(hub) && log.keeper.sync(hub);
             log.release(&mut spare);
         }
-        let more = log.keeper.tidy(hub);
+        let more = if tidied.elapsed() < RETRY {
+            log.keeper.tidy_sparingly(hub)
+        } else {
+            tidied = Instant::now();
+            log.keeper.tidy(hub)
+        };
         log.keeper.write(hub);
         if log.keeper.is_unsynced() {
             match log.keeper.mode() {

@@ -246,11 +246,14 @@ impl Life {
 
     /// Everything that the syncer does, until there is no more to do.
     pub fn settle(&mut self) {
+        let mut idle = 0;
         for _ in 0..1000 {
             let more = self.keeper.tidy(&self.desk);
             let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
             let pending = self.desk.with(|journal, _| journal.is_pending());
-            if (!more && !pending) || self.disk.has_crashed() || self.keeper.is_failing() {
+            // What was retired goes in the round after it is safe.
+            idle += usize::from(!more && !pending);
+            if idle == 2 || self.disk.has_crashed() || self.keeper.is_failing() {
                 break;
             }
         }
