@@ -142,7 +142,7 @@ impl Keeper {
         };
         let began = self.start.elapsed().as_nanos() as u64;
         self.sync_began.store(began.max(1), Ordering::Relaxed);
-        let result = task.run().and_then(|()| task.check_linked());
+        let result = task.run();
         self.sync_began.store(0, Ordering::Relaxed);
         let taken = self.start.elapsed().as_nanos() as u64 - began;
         let pace = self.pace.load(Ordering::Relaxed) / 8 * 7 + taken / 8;
@@ -155,6 +155,15 @@ impl Keeper {
         writer.synced(&task);
         self.safe.store(writer.safe(), Ordering::Release);
         true
+    }
+
+    /// Looks whether the file that is written to is still in the folder: if it was removed, its bytes would be gone with the
+    /// process. Not at every sync: each look makes the file system write down when the file was changed.
+    pub fn check(&self, books: &impl Books) {
+        let file = self.writer.lock().current_file();
+        if !self.is_failing() && file.is_some_and(|file| matches!(file.is_linked(), Ok(false))) {
+            self.fail(books, &io::Error::new(io::ErrorKind::NotFound, "a segment was removed under the server"));
+        }
     }
 
     /// Leaves the log in order; nothing may be appended afterwards.

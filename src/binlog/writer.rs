@@ -229,6 +229,11 @@ impl Writer {
         }
     }
 
+    /// The file that is written to.
+    pub fn current_file(&self) -> Option<Arc<dyn LogFile>> {
+        self.current.as_ref().map(|open| open.file.clone())
+    }
+
     /// The first segment of which not everything is known to be on the disk.
     pub fn first_unsafe(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
@@ -309,15 +314,5 @@ impl SyncTask {
             }
         }
         Ok(())
-    }
-
-    /// Fails if a file has vanished from the folder: its bytes would be gone with the process.
-    pub fn check_linked(&self) -> io::Result<()> {
-        let (file, _) = self.files.last().expect("a segment that is written to");
-        if file.is_linked()? {
-            Ok(())
-        } else {
-            Err(io::Error::new(io::ErrorKind::NotFound, "a segment was removed under the server"))
-        }
     }
 }

@@ -134,15 +134,17 @@ impl Log {
                 SyncMode::Always => {
                     let _ = self.keeper.write(hub) && self.keeper.sync(hub);
                 }
-                SyncMode::Every(millis) => {
-                    self.keeper.write(hub);
-                    if !self.bell.armed.load(Ordering::Acquire) {
-                        self.bell.sync_by(Instant::now() + Duration::from_millis(millis));
-                    }
-                }
-                SyncMode::Never => {
+                SyncMode::Every(_) | SyncMode::Never => {
                     self.keeper.write(hub);
                 }
+            }
+            // For the sync, if one is owed, and for a look whether the log is still there.
+            if !self.bell.armed.load(Ordering::Acquire) {
+                let within = match self.keeper.mode() {
+                    SyncMode::Every(millis) => Duration::from_millis(millis),
+                    SyncMode::Always | SyncMode::Never => UNHURRIED,
+                };
+                self.bell.sync_by(Instant::now() + within);
             }
         }
         self.release(spare);
@@ -238,6 +240,7 @@ pub fn run(hub: &Hub, log: &Log) {
         }
         if wishes.sync_at.is_some() {
             let _ = log.keeper.write(hub) && log.keeper.sync(hub);
+            log.keeper.check(hub);
             log.release(&mut spare);
         }
         let more = if tidied.elapsed() < RETRY {

@@ -45,7 +45,9 @@ fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    assert_eq!((count(" refused"), count("taken again")), (1, 1), "{log}");
+    // One line a change of state: it may have been full before it failed.
+    assert!((1..=2).contains(&count(" refused")), "{log}");
+    assert_eq!(count("taken again"), 1, "{log}");
 }
 
 fn compare(client: &mut Client, jobs: &Jobs) {
