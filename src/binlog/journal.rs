@@ -359,15 +359,14 @@ impl Journal {
         self.retired.push_back(Retired { number, bytes, after: self.position, damaged });
     }
 
-    /// At the start, with everything that was found on the disk for good: the oldest segment, if nobody is at home there.
-    pub fn take_empty(&mut self) -> Option<Retired> {
-        if self.segments.len() < 2 || self.segments[0].inhabitants.first().is_some() {
+    /// At the start, when all that was found is there for good: the oldest segment, if none lives there and it is before `end`.
+    pub fn take_empty(&mut self, end: u64) -> Option<Retired> {
+        let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
+        if oldest.number >= end || oldest.inhabitants.first().is_some() {
             return None;
         }
         self.retire();
-        let retired = self.retired.pop_back()?;
-        self.retiring -= retired.bytes;
-        Some(retired)
+        self.retired.pop_back().inspect(|retired| self.retiring -= retired.bytes)
     }
 
     /// The next segment that may go, now that the log is safe up to `safe`. Until it is gone, no later one may go.

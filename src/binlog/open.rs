@@ -3,6 +3,7 @@
 //! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, cut a torn
 //! tail, condemn damaged segments, and begin a new segment, since none is ever continued. Must not serve anybody.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -107,13 +108,14 @@ pub fn open(
         report: Report::default(),
         last_id: 0,
         clean: false,
+        pauses: HashMap::new(),
     };
     recovery.read_all(watch)?;
     let foreign = imported.map(|imported| recovery.import(imported));
     if settings.strict && !recovery.report.problems.is_empty() {
         return Err(OpenError::Damaged(recovery.report.problems));
     }
-    let Recovery { mut journal, report, mut last_id, clean, .. } = recovery;
+    let Recovery { mut journal, report, mut last_id, clean, pauses, .. } = recovery;
     if report.progress.segments > 0 && !clean {
         last_id += UNSEEN_IDS;
     }
@@ -121,7 +123,8 @@ pub fn open(
     engine.keep_changes();
     engine.settle(last_id, now);
     // The disk may be full: what is not needed makes space for the next segment.
-    while let Some(retired) = journal.take_empty() {
+    let paused = engine.pauses().filter_map(|(tube, _)| pauses.get(tube)).min().copied();
+    while let Some(retired) = journal.take_empty(paused.unwrap_or(u64::MAX)) {
         let name = segment_name(retired.number);
         Writer::drop_segment(&*storage, retired).map_err(|error| OpenError::File(name, error))?;
     }
@@ -165,6 +168,8 @@ struct Recovery<'a> {
     last_id: u64,
     /// The segment read last was left in order.
     clean: bool,
+    /// Where each tube was paused last.
+    pauses: HashMap<Vec<u8>, u64>,
 }
 
 impl Recovery<'_> {
@@ -269,7 +274,10 @@ impl Recovery<'_> {
                     self.report.progress.jobs -= 1;
                 }
             }
-            Record::Pause { tube, length, until } => self.engine.restore_pause(tube, length, until),
+            Record::Pause { tube, length, until } => {
+                self.pauses.insert(tube.to_vec(), self.journal.stats().current);
+                self.engine.restore_pause(tube, length, until);
+            }
             Record::Reserve(id, count) => self.change(id, Restored::Reserve(count)),
             Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
             Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
