@@ -1,18 +1,15 @@
 //! The store of all jobs: by slot for the engine's queues, by id for everybody else.
 //!
-//! Owns the memory of jobs. Nothing here ever moves or rehashes a large table in one go: slots come in chunks, and the
-//! index by id grows and shrinks by one bucket at a time (linear hashing), so the slowest insertion costs about what the
-//! median one does. Must not know states or queues.
+//! Owns the memory of jobs. Nothing here ever moves a large table in one go: slots come in chunks, so the slowest insertion
+//! costs about what the median one does. Must not know states or queues.
 
 use super::heap::Places;
+use super::index::{Chained, Index};
 use super::job::{Job, JobId};
 use super::list::{Linked, Links, NIL};
 
 /// Jobs in a chunk of slots: about 100 kB, small beside a process, large beside malloc's overhead.
 const CHUNK: usize = 1024;
-
-/// Buckets in a chunk of the index: one page.
-const BUCKETS: usize = 1024;
 
 /// See the module's page.
 #[derive(Debug)]
@@ -29,20 +26,19 @@ impl Jobs {
 
     /// How many jobs there are.
     pub fn len(&self) -> usize {
-        self.index.len
+        self.index.len()
     }
 
     /// Stores a job under its id, which must be new, and tells its slot.
     pub fn insert(&mut self, job: Job) -> u32 {
-        let id = job.id;
         let slot = self.slots.insert(job);
-        self.index.insert(id, slot, &mut self.slots);
+        self.index.insert(slot, &mut self.slots);
         slot
     }
 
     /// The slot of the job with this id.
     pub fn find(&self, id: JobId) -> Option<u32> {
-        self.index.find(id, &self.slots)
+        self.index.find(hash(id), &self.slots, |slot| self.slots.get(slot).id == id)
     }
 
     /// Forgets the job in `slot`.
@@ -200,15 +196,6 @@ impl Slots {
     }
 }
 
-/// Slots by id: linear hashing with chains through [`Job::chain`], one bucket per job.
-#[derive(Debug)]
-struct Index {
-    chunks: Vec<Box<[u32; BUCKETS]>>,
-    /// Buckets in use; the rest of the last chunk waits.
-    buckets: usize,
-    len: usize,
-}
-
 /// Ids come and go in rows, so a row of them fills buckets in a row, and a walk over one is a walk over the other. Where a
 /// row begins is scattered, so that no pattern of survivors piles up in a few buckets.
 fn hash(id: JobId) -> usize {
@@ -216,106 +203,15 @@ fn hash(id: JobId) -> usize {
     id.0.wrapping_add(row) as usize
 }
 
-impl Index {
-    fn new() -> Index {
-        Index { chunks: vec![Box::new([NIL; BUCKETS])], buckets: 16, len: 0 }
+impl Chained for Slots {
+    fn hash(&self, slot: u32) -> usize {
+        hash(self.get(slot).id)
     }
-
-    fn bucket_of(&self, id: JobId) -> usize {
-        let hash = hash(id);
-        let mask = self.buckets.next_power_of_two() - 1;
-        let bucket = hash & mask;
-        if bucket < self.buckets {
-            bucket
-        } else {
-            hash & (mask >> 1)
-        }
+    fn chain(&self, slot: u32) -> u32 {
+        self.get(slot).chain
     }
-
-    fn head(&self, bucket: usize) -> u32 {
-        self.chunks[bucket / BUCKETS][bucket % BUCKETS]
-    }
-
-    fn head_mut(&mut self, bucket: usize) -> &mut u32 {
-        &mut self.chunks[bucket / BUCKETS][bucket % BUCKETS]
-    }
-
-    fn find(&self, id: JobId, slots: &Slots) -> Option<u32> {
-        let mut slot = self.head(self.bucket_of(id));
-        while slot != NIL {
-            let job = slots.get(slot);
-            if job.id == id {
-                return Some(slot);
-            }
-            slot = job.chain;
-        }
-        None
-    }
-
-    fn insert(&mut self, id: JobId, slot: u32, slots: &mut Slots) {
-        self.link(self.bucket_of(id), slot, slots);
-        self.len += 1;
-        if self.len > self.buckets {
-            self.grow(slots);
-        }
-    }
-
-    fn remove(&mut self, slot: u32, slots: &mut Slots) {
-        let job = slots.get(slot);
-        let next = job.chain;
-        let bucket = self.bucket_of(job.id);
-        if self.head(bucket) == slot {
-            *self.head_mut(bucket) = next;
-        } else {
-            let mut before = self.head(bucket);
-            while slots.get(before).chain != slot {
-                before = slots.get(before).chain;
-            }
-            slots.get_mut(before).chain = next;
-        }
-        self.len -= 1;
-        // More than two, so that the buckets catch up with the jobs.
-        for _ in 0..3 {
-            if self.buckets > 16 && self.len < self.buckets / 2 {
-                self.shrink(slots);
-            }
-        }
-    }
-
-    fn link(&mut self, bucket: usize, slot: u32, slots: &mut Slots) {
-        slots.get_mut(slot).chain = self.head(bucket);
-        *self.head_mut(bucket) = slot;
-    }
-
-    /// Adds one bucket and moves to it what belongs there from the one bucket that can hold such jobs.
-    fn grow(&mut self, slots: &mut Slots) {
-        let new = self.buckets;
-        if new == self.chunks.len() * BUCKETS {
-            self.chunks.push(Box::new([NIL; BUCKETS]));
-        }
-        self.buckets += 1;
-        let old = new - self.buckets.next_power_of_two() / 2;
-        self.relink(old, slots);
-    }
-
-    /// Takes the last bucket away and moves its jobs back to where they came from.
-    fn shrink(&mut self, slots: &mut Slots) {
-        self.buckets -= 1;
-        self.relink(self.buckets, slots);
-        // A chunk in hand avoids allocating and freeing in turns at a border.
-        if self.chunks.len() > self.buckets.div_ceil(BUCKETS) + 1 {
-            self.chunks.pop();
-        }
-    }
-
-    fn relink(&mut self, bucket: usize, slots: &mut Slots) {
-        let mut slot = std::mem::replace(self.head_mut(bucket), NIL);
-        while slot != NIL {
-            let job = slots.get(slot);
-            let (id, next) = (job.id, job.chain);
-            self.link(self.bucket_of(id), slot, slots);
-            slot = next;
-        }
+    fn set_chain(&mut self, slot: u32, next: u32) {
+        self.get_mut(slot).chain = next;
     }
 }
 
@@ -354,7 +250,7 @@ mod tests {
             assert_eq!(jobs.find(JobId(id)), None);
         }
         check(&jobs, &(1..=10_000).filter(|id| id % 37 == 0).collect::<Vec<_>>());
-        assert!(jobs.index.buckets <= 2 * jobs.len() + 1, "{} buckets", jobs.index.buckets);
+        assert!(jobs.index.buckets() <= 2 * jobs.len() + 1, "{} buckets", jobs.index.buckets());
     }
 
     #[test]
@@ -380,14 +276,7 @@ mod tests {
             (1..=4096).for_each(|n| {
                 jobs.insert(job(n * stride));
             });
-            let longest = (0..jobs.index.buckets)
-                .map(|bucket| {
-                    std::iter::successors(Some(jobs.index.head(bucket)), |&slot| {
-                        (slot != NIL).then(|| jobs.get(slot).chain)
-                    })
-                    .count()
-                })
-                .max();
+            let longest = jobs.index.chains(&jobs.slots).max();
             assert!(longest < Some(48), "stride {stride}: a chain of {longest:?}");
         }
     }

@@ -13,6 +13,7 @@ mod client;
 mod deadlines;
 mod event;
 mod heap;
+mod index;
 mod job;
 mod jobs;
 mod list;
