@@ -100,7 +100,7 @@ fn cut(cases: &mut Cases) {
 fn answer(cases: &mut Cases, name: &str, length: usize, act: impl Fn() -> Act + 'static) {
     let batches = cases.count(BATCHES);
     let prepare = move || {
-        let limits = Limits { max_memory: u64::MAX, max_tubes: 10, max_watched: 10, hash_secret: 7 };
+        let limits = Limits { max_memory: u64::MAX, max_tubes: 10, max_watched: 10, hash_secret: 7, ..Limits::NONE };
         let mut engine = Engine::new(limits);
         let client = engine.connect();
         let body = Body::from(vec![7; length]);

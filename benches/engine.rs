@@ -27,7 +27,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, max_watched: 1 << 20, hash_secret: 7 };
+        let limits =
+            Limits { max_memory: u64::MAX, max_tubes: 1 << 20, max_watched: 1 << 20, hash_secret: 7, ..Limits::NONE };
         let mut engine = Engine::new(limits);
         let (producer, worker) = (engine.connect(), engine.connect());
         World { engine, producer, worker, now: Time::from_nanos(1 << 60), ids: Vec::new() }
@@ -55,7 +56,7 @@ impl World {
 
     fn watch(&mut self, tubes: usize) {
         for tube in 0..tubes {
-            self.engine.watch(self.worker, name(tube).as_bytes()).expect("room for a tube");
+            self.engine.watch(self.worker, name(tube).as_bytes(), self.now).expect("room for a tube");
         }
     }
 
@@ -79,13 +80,13 @@ impl World {
         assert!(matches!(self.engine.reserve(self.worker, None, self.now), Reserve::Waiting));
         let id = self.put(0, Span::ZERO);
         assert!(self.engine.take_event().is_some());
-        assert!(self.engine.delete(self.worker, id));
+        assert!(self.engine.delete(self.worker, id, self.now));
     }
 
     fn cycle(&mut self) {
         self.put(0, Span::ZERO);
         let id = self.reserve();
-        assert!(self.engine.delete(self.worker, id));
+        assert!(self.engine.delete(self.worker, id, self.now));
     }
 }
 
@@ -126,8 +127,8 @@ fn depth(cases: &mut Cases, jobs: usize) {
         world
     };
     cases.add(&name("delete a reserved job"), verbs, reserved, |world| {
-        let World { engine, worker, ids, .. } = world;
-        ids.drain(..).for_each(|id| assert!(engine.delete(*worker, id)));
+        let World { engine, worker, ids, now, .. } = world;
+        ids.drain(..).for_each(|id| assert!(engine.delete(*worker, id, *now)));
     });
     cases.add(&name("release"), verbs, reserved, |world| {
         let World { engine, worker, ids, now, .. } = world;

@@ -228,6 +228,7 @@ impl Journal {
                 self.append(&Record::pause(&name, pause));
                 self.pause_bytes += (CHANGE + name.len()) as u64;
             }
+            Change::Lease(_) | Change::Rewrite { .. } => {}
             Change::Reserve(_) | Change::Expire(_) if self.must_save() => {}
             Change::Reserve(slot) => {
                 self.change(engine, slot, |job| Record::Reserve(job.id().0, job.history().reserves))

@@ -262,6 +262,7 @@ fn state_letter(state: State) -> u8 {
         State::Ready | State::Reserved => b'r',
         State::Delayed => b'd',
         State::Buried => b'b',
+        State::Finished => b'f',
     }
 }
 

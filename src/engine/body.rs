@@ -10,7 +10,7 @@ pub const COPY_MAX: usize = 4096;
 
 /// Bytes that never change. Small ones are owned outright, which saves 16 bytes each; large ones are shared, so that a
 /// reply that waits in a slow client's output holds no second copy.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     /// At most [`COPY_MAX`] bytes.
     Small(Box<[u8]>),
@@ -35,6 +35,12 @@ impl Body {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::Small(Box::default())
     }
 }
 

@@ -18,8 +18,17 @@ pub enum Change {
     Bury(u32),
     /// It was kicked.
     Kick(u32),
-    /// Its time to run ended.
+    /// Its time to run ended, or its holder was lost and that counts.
     Expire(u32),
+    /// It was leased: reserved by nobody who could be lost.
+    Lease(u32),
+    /// It is no longer what its record says: it must be written down as it is.
+    Rewrite {
+        /// Where it is.
+        slot: u32,
+        /// Bytes that it took beside its tube's name before; none if no log knew it.
+        before: Option<usize>,
+    },
     /// It is gone.
     Delete {
         /// Where it was.
@@ -28,11 +37,28 @@ pub enum Change {
         id: JobId,
         /// Length of the name of its tube.
         tube: usize,
-        /// Length of its body.
+        /// Length of its body and of what its terms take.
         body: usize,
     },
     /// The pause of the tube with this name has begun or ended by hand.
     Pause(Box<[u8]>),
+}
+
+impl Change {
+    /// The job that it happened to, while that is there.
+    pub fn slot(&self) -> Option<u32> {
+        match *self {
+            Change::Put(slot)
+            | Change::Reserve(slot)
+            | Change::Release(slot)
+            | Change::Bury(slot)
+            | Change::Kick(slot)
+            | Change::Expire(slot)
+            | Change::Lease(slot)
+            | Change::Rewrite { slot, .. } => Some(slot),
+            Change::Delete { .. } | Change::Pause(_) => None,
+        }
+    }
 }
 
 /// How much the log can still take. Without a log, there is no end to it.

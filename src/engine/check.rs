@@ -3,12 +3,13 @@
 //! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; it costs time in
 //! proportion to all there is.
 
+use super::client::{Client, Manner, Nap};
 use super::deadlines::Owner;
-use super::job::State;
+use super::job::{band, Job, State};
 use super::list::NIL;
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
-use super::{Engine, JOB_COST, TUBE_COST};
+use super::{Engine, JOB_COST, NOBODY, TUBE_COST};
 
 impl Engine {
     /// Panics, saying what is wrong, unless the engine is in order.
@@ -16,6 +17,7 @@ impl Engine {
         self.check_jobs();
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
         self.clients.iter().for_each(|(number, _)| self.check_client(number as u32));
+        self.check_contracts();
         self.check_deadlines();
         self.check_sums();
     }
@@ -38,6 +40,7 @@ impl Engine {
             counts.add(job);
         }
         assert_eq!(tube.counts, counts, "the counts of tube {name}");
+        self.check_bands(number, tube);
         let expect = |slot: u32, state: State| {
             let job = self.jobs.get(slot);
             assert_eq!((job.tube, job.state), (number, state), "{:?} stands in {name}", job.id);
@@ -54,19 +57,54 @@ impl Engine {
             tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
             "tube {name} has both a ready job and a waiting client"
         );
-        let lives = number == DEFAULT_TUBE || tube.using + tube.watching > 0 || counts.all() > 0;
+        let lives = number == DEFAULT_TUBE || tube.kept || tube.using + tube.watching > 0;
+        let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
+    }
+
+    fn check_bands(&self, number: u32, tube: &Tube) {
+        let mut bands = [0; 3];
+        let queued = |job: &&Job| job.tube == number && matches!(job.state, State::Ready | State::Delayed);
+        self.jobs.iter().map(|(_, job)| job).filter(queued).for_each(|job| bands[band(job.pri)] += 1);
+        assert_eq!(tube.bands, bands, "the bands of a tube");
+        let watched_by_awake =
+            |client: &Client| client.nap != Nap::Asleep && client.watched.contains(number, &self.watches);
+        let somebody_awake = || self.clients.iter().any(|(_, client)| watched_by_awake(client));
+        let nothing_to_do = tube.pause.is_some() || tube.ready.is_empty() || tube.sleeping.is_empty();
+        assert!(nothing_to_do || somebody_awake(), "a tube has a ready job, and all who could take it sleep");
+    }
+
+    fn check_contracts(&self) {
+        let bound = self.jobs.iter().filter(|(_, job)| job.bound).count();
+        assert_eq!(self.contracts.len(), bound, "every contract has its job");
+        let mut attached = 0;
+        for (slot, job) in self.jobs.iter().filter(|(_, job)| job.bound) {
+            let number = self.contracts.of(slot);
+            let contract = self.contracts.get(number);
+            assert_eq!(contract.slot, slot, "{:?} and its contract know each other", job.id);
+            attached += contract.submitters();
+            for client in self.contracts.attached(number) {
+                assert!(self.clients.contains(client as usize), "{:?} is awaited by nobody", job.id);
+            }
+            assert!(job.state != State::Finished || contract.submitters() == 0, "{:?} is over and awaited", job.id);
+        }
+        assert_eq!(self.contracts.attachments(), attached);
+        let listed: usize = self.clients.iter().map(|(_, client)| client.attached.len()).sum();
+        assert_eq!(listed, attached, "clients know what they are attached to");
     }
 
     fn check_client(&self, number: u32) {
         let client = &self.clients[number as usize];
-        assert!(client.watched.len() > 0, "client {number} watches nothing");
+        let must_watch = client.manner == Manner::Holder && number != NOBODY.0;
+        assert!(!must_watch || client.watched.len() > 0, "client {number} watches nothing");
         for watch in client.watched.iter() {
             let watched = self.watches.get(watch);
             assert_eq!(watched.client, number);
-            let queue = &self.tubes.get(watched.tube).waiting;
-            let queued = queue.iter(&self.watches).any(|other| other == watch);
-            assert_eq!(queued, client.waiting.is_some(), "client {number} waits in all its tubes or none");
+            let tube = self.tubes.get(watched.tube);
+            let queued = tube.waiting.iter(&self.watches).any(|other| other == watch);
+            assert_eq!(queued, client.waits_for_job(), "client {number} waits in all its tubes or none");
+            let sleeps = tube.sleeping.iter(&self.watches).any(|other| other == watch);
+            assert_eq!(sleeps, client.nap == Nap::Asleep, "client {number} sleeps in all its tubes or none");
         }
         for (key, slot) in client.reserved.iter() {
             let job = self.jobs.get(slot);
@@ -84,6 +122,7 @@ impl Engine {
         };
         self.clients.iter().for_each(|(number, client)| expect(Owner::Client(number as u32), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(Owner::Tube(number), tube.due()));
+        expect(Owner::Contracts, self.contracts.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
     }
 
@@ -94,6 +133,7 @@ impl Engine {
             counts.add(job);
             memory += JOB_COST + job.body.len() as u64;
         }
+        memory += self.contracts.iter().map(|(_, contract)| contract.cost()).sum::<u64>();
         for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
             memory += TUBE_COST + tube.name.len() as u64;
         }
@@ -105,7 +145,7 @@ impl Engine {
             |test: fn(&super::client::Client) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();
         assert_eq!(self.producers, count(|client| client.producer));
         assert_eq!(self.workers, count(|client| client.worker));
-        assert_eq!(self.waiting, count(|client| client.waiting.is_some()));
+        assert_eq!(self.waiting, count(|client| client.waits_for_job()));
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
         assert_eq!(self.watches.len(), watches, "no watch without its client");
         for (number, tube) in self.tubes.iter() {

@@ -1,6 +1,6 @@
 //! Clients, as the engine sees them: which tube they use, which they watch, what they hold, and whether they wait.
 //!
-//! Owns those four. Must not know connections: a client is a number that the server gives meaning to.
+//! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives meaning to.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use slab::Slab;
 
 use super::heap::Heap;
 use super::job::JobId;
-use super::list::{Linked, Links};
+use super::list::{Linked, Links, List, NIL};
 use super::time::{Span, Time};
 
 /// The last part of a time to run, in which its holder is warned instead of made to wait (beanstalk protocol, reserve).
@@ -18,21 +18,70 @@ pub const MARGIN: Span = Span::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId(pub u32);
 
-/// A client that wants a job and has none.
+/// How a client takes jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Manner {
+    /// What it reserves is its own. Of all tubes that it watches, the smallest priority comes first.
+    #[default]
+    Holder,
+    /// What it grabs is its own. Of all tubes that it watches, the smallest band of priorities comes first, and tubes that
+    /// are equal in that take turns. It is not made to wait, but may sleep and be woken.
+    Sleeper,
+    /// What it leases is nobody's: it lasts until its time to run ends, whatever becomes of the client. All tubes that it
+    /// watches and that have a ready job have the same chance.
+    Leaser,
+}
+
+/// Whether a client wants to be told of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Nap {
+    /// It looks for itself.
+    #[default]
+    Awake,
+    /// It does.
+    Asleep,
+    /// It was told, and has not come yet.
+    Woken,
+}
+
+/// A client that wants a job, or the outcome of one, and has none.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     /// When it gives up; [`Time::NEVER`] if it does not.
     pub until: Time,
+    /// The contract of the job whose outcome it waits for; [`NIL`] if it waits for a job.
+    pub outcome: u32,
+    /// It has submitted that job just for the outcome, and takes it back when it gives up.
+    pub run: bool,
+}
+
+impl Waiting {
+    /// For a job.
+    pub const fn for_job(until: Time) -> Waiting {
+        Waiting { until, outcome: NIL, run: false }
+    }
+
+    /// Whether it waits for a job.
+    pub fn is_for_job(self) -> bool {
+        self.outcome == NIL
+    }
 }
 
 /// One client.
 #[derive(Debug)]
 pub struct Client {
+    pub(super) manner: Manner,
+    pub(super) nap: Nap,
+    /// The place in its watch list where it looks first.
+    pub(super) turn: u32,
+    /// The tube it uses; [`NIL`] if it names the tube each time.
     pub(super) used: u32,
     pub(super) watched: WatchList,
     /// What it has reserved, by the end of the time to run.
     pub(super) reserved: Heap<(Time, JobId)>,
     pub(super) waiting: Option<Waiting>,
+    /// Its attachments to jobs whose outcome it is told.
+    pub(super) attached: List,
     /// Has put a job.
     pub(super) producer: bool,
     /// Has asked for a job.
@@ -40,6 +89,27 @@ pub struct Client {
 }
 
 impl Client {
+    /// One that uses and watches nothing yet.
+    pub(super) fn new(manner: Manner) -> Client {
+        Client {
+            manner,
+            nap: Nap::Awake,
+            turn: 0,
+            used: NIL,
+            watched: WatchList::default(),
+            reserved: Heap::new(),
+            waiting: None,
+            attached: List::EMPTY,
+            producer: false,
+            worker: false,
+        }
+    }
+
+    /// Whether it waits for a job.
+    pub(super) fn waits_for_job(&self) -> bool {
+        self.waiting.is_some_and(Waiting::is_for_job)
+    }
+
     /// When the time to run of its most urgent reservation ends.
     pub(super) fn nearest_end(&self) -> Time {
         self.reserved.first().map_or(Time::NEVER, |((end, _), _)| end)
@@ -65,6 +135,8 @@ impl Client {
 pub struct Watch {
     pub(super) client: u32,
     pub(super) tube: u32,
+    /// The most time to run, in milliseconds, that this client gives itself for a job of this tube; zero for no limit.
+    pub(super) limit: u32,
     links: Links,
 }
 
@@ -76,6 +148,11 @@ impl Watches {
     /// The watch with this number.
     pub fn get(&self, number: u32) -> &Watch {
         &self.0[number as usize]
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, number: u32) -> &mut Watch {
+        &mut self.0[number as usize]
     }
 
     /// How many there are.
@@ -116,6 +193,16 @@ impl WatchList {
         self.numbers.iter().copied()
     }
 
+    /// The number of the watch at `place`.
+    pub fn at(&self, place: usize) -> u32 {
+        self.numbers[place]
+    }
+
+    /// The number of the watch of `tube`, if it is watched.
+    pub fn find(&self, tube: u32, watches: &Watches) -> Option<u32> {
+        self.place(tube, watches).map(|place| self.numbers[place])
+    }
+
     /// Whether `tube` is watched.
     pub fn contains(&self, tube: u32, watches: &Watches) -> bool {
         self.place(tube, watches).is_some()
@@ -123,7 +210,7 @@ impl WatchList {
 
     /// Watches `tube`, which must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
-        let number = watches.0.insert(Watch { client, tube, links: Links::NONE }) as u32;
+        let number = watches.0.insert(Watch { client, tube, limit: 0, links: Links::NONE }) as u32;
         let place = self.numbers.len() as u32;
         self.numbers.push(number);
         match &mut self.index {

@@ -1,12 +1,15 @@
 //! The one ordered index of everything timed.
 //!
-//! Owns which owner is due next. An owner is a client (its nearest time to run, its reserve time-out, its warning) or a
-//! tube (its next delayed job, the end of its pause); each has at most one entry, the earliest of what it waits for, so
+//! Owns which owner is due next. An owner is a client (its nearest time to run, its reserve time-out, its warning), a
+//! tube (its next delayed job, the end of its pause) or the contracts (the next end of a time to live); each has at most one entry, the earliest of what it waits for, so
 //! the index stays small however many jobs there are. Must not know what happens when something is due.
 
 use super::heap::{Heap, Places};
 use super::list::NIL;
 use super::time::Time;
+
+/// The contracts as a heap's member: no tube has that number.
+const CONTRACTS: u32 = NIL;
 
 /// Whose deadline it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +18,8 @@ pub enum Owner {
     Client(u32),
     /// The tube with this number.
     Tube(u32),
+    /// All contracts.
+    Contracts,
 }
 
 /// See the module's page.
@@ -30,12 +35,14 @@ pub struct Deadlines {
 struct PlaceTable {
     clients: Vec<u32>,
     tubes: Vec<u32>,
+    contracts: Vec<u32>,
 }
 
 impl Owner {
     /// As a heap's member: the lowest bit tells the kind.
     fn member(self) -> u32 {
         match self {
+            Owner::Contracts => CONTRACTS,
             Owner::Client(number) => number << 1,
             Owner::Tube(number) => number << 1 | 1,
         }
@@ -47,6 +54,7 @@ impl Owner {
 
     fn of(member: u32) -> Owner {
         match member & 1 {
+            _ if member == CONTRACTS => Owner::Contracts,
             0 => Owner::Client(member >> 1),
             _ => Owner::Tube(member >> 1),
         }
@@ -58,6 +66,7 @@ impl PlaceTable {
         let (table, number) = match owner {
             Owner::Client(number) => (&mut self.clients, number as usize),
             Owner::Tube(number) => (&mut self.tubes, number as usize),
+            Owner::Contracts => (&mut self.contracts, 0),
         };
         if table.len() <= number {
             table.resize(number + 1, NIL);

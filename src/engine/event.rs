@@ -3,8 +3,40 @@
 //! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before it lets anybody else
 //! at the engine, and tells each client in its own protocol.
 
+use super::body::Body;
 use super::client::ClientId;
 use super::job::JobId;
+
+/// How a job has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Well, with this result.
+    Done(Body),
+    /// Badly, with this result.
+    Failed(Body),
+    /// So badly that the worker has to explain it.
+    Fault(Body),
+    /// It was taken away, or its time to live has ended, before anybody did it.
+    Gone,
+}
+
+/// What a worker says about a job that it is at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// A part of the result.
+    Data(Body),
+    /// A warning.
+    Warning(Body),
+    /// How far it is.
+    Progress {
+        /// In the worker's own words.
+        text: Body,
+        /// So much is done.
+        done: u32,
+        /// Of so much.
+        total: u32,
+    },
+}
 
 /// Why a client that asked for a job gets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +47,8 @@ pub enum NoJob {
     DeadlineSoon,
 }
 
-/// News for a client that waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// News for a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Its wait is over: it has this job reserved.
     Reserved {
@@ -32,13 +64,40 @@ pub enum Event {
         /// Why it gets nothing.
         why: NoJob,
     },
+    /// It sleeps no longer: a tube that it watches has work.
+    Work {
+        /// Who slept.
+        client: ClientId,
+    },
+    /// A job that it submitted or waits for has ended. If it waited, it no longer does.
+    Outcome {
+        /// Who is told.
+        client: ClientId,
+        /// The job, which may be gone.
+        job: JobId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// The worker at a job that it submitted says something.
+    Report {
+        /// Who is told.
+        client: ClientId,
+        /// The job.
+        job: JobId,
+        /// What is said.
+        report: Report,
+    },
 }
 
 impl Event {
     /// Whom it concerns.
-    pub fn client(self) -> ClientId {
+    pub fn client(&self) -> ClientId {
         match self {
-            Event::Reserved { client, .. } | Event::NoJob { client, .. } => client,
+            Event::Reserved { client, .. }
+            | Event::NoJob { client, .. }
+            | Event::Work { client }
+            | Event::Outcome { client, .. }
+            | Event::Report { client, .. } => *client,
         }
     }
 }

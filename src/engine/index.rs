@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// The member with this hash that `matches`.
-    pub fn find(&self, hash: usize, store: &impl Chained, matches: impl Fn(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, hash: usize, store: &impl Chained, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut member = self.head(self.bucket_of(hash));
         while member != NIL {
             if matches(member) {

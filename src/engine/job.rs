@@ -3,6 +3,7 @@
 //! Owns what a job remembers. Must not know the queues that it stands in.
 
 use super::body::Body;
+use super::contract::Ending;
 use super::list::{Links, NIL};
 use super::time::{Span, Time};
 
@@ -12,6 +13,14 @@ pub struct JobId(pub u64);
 
 /// The queue a tube keeps a job in; smaller comes first.
 pub type Priority = u32;
+
+/// The middle of each band of priorities: the thirds of all.
+pub const BANDS: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
+
+/// The band that a priority is in.
+pub fn band(pri: Priority) -> usize {
+    (pri / 0x5555_5556) as usize
+}
 
 /// Jobs with a smaller priority than this are counted as urgent while they are ready.
 pub const URGENT: Priority = 1024;
@@ -27,6 +36,8 @@ pub enum State {
     Reserved,
     /// Set aside until somebody kicks it.
     Buried,
+    /// Over; its outcome is kept for those who ask.
+    Finished,
 }
 
 /// What moves a job from one state to another.
@@ -50,6 +61,8 @@ pub enum Cause {
     Expire,
     /// Its holder went away.
     HangUp,
+    /// Somebody said how it went.
+    Finish,
 }
 
 impl State {
@@ -64,6 +77,7 @@ impl State {
             (Cause::Bury, Reserved) => Some(Buried),
             (Cause::Kick, Delayed | Buried) => Some(Ready),
             (Cause::Due, Delayed) => Some(Ready),
+            (Cause::Finish, Ready | Delayed | Reserved | Buried) => Some(Finished),
             _ => None,
         }
     }
@@ -90,7 +104,8 @@ pub struct Job {
     pub(super) id: JobId,
     pub(super) body: Body,
     pub(super) created: Time,
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
+    /// place among jobs of the same priority.
     pub(super) due: Time,
     pub(super) delay: Span,
     pub(super) ttr: Span,
@@ -106,6 +121,11 @@ pub struct Job {
     pub(super) state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
+    pub(super) ending: Ending,
+    /// It has a contract.
+    pub(super) bound: bool,
+    /// No log knows it.
+    pub(super) volatile: bool,
 }
 
 /// What a producer says of a job; see [`super::Engine::put`].
@@ -140,6 +160,9 @@ impl Job {
             chain: NIL,
             state,
             in_run: false,
+            ending: Ending::Drop,
+            bound: false,
+            volatile: false,
         }
     }
 
@@ -178,7 +201,8 @@ impl Job {
         self.ttr
     }
 
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
+    /// place among jobs of the same priority.
     pub fn due(&self) -> Time {
         self.due
     }
@@ -188,13 +212,23 @@ impl Job {
         self.history
     }
 
+    /// What becomes of it when a worker says how it went, or is lost.
+    pub fn ending(&self) -> Ending {
+        self.ending
+    }
+
+    /// Whether it is forgotten when the server stops.
+    pub fn is_volatile(&self) -> bool {
+        self.volatile
+    }
+
     pub(super) fn is_urgent(&self) -> bool {
         self.state == State::Ready && self.pri < URGENT
     }
 
     /// The order in which the ready jobs of a tube are served.
-    pub(super) fn ready_key(&self) -> (Priority, JobId) {
-        (self.pri, self.id)
+    pub(super) fn ready_key(&self) -> (Priority, Time) {
+        (self.pri, self.due)
     }
 
     /// The order in which delayed and reserved jobs are due.

@@ -59,12 +59,20 @@ impl Jobs {
 
     /// All jobs with their slots, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
-        self.slots.chunks.iter().enumerate().flat_map(|(number, chunk)| {
+        self.iter_from(0)
+    }
+
+    /// The same from this slot on.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Job)> {
+        let first = from as usize / CHUNK;
+        let chunks = self.slots.chunks.iter().enumerate().skip(first);
+        let jobs = chunks.flat_map(|(number, chunk)| {
             chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
                 Entry::Held(job) => Some(((number * CHUNK + entry) as u32, job)),
                 Entry::Vacant(_) => None,
             })
-        })
+        });
+        jobs.skip_while(move |(slot, _)| *slot < from)
     }
 }
 

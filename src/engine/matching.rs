@@ -3,17 +3,18 @@
 //! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a waiting
 //! client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in [`Engine::serve`], inside the
 //! same call, so a job can neither be given twice nor be missed between a wake-up and a grab. Waiting clients are served
-//! strictly first come, first served. Nothing here looks at other tubes than the one that changed, or at other clients than
+//! strictly first come, first served; if none waits, a sleeping one is woken for each job. Nothing here looks at other tubes than the one that changed, or at other clients than
 //! the one that is served.
 
 use super::change::Change;
-use super::client::{ClientId, Waiting};
+use super::client::{ClientId, Manner, Nap};
+use super::contract::Ending;
 use super::deadlines::Owner;
 use super::event::{Event, NoJob};
-use super::job::{Cause, State};
+use super::job::{band, Cause, Job, State};
 use super::list::NIL;
 use super::time::{Span, Time};
-use super::Engine;
+use super::{Engine, NOBODY};
 
 impl Engine {
     /// Moves the job in `slot` to the state that `cause` leads to; the state must allow it.
@@ -26,13 +27,18 @@ impl Engine {
 
     /// Puts the job in `slot` where its state says.
     pub(super) fn enter(&mut self, slot: u32) {
+        if self.jobs.get(slot).state == State::Ready {
+            self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot));
+        }
         let job = self.jobs.get(slot);
         let (number, holder, key) = (job.tube, job.holder, job.due_key());
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
         self.counts.add(job);
+        tube.bands[band(job.pri)] += u32::from(is_queued(job));
         match job.state {
             State::Ready => tube.ready.push(slot, &mut self.jobs),
+            State::Finished => {}
             State::Buried => tube.buried.push_back(slot, &mut self.jobs),
             State::Delayed => {
                 tube.delayed.push(key, slot, &mut self.jobs);
@@ -46,6 +52,29 @@ impl Engine {
         }
     }
 
+    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to its old
+    /// place. But one that is told and was lost goes to the end, and one that had a start of its own stands behind those that
+    /// had none, by that start: it gets its place when that has come.
+    fn place_of(&mut self, slot: u32) -> u64 {
+        const STARTED: u64 = 1 << 63;
+        let job = self.jobs.get(slot);
+        if job.ending == Ending::Tell && job.history.timeouts > 0 {
+            // An id that no job gets: the places of all others are before it, and of all to come behind.
+            self.last_id += 1;
+            return self.last_id;
+        }
+        if job.ending == Ending::Keep && self.contracts.get(self.contracts.of(slot)).start().is_some() {
+            let number = self.contracts.of(slot);
+            let rare = self.contracts.get_mut(number).rare_mut();
+            if rare.order == 0 {
+                self.last_id += 1;
+                rare.order = STARTED | self.last_id;
+            }
+            return rare.order;
+        }
+        job.id.0
+    }
+
     /// Takes the job in `slot` out of where its state says it stands.
     pub(super) fn leave(&mut self, slot: u32) {
         let job = self.jobs.get(slot);
@@ -53,7 +82,9 @@ impl Engine {
         let tube = self.tubes.get_mut(number);
         tube.counts.subtract(job);
         self.counts.subtract(job);
+        tube.bands[band(job.pri)] -= u32::from(is_queued(job));
         match job.state {
+            State::Finished => {}
             State::Ready => tube.ready.remove(slot, &mut self.jobs),
             State::Buried => tube.buried.remove(slot, &mut self.jobs),
             State::Delayed => {
@@ -69,28 +100,43 @@ impl Engine {
         }
     }
 
-    /// Gives the job in `slot` to `client`, whose time to run starts now.
+    /// Gives the job in `slot` to `client`; its time to run starts now.
     pub(super) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         let state = self.jobs.get(slot).state.after(cause).expect("a job that may be reserved");
         self.leave(slot);
+        let leased = self.is_leaser(client);
+        let limit = self.time_limit(client, slot);
         let job = self.jobs.get_mut(slot);
         job.state = state;
-        job.holder = client.0;
-        job.due = now + job.ttr;
-        job.history.reserves += 1;
-        self.changed(Change::Reserve(slot));
+        job.holder = if leased { NOBODY.0 } else { client.0 };
+        job.due = now + job.ttr.min(limit);
+        job.history.reserves = job.history.reserves.saturating_add(1);
+        self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
         self.enter(slot);
     }
 
-    /// Hands ready jobs of this tube to the clients that wait for them.
+    /// The most time that `client` gives itself for the job in `slot`.
+    fn time_limit(&self, client: ClientId, slot: u32) -> Span {
+        let state = &self.clients[client.0 as usize];
+        if state.manner != Manner::Sleeper {
+            return Span::MAX;
+        }
+        let watch = state.watched.find(self.jobs.get(slot).tube, &self.watches);
+        match watch.map_or(0, |watch| self.watches.get(watch).limit) {
+            0 => Span::MAX,
+            limit => Span::from_millis(limit.into()),
+        }
+    }
+
+    /// Hands ready jobs of this tube to the clients that wait for them, and wakes one that sleeps if there are more.
     pub(super) fn serve(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
-            if tube.pause.is_some() {
+            if tube.pause.is_some() || tube.waiting.is_empty() && tube.sleeping.is_empty() {
                 return;
             }
-            let Some(watch) = tube.waiting.first() else { return };
             let Some(slot) = tube.ready.first(&self.jobs) else { return };
+            let Some(watch) = tube.waiting.first() else { return self.rouse(number) };
             let client = ClientId(self.watches.get(watch).client);
             self.stop_waiting(client);
             self.grant(client, slot, Cause::Reserve, now);
@@ -99,40 +145,61 @@ impl Engine {
         }
     }
 
-    /// The best ready job of all tubes that `client` watches and that are not paused.
-    pub(super) fn best_watched(&self, client: ClientId) -> Option<u32> {
+    /// Wakes those who have slept longest with an eye on this tube: as many as the limits say.
+    fn rouse(&mut self, number: u32) {
+        let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
+        for _ in 0..wakeups {
+            let Some(watch) = self.tubes.get(number).sleeping.first() else { return };
+            let client = ClientId(self.watches.get(watch).client);
+            self.wake_up(client);
+            self.clients[client.0 as usize].nap = Nap::Woken;
+            self.events.push_back(Event::Work { client });
+        }
+    }
+
+    /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
+    pub(super) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
+        match self.clients[client.0 as usize].manner {
+            Manner::Holder => self.best_by_priority(client),
+            Manner::Sleeper => self.best_in_turn(client),
+            Manner::Leaser => self.best_by_chance(client),
+        }
+    }
+
+    /// The job that a tube would give next.
+    fn head(&self, tube: u32) -> Option<u32> {
+        let tube = self.tubes.get(tube);
+        tube.ready.first(&self.jobs).filter(|_| tube.pause.is_none())
+    }
+
+    fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
         let watched = &self.clients[client.0 as usize].watched;
-        let heads = watched.iter().filter_map(|watch| {
-            let tube = self.tubes.get(self.watches.get(watch).tube);
-            if tube.pause.is_some() {
-                return None;
-            }
-            tube.ready.first(&self.jobs)
+        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube))
+    }
+
+    fn best_by_priority(&self, client: ClientId) -> Option<u32> {
+        self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
+    }
+
+    /// The smallest band first; of tubes that are equal in that, the next after the one that had its turn last.
+    fn best_in_turn(&mut self, client: ClientId) -> Option<u32> {
+        let state = &self.clients[client.0 as usize];
+        let count = state.watched.len();
+        let heads = (0..count).filter_map(|step| {
+            let place = (state.turn as usize + step) % count;
+            let slot = self.head(self.watches.get(state.watched.at(place)).tube)?;
+            Some((band(self.jobs.get(slot).pri), step, place, slot))
         });
-        heads.min_by_key(|&slot| self.jobs.get(slot).ready_key())
+        let (_, _, place, slot) = heads.min()?;
+        self.clients[client.0 as usize].turn = place as u32 + 1;
+        Some(slot)
     }
 
-    /// `client` waits from now on, at most for `timeout`.
-    pub(super) fn start_waiting(&mut self, client: ClientId, timeout: Option<Span>, now: Time) {
-        let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
-        self.clients[client.0 as usize].waiting = Some(Waiting { until });
-        self.waiting += 1;
-        for watch in self.clients[client.0 as usize].watched.iter() {
-            let tube = self.tubes.get_mut(self.watches.get(watch).tube);
-            tube.waiting.push_back(watch, &mut self.watches);
-        }
-        self.retime_client(client.0);
-    }
-
-    /// `client`, which must be waiting, no longer is.
-    pub(super) fn stop_waiting(&mut self, client: ClientId) {
-        self.clients[client.0 as usize].waiting = None;
-        self.waiting -= 1;
-        for watch in self.clients[client.0 as usize].watched.iter() {
-            let tube = self.tubes.get_mut(self.watches.get(watch).tube);
-            tube.waiting.remove(watch, &mut self.watches);
-        }
-        self.retime_client(client.0);
+    /// Any tube with the same chance.
+    fn best_by_chance(&mut self, client: ClientId) -> Option<u32> {
+        let count = self.heads(client).count();
+        let chosen = if count > 1 { self.roll(count) } else { 0 };
+        self.heads(client).nth(chosen)
     }
 
     /// Runs what is due, at most `limit` steps of it, and tells whether that was all. The earliest comes first.
@@ -142,6 +209,7 @@ impl Engine {
                 Some((at, owner)) if at <= now => match owner {
                     Owner::Client(number) => self.client_due(ClientId(number), now),
                     Owner::Tube(number) => self.tube_due(number, now),
+                    Owner::Contracts => self.contract_due(),
                 },
                 _ => return true,
             }
@@ -158,12 +226,10 @@ impl Engine {
             Some(((end, _), slot)) if end <= now => return self.expire(slot, now),
             _ => {}
         }
-        if waiting.is_some() && state.in_margin(now) {
-            self.end_wait(client, NoJob::DeadlineSoon);
-        } else if waiting.is_some_and(|waiting| waiting.until <= now) {
-            self.end_wait(client, NoJob::TimedOut);
-        } else {
-            unreachable!("a client was due for nothing");
+        match waiting {
+            Some(_) if state.in_margin(now) => self.end_wait(client, NoJob::DeadlineSoon),
+            Some(waiting) if waiting.until <= now => self.give_up(client, waiting),
+            _ => unreachable!("a client was due for nothing"),
         }
     }
 
@@ -182,12 +248,12 @@ impl Engine {
         self.timeouts += 1;
         self.jobs.get_mut(slot).history.timeouts += 1;
         self.changed(Change::Expire(slot));
-        self.transfer(slot, Cause::Expire);
-        self.serve(self.jobs.get(slot).tube, now);
+        self.lost(slot, Cause::Expire, now);
     }
 
-    fn end_wait(&mut self, client: ClientId, why: NoJob) {
-        self.stop_waiting(client);
+    /// Ends the wait of `client` for a job or an outcome.
+    pub(super) fn end_wait(&mut self, client: ClientId, why: NoJob) {
+        self.cancel_wait(client);
         self.events.push_back(Event::NoJob { client, why });
     }
 
@@ -212,4 +278,9 @@ impl Engine {
     pub(super) fn retime_tube(&mut self, number: u32) {
         self.deadlines.set(Owner::Tube(number), self.tubes.get(number).due());
     }
+}
+
+/// Whether a job waits for a worker, now or from a later moment on.
+fn is_queued(job: &Job) -> bool {
+    matches!(job.state, State::Ready | State::Delayed)
 }

@@ -10,6 +10,7 @@ mod body;
 mod change;
 mod check;
 mod client;
+mod contract;
 mod deadlines;
 mod event;
 mod heap;
@@ -18,11 +19,16 @@ mod job;
 mod jobs;
 mod list;
 mod matching;
+mod pages;
 mod ready;
 mod restore;
 mod stats;
+mod submit;
+mod taking;
 mod time;
 mod tube;
+mod verdict;
+mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -30,19 +36,25 @@ use slab::Slab;
 
 pub use body::{Body, COPY_MAX};
 pub use change::{Change, LogRoom};
-pub use client::{ClientId, MARGIN};
-pub use event::{Event, NoJob};
-pub use job::{Cause, History, Job, JobId, NewJob, Priority, State, URGENT};
+pub use client::{ClientId, Manner, MARGIN};
+pub use contract::{Contract, Ending, Terms, Unique};
+pub use event::{Event, NoJob, Outcome, Report};
+pub use job::{band, Cause, History, Job, JobId, NewJob, Priority, State, BANDS, URGENT};
 pub use list::{Linked, Links, List};
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
+pub use submit::Submitted;
+pub use taking::Awaited;
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
+pub use verdict::NotConcluded;
+pub use watching::Dropped;
 
-use client::{Client, WatchList, Watches};
+use client::{Client, Watches};
+use contract::Contracts;
 use deadlines::{Deadlines, Owner};
-use heap::Heap;
 use jobs::Jobs;
+use list::NIL;
 use tube::{Tubes, DEFAULT_TUBE};
 
 /// What a job costs beside its body, in bytes of account: its slot, its bucket, and the allocator's share of its body.
@@ -60,8 +72,24 @@ pub struct Limits {
     pub max_tubes: usize,
     /// Tubes that one client may watch.
     pub max_watched: usize,
-    /// Makes the hashes of tube names unpredictable to clients.
+    /// How often a job with [`Ending::Tell`] may be lost and tried again; none: without end.
+    pub max_losses: Option<u32>,
+    /// Sleeping clients that are woken when a job becomes ready; zero: all.
+    pub wakeups: u32,
+    /// Makes the hashes of names unpredictable to clients.
     pub hash_secret: u64,
+}
+
+impl Limits {
+    /// Bounds that nothing reaches.
+    pub const NONE: Limits = Limits {
+        max_memory: u64::MAX,
+        max_tubes: usize::MAX,
+        max_watched: usize::MAX,
+        max_losses: None,
+        wakeups: 1,
+        hash_secret: 0,
+    };
 }
 
 /// Why a job was not put.
@@ -71,6 +99,10 @@ pub enum Refused {
     Draining,
     /// The engine's memory is used up.
     OutOfMemory,
+    /// Another job has the number that no two may have.
+    Duplicate,
+    /// The tube has as many jobs as it may have.
+    QueueFull,
 }
 
 /// The answer to [`Engine::reserve`].
@@ -101,6 +133,7 @@ pub struct Engine {
     tubes: Tubes,
     clients: Slab<Client>,
     watches: Watches,
+    contracts: Contracts,
     deadlines: Deadlines,
     events: VecDeque<Event>,
     /// None if nobody keeps a log.
@@ -120,20 +153,32 @@ pub struct Engine {
     producers: usize,
     workers: usize,
     waiting: usize,
+    kept_tubes: usize,
+    /// Jobs whose time to live ended before they were over.
+    evicted: u64,
+    /// The state of a generator of numbers that need not be unpredictable.
+    dice: u64,
 }
+
+/// The client that holds what was leased: nobody. It is the engine's own, and the first.
+pub const NOBODY: ClientId = ClientId(0);
 
 impl Engine {
     /// An empty queue.
     pub fn new(limits: Limits) -> Engine {
+        let mut clients = Slab::new();
+        clients.insert(Client::new(Manner::Holder));
         Engine {
             jobs: Jobs::new(),
             tubes: Tubes::new(limits.hash_secret),
-            clients: Slab::new(),
+            clients,
             watches: Watches::default(),
+            contracts: Contracts::new(),
             deadlines: Deadlines::new(),
             events: VecDeque::new(),
             changes: None,
             log_room: LogRoom::ENDLESS,
+            dice: limits.hash_secret | 1,
             limits,
             last_id: 0,
             last_bury: 0,
@@ -147,71 +192,55 @@ impl Engine {
             producers: 0,
             workers: 0,
             waiting: 0,
+            kept_tubes: 0,
+            evicted: 0,
         }
     }
 
     /// A new client, which uses and watches the default tube.
     pub fn connect(&mut self) -> ClientId {
-        let number = self.clients.insert(Client {
-            used: DEFAULT_TUBE,
-            watched: WatchList::default(),
-            reserved: Heap::new(),
-            waiting: None,
-            producer: false,
-            worker: false,
-        }) as u32;
-        self.clients[number as usize].watched.add(number, DEFAULT_TUBE, &mut self.watches);
+        let client = self.connect_as(Manner::Holder);
+        let number = client.0 as usize;
+        self.clients[number].used = DEFAULT_TUBE;
+        self.clients[number].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
         let tube = self.tubes.get_mut(DEFAULT_TUBE);
         tube.using += 1;
         tube.watching += 1;
-        self.total_connections += 1;
-        ClientId(number)
+        client
     }
 
-    /// The client is gone: what it held is ready again, what it waited for goes to others.
+    /// A new client, which uses and watches nothing yet.
+    pub fn connect_as(&mut self, manner: Manner) -> ClientId {
+        self.total_connections += 1;
+        ClientId(self.clients.insert(Client::new(manner)) as u32)
+    }
+
+    /// The client is gone: what it held is lost to it, what it waited for goes to others.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
-        self.cancel_wait(client);
+        self.forsake(client);
         while let Some((_, slot)) = self.clients[client.0 as usize].reserved.first() {
-            self.transfer(slot, Cause::HangUp);
-            self.serve(self.jobs.get(slot).tube, now);
+            self.lost(slot, Cause::HangUp, now);
         }
-        let mut gone = self.clients.remove(client.0 as usize);
+        while let Some(watch) = self.clients[client.0 as usize].watched.iter().last() {
+            self.unwatch(client, self.watches.get(watch).tube, now);
+        }
+        let gone = self.clients.remove(client.0 as usize);
         self.deadlines.set(Owner::Client(client.0), Time::NEVER);
         self.producers -= usize::from(gone.producer);
         self.workers -= usize::from(gone.worker);
-        while let Some(watch) = gone.watched.iter().last() {
-            let number = self.watches.get(watch).tube;
-            gone.watched.remove(number, &mut self.watches);
-            self.tubes.get_mut(number).watching -= 1;
-            self.close_tube_if_idle(number);
+        if gone.used != NIL {
+            self.tubes.get_mut(gone.used).using -= 1;
+            self.close_tube_if_idle(gone.used);
         }
-        self.tubes.get_mut(gone.used).using -= 1;
-        self.close_tube_if_idle(gone.used);
     }
 
     /// Puts a job into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);
-        if self.draining {
-            return Err(Refused::Draining);
-        }
-        let cost = JOB_COST + new.body.len() as u64;
         let number = self.clients[client.0 as usize].used;
-        let logged = self.log_room.put + (self.tubes.get(number).name.len() + new.body.len()) as u64;
-        if self.memory + cost > self.limits.max_memory || logged > self.log_room.puts {
-            return Err(Refused::OutOfMemory);
-        }
-        self.log_room.puts -= logged;
-        self.memory += cost;
-        self.last_id += 1;
-        self.total_jobs += 1;
-        let id = JobId(self.last_id);
-        let slot = self.jobs.insert(Job::new(id, number, new, now));
-        self.tubes.get_mut(number).total_jobs += 1;
-        self.changed(Change::Put(slot));
-        self.enter(slot);
+        let slot = self.take_in(number, new, None, now)?;
         self.serve(number, now);
-        Ok(id)
+        Ok(self.jobs.get(slot).id)
     }
 
     /// The client has tried to put a job, whatever became of it.
@@ -227,34 +256,6 @@ impl Engine {
         *worker = true;
     }
 
-    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end if
-    /// there is none. The client must not be waiting already.
-    pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
-        self.mark_worker(client);
-        self.catch_up(client, now);
-        if let Some(slot) = self.best_watched(client) {
-            self.grant(client, slot, Cause::Reserve, now);
-            return Reserve::Job(self.jobs.get(slot));
-        }
-        if self.clients[client.0 as usize].in_margin(now) {
-            return Reserve::NoJob(NoJob::DeadlineSoon);
-        }
-        if timeout == Some(Span::ZERO) {
-            return Reserve::NoJob(NoJob::TimedOut);
-        }
-        self.start_waiting(client, timeout, now);
-        Reserve::Waiting
-    }
-
-    /// The client waits no longer; tells whether it did.
-    pub fn cancel_wait(&mut self, client: ClientId) -> bool {
-        let waits = self.clients[client.0 as usize].waiting.is_some();
-        if waits {
-            self.stop_waiting(client);
-        }
-        waits
-    }
-
     /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<&Job> {
         let slot = self.jobs.find(id)?;
@@ -264,21 +265,19 @@ impl Engine {
         Some(self.jobs.get(slot))
     }
 
-    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job.
-    pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
+    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder, that
+    /// means that it is done.
+    pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.jobs.find(id) else { return false };
         let job = self.jobs.get(slot);
-        if job.state == State::Reserved && job.holder != client.0 {
-            return false;
+        match job.state {
+            State::Finished => return false,
+            State::Reserved if job.holder != client.0 => return false,
+            State::Reserved if job.ending != Ending::Drop => {
+                return self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_ok();
+            }
+            _ => self.remove_job(slot, &Outcome::Gone),
         }
-        self.leave(slot);
-        let job = self.jobs.remove(slot);
-        self.memory -= JOB_COST + job.body.len() as u64;
-        let tube = self.tubes.get_mut(job.tube);
-        tube.deletes += 1;
-        let (tube, body) = (tube.name.len(), job.body.len());
-        self.changed(Change::Delete { slot, id, tube, body });
-        self.close_tube_if_idle(job.tube);
         true
     }
 
@@ -286,6 +285,10 @@ impl Engine {
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
         self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
+        if self.is_spent(slot) {
+            self.keep_outcome(slot, false, &[]);
+            return true;
+        }
         self.leave(slot);
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
         let job = self.jobs.get_mut(slot);
@@ -305,14 +308,22 @@ impl Engine {
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
-        let job = self.jobs.get_mut(slot);
-        job.pri = pri;
-        job.history.buries += 1;
+        self.jobs.get_mut(slot).pri = pri;
+        self.count_failure(slot);
+        if self.jobs.get(slot).ending == Ending::Tell {
+            self.tell_outcome(slot, &Outcome::Failed(Body::default()));
+        }
+        self.set_aside(slot);
+        true
+    }
+
+    /// Buries a reserved job.
+    fn set_aside(&mut self, slot: u32) {
+        self.jobs.get_mut(slot).history.buries += 1;
         self.transfer(slot, Cause::Bury);
         self.last_bury += 1;
         self.jobs.get_mut(slot).due = Time::from_nanos(self.last_bury);
         self.changed(Change::Bury(slot));
-        true
     }
 
     /// Starts the time to run of a job again. False if the client does not hold it.
@@ -367,8 +378,13 @@ impl Engine {
         self.serve(self.jobs.get(slot).tube, now);
     }
 
-    /// The job with this id, in any state and tube.
+    /// The job with this id, in any tube, unless it is over.
     pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.any_job(id).filter(|job| job.state != State::Finished)
+    }
+
+    /// The job with this id, in any state and tube.
+    pub fn any_job(&self, id: JobId) -> Option<&Job> {
         self.jobs.find(id).map(|slot| self.jobs.get(slot))
     }
 
@@ -379,54 +395,9 @@ impl Engine {
             State::Ready => tube.ready.first(&self.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
             State::Buried => tube.buried.first(),
-            State::Reserved => None,
+            State::Reserved | State::Finished => None,
         };
         slot.map(|slot| self.jobs.get(slot))
-    }
-
-    /// Makes the client use the tube with this name, which is created if need be.
-    pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
-        let number = self.open_tube(name)?;
-        self.tubes.get_mut(number).using += 1;
-        let left = std::mem::replace(&mut self.clients[client.0 as usize].used, number);
-        self.tubes.get_mut(left).using -= 1;
-        self.close_tube_if_idle(left);
-        Ok(())
-    }
-
-    /// Adds the tube with this name, which is created if need be, to those that the client watches. Tells how many.
-    /// The client must not be waiting.
-    pub fn watch(&mut self, client: ClientId, name: &[u8]) -> Result<usize, OverLimit> {
-        let watched = &self.clients[client.0 as usize].watched;
-        let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.watches));
-        if known {
-            return Ok(watched.len());
-        }
-        if watched.len() >= self.limits.max_watched {
-            return Err(OverLimit);
-        }
-        let number = self.open_tube(name)?;
-        self.tubes.get_mut(number).watching += 1;
-        let watched = &mut self.clients[client.0 as usize].watched;
-        watched.add(client.0, number, &mut self.watches);
-        Ok(watched.len())
-    }
-
-    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the only
-    /// one, which stays. The client must not be waiting.
-    pub fn ignore(&mut self, client: ClientId, name: &[u8]) -> Option<usize> {
-        let watched = &mut self.clients[client.0 as usize].watched;
-        let Some(number) = self.tubes.find(name) else { return Some(watched.len()) };
-        if watched.len() == 1 && watched.contains(number, &self.watches) {
-            return None;
-        }
-        let removed = watched.remove(number, &mut self.watches);
-        let left = watched.len();
-        if removed {
-            self.tubes.get_mut(number).watching -= 1;
-            self.close_tube_if_idle(number);
-        }
-        Some(left)
     }
 
     /// For `length`, no job of the tube with this name is given to clients that ask for any job; a pause of no length
@@ -454,17 +425,6 @@ impl Engine {
         self.draining = true;
     }
 
-    /// The name of the tube that the client uses.
-    pub fn used(&self, client: ClientId) -> &[u8] {
-        &self.tubes.get(self.clients[client.0 as usize].used).name
-    }
-
-    /// The names of the tubes that the client watches.
-    pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
-        let watched = &self.clients[client.0 as usize].watched;
-        watched.iter().map(|watch| &*self.tubes.get(self.watches.get(watch).tube).name)
-    }
-
     /// The names of all tubes.
     pub fn tube_names(&self) -> impl Iterator<Item = &[u8]> {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
@@ -486,7 +446,8 @@ impl Engine {
     }
 
     fn changed(&mut self, change: Change) {
-        if let Some(changes) = &mut self.changes {
+        let Some(changes) = &mut self.changes else { return };
+        if change.slot().is_none_or(|slot| !self.jobs.get(slot).volatile) {
             changes.push_back(change);
         }
     }
@@ -538,37 +499,6 @@ impl Engine {
     /// Bytes that jobs and tubes take, by the engine's own account, and how many they may take.
     pub fn memory(&self) -> (u64, u64) {
         (self.memory, self.limits.max_memory)
-    }
-
-    fn open_tube(&mut self, name: &[u8]) -> Result<u32, TooManyTubes> {
-        if self.tubes.len() >= self.limits.max_tubes && self.tubes.find(name).is_none() {
-            return Err(TooManyTubes);
-        }
-        Ok(self.open_tube_unlimited(name))
-    }
-
-    fn open_tube_unlimited(&mut self, name: &[u8]) -> u32 {
-        let before = self.tubes.len();
-        let number = self.tubes.open(name);
-        if self.tubes.len() > before {
-            self.memory += TUBE_COST + name.len() as u64;
-        }
-        number
-    }
-
-    fn close_tube_if_idle(&mut self, number: u32) {
-        let tube = self.tubes.get(number);
-        let length = tube.name.len() as u64;
-        let paused = tube.pause.map(|_| tube.name.clone());
-        if self.tubes.close_if_idle(number) {
-            self.memory -= TUBE_COST + length;
-            self.paused.remove(&number);
-            if let Some(name) = paused {
-                // A tube of this name that is opened later is not paused, and the log must not think that it is.
-                self.changed(Change::Pause((*name).into()));
-            }
-            self.deadlines.set(Owner::Tube(number), Time::NEVER);
-        }
     }
 }
 

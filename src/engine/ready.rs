@@ -1,20 +1,21 @@
-//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest id.
+//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly the id.
 //!
-//! Owns that order. Most jobs arrive in order already (same priority, growing id), so they are appended to a sorted run, a
+//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted run, a
 //! plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a heap
 //! beside it. Must not know states or counters.
 
 use super::heap::Heap;
-use super::job::{JobId, Priority};
+use super::job::Priority;
 use super::jobs::Jobs;
 use super::list::List;
+use super::time::Time;
 
 /// See the module's page.
 #[derive(Debug)]
 pub struct ReadyQueue {
-    /// Sorted by (priority, id).
+    /// Sorted by (priority, place).
     run: List,
-    rest: Heap<(Priority, JobId)>,
+    rest: Heap<(Priority, Time)>,
 }
 
 impl ReadyQueue {
@@ -74,8 +75,8 @@ impl ReadyQueue {
 #[cfg(test)]
 mod tests {
     use super::super::body::Body;
-    use super::super::job::{Job, NewJob};
-    use super::super::time::{Span, Time};
+    use super::super::job::{Job, JobId, NewJob};
+    use super::super::time::Span;
     use super::*;
 
     #[test]
@@ -87,6 +88,7 @@ mod tests {
             let new =
                 NewJob { pri: (id * 7919 % 13) as u32, delay: Span::ZERO, ttr: Span::ZERO, body: Body::from(vec![]) };
             let slot = jobs.insert(Job::new(JobId(id), 0, new, Time::default()));
+            jobs.get_mut(slot).due = Time::from_nanos(id);
             queue.push(slot, &mut jobs);
             slots.push(slot);
         }

@@ -34,6 +34,8 @@ pub struct Stats {
     pub memory: u64,
     /// The limit of that account.
     pub max_memory: u64,
+    /// Jobs whose time to live ended before they were over.
+    pub evicted: u64,
 }
 
 /// One tube.
@@ -43,6 +45,8 @@ pub struct TubeStats<'a> {
     pub name: &'a [u8],
     /// Its jobs by state.
     pub jobs: JobCounts,
+    /// Ready and delayed ones in each band of priorities.
+    pub bands: [u32; 3],
     /// Jobs ever put here.
     pub total_jobs: u64,
     /// Clients that use it.
@@ -92,7 +96,7 @@ impl Engine {
             total_jobs: self.total_jobs,
             timeouts: self.timeouts,
             tubes: self.tubes.len(),
-            connections: self.clients.len(),
+            connections: self.clients.len() - 1,
             producers: self.producers,
             workers: self.workers,
             waiting: self.waiting,
@@ -100,6 +104,7 @@ impl Engine {
             draining: self.draining,
             memory: self.memory,
             max_memory: self.limits.max_memory,
+            evicted: self.evicted,
         }
     }
 
@@ -109,6 +114,7 @@ impl Engine {
         Some(TubeStats {
             name: &tube.name,
             jobs: tube.counts,
+            bands: tube.bands,
             total_jobs: tube.total_jobs,
             using: tube.using,
             watching: tube.watching,
@@ -125,7 +131,7 @@ impl Engine {
         let job = self.job(id)?;
         let left = match job.state {
             State::Reserved | State::Delayed => job.due.since(now),
-            State::Ready | State::Buried => Span::ZERO,
+            State::Ready | State::Buried | State::Finished => Span::ZERO,
         };
         Some(JobStats {
             id,

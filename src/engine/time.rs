@@ -52,6 +52,9 @@ impl Span {
     /// No time at all.
     pub const ZERO: Span = Span(0);
 
+    /// Without end.
+    pub const MAX: Span = Span(u64::MAX);
+
     /// `secs` whole seconds.
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs.saturating_mul(1_000_000_000))

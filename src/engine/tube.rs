@@ -1,7 +1,7 @@
 //! Tubes: the named queues, and how they are found.
 //!
-//! Owns what a tube holds and when it ends: a tube lives while a client uses or watches it or a job is in it; the default
-//! tube lives for ever. Must not decide which job goes to whom.
+//! Owns what a tube holds and when it ends: a tube lives while a client uses or watches it, a job is in it, or somebody
+//! asked to keep it; the default tube lives for ever. Must not decide which job goes to whom.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
@@ -35,6 +35,8 @@ pub struct JobCounts {
     pub delayed: u64,
     /// Buried.
     pub buried: u64,
+    /// Over, with an outcome that is kept.
+    pub finished: u64,
 }
 
 impl JobCounts {
@@ -50,7 +52,7 @@ impl JobCounts {
         self.urgent -= u64::from(job.is_urgent());
     }
 
-    /// Jobs in any state.
+    /// Jobs that are not over.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried
     }
@@ -61,6 +63,7 @@ impl JobCounts {
             State::Delayed => &mut self.delayed,
             State::Reserved => &mut self.reserved,
             State::Buried => &mut self.buried,
+            State::Finished => &mut self.finished,
         }
     }
 }
@@ -83,6 +86,14 @@ pub struct Tube {
     pub(super) buried: List,
     /// The watches of the clients that wait for a job, the longest waiting first.
     pub(super) waiting: List,
+    /// The watches of the clients that sleep, the longest asleep first.
+    pub(super) sleeping: List,
+    /// Ready and delayed jobs in each band of priorities.
+    pub(super) bands: [u32; 3],
+    /// How many jobs there may be before no more of a band is taken.
+    pub(super) most: Option<Box<[u32; 3]>>,
+    /// It stays though nothing refers to it.
+    pub(super) kept: bool,
     pub(super) counts: JobCounts,
     pub(super) pause: Option<Pause>,
     /// Jobs ever put here.
@@ -107,6 +118,10 @@ impl Tube {
             delayed: Heap::new(),
             buried: List::EMPTY,
             waiting: List::EMPTY,
+            sleeping: List::EMPTY,
+            bands: [0; 3],
+            most: None,
+            kept: false,
             counts: JobCounts::default(),
             pause: None,
             total_jobs: 0,
@@ -126,7 +141,7 @@ impl Tube {
     }
 
     fn is_idle(&self) -> bool {
-        self.using == 0 && self.watching == 0 && self.counts.all() == 0
+        !self.kept && self.using + self.watching == 0 && self.counts.all() + self.counts.finished == 0
     }
 }
 
@@ -165,6 +180,11 @@ impl Tubes {
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes
+    }
+
+    /// What hashes names.
+    pub fn hasher(&self) -> &impl BuildHasher {
+        self.by_name.hasher()
     }
 
     /// How many there are.

@@ -69,6 +69,8 @@ impl Hub {
             max_memory: config.max_memory,
             max_tubes: config.max_tubes,
             max_watched: config.max_watched,
+            max_losses: None,
+            wakeups: 1,
             hash_secret: super::host::random(),
         };
         let mut core =
@@ -291,7 +293,7 @@ impl Core {
         while let Some(event) = self.engine.take_event() {
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
-            beanstalk::tell(event, &self.engine, &mut scratch.event);
+            beanstalk::tell(&event, &self.engine, &mut scratch.event);
             let resume = outlet.tell(&mut scratch.event);
             scratch.touched.push((outlet.clone(), resume));
         }

@@ -104,7 +104,7 @@ impl Watch {
     }
 
     fn delete(&mut self, id: JobId) {
-        assert!(self.verb(0, |engine, client| engine.delete(client, id)));
+        assert!(self.verb(0, |engine, client| engine.delete(client, id, dawn())));
     }
 
     fn finish(self) {

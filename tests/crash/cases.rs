@@ -83,8 +83,8 @@ fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
     assert!(life.keeper.write(&life.desk) && life.keeper.sync(&life.desk));
     for id in &ids {
-        life.turn(|engine, _| {
-            assert!(engine.delete(client, beanpole::engine::JobId(*id)));
+        life.turn(|engine, now| {
+            assert!(engine.delete(client, beanpole::engine::JobId(*id), now));
             None
         });
     }

@@ -33,7 +33,7 @@ impl Books for Desk {
 
 /// An empty queue.
 pub fn engine() -> Engine {
-    Engine::new(Limits { max_memory: u64::MAX, max_tubes: usize::MAX, max_watched: 1000, hash_secret: 1 })
+    Engine::new(Limits { max_watched: 1000, ..Limits::NONE })
 }
 
 /// One life of a server.
@@ -144,7 +144,7 @@ impl Life {
         match self.random.below(20) {
             0..=4 if !many => drop(self.put(client, tube, pri, delay)),
             0..=6 => drop(self.turn(|engine, now| {
-                let _ = engine.watch(client, tube);
+                let _ = engine.watch(client, tube, now);
                 let _ = engine.reserve(client, Some(Span::ZERO), now);
                 None
             })),
@@ -175,8 +175,8 @@ impl Life {
                 None
             })),
             17 => self.hang_up(client),
-            _ => drop(self.turn(|engine, _| {
-                engine.delete(client, job);
+            _ => drop(self.turn(|engine, now| {
+                engine.delete(client, job, now);
                 None
             })),
         }

@@ -26,8 +26,8 @@ impl Life {
 
     fn delete(&mut self, id: u64) {
         let client = self.first_client();
-        self.turn(|engine, _| {
-            engine.delete(client, JobId(id));
+        self.turn(|engine, now| {
+            engine.delete(client, JobId(id), now);
             None
         });
     }

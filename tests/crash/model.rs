@@ -78,6 +78,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         State::Ready | State::Reserved => ('r', 0),
         State::Delayed => ('d', job.due().nanos()),
         State::Buried => ('b', job.due().nanos()),
+        State::Finished => ('f', job.due().nanos()),
     };
     Some(View {
         tube: engine.tube_of(job).to_vec(),

@@ -53,7 +53,7 @@ impl Host for Fixed {
 impl Within {
     /// An empty queue.
     pub fn new(max_job_size: Option<u32>, pieces: Pieces) -> Within {
-        let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, hash_secret: 0 };
+        let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };
         let now = Time::from_nanos(1_700_000_000_000_000_000);
         let facts = Facts {
             pid: 1,
@@ -132,7 +132,7 @@ impl Within {
                 .iter_mut()
                 .find(|(_, peer)| peer.client == event.client() && !peer.ended)
                 .expect("a live client");
-            tell(event, &self.engine, &mut peer.output);
+            tell(&event, &self.engine, &mut peer.output);
             assert!(peer.waiting, "an event for a client that does not wait");
             peer.waiting = false;
             woken.push(name.clone());

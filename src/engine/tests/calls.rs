@@ -118,7 +118,7 @@ impl Call {
             },
             CancelWait(client) => Answer::Is(engine.cancel_wait(client)),
             ReserveJob(client, job) => shown(engine.reserve_job(client, job, now)),
-            Delete(client, job) => Answer::Is(engine.delete(client, job)),
+            Delete(client, job) => Answer::Is(engine.delete(client, job, now)),
             Release { client, job, pri, delay } => Answer::Is(engine.release(client, job, pri, delay, now)),
             Bury(client, job, pri) => Answer::Is(engine.bury(client, job, pri, now)),
             Touch(client, job) => Answer::Is(engine.touch(client, job, now)),
@@ -127,8 +127,8 @@ impl Call {
             Show(job) => shown(engine.job(job)),
             Peek(client, state) => shown(engine.peek(client, state)),
             Use(client, tube) => Answer::Using(engine.use_tube(client, tube.as_bytes())),
-            Watch(client, tube) => Answer::Watching(engine.watch(client, tube.as_bytes())),
-            Ignore(client, tube) => Answer::Ignored(engine.ignore(client, tube.as_bytes())),
+            Watch(client, tube) => Answer::Watching(engine.watch(client, tube.as_bytes(), now)),
+            Ignore(client, tube) => Answer::Ignored(engine.ignore(client, tube.as_bytes(), now)),
             Pause(tube, length) => Answer::Is(engine.pause(tube.as_bytes(), length, now)),
             Drain => {
                 engine.drain();

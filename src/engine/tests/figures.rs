@@ -19,6 +19,14 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
     counts
 }
 
+fn bands<'a>(jobs: impl Iterator<Item = &'a Job>) -> [u32; 3] {
+    let third = u32::MAX / 3;
+    let queued = jobs.filter(|job| matches!(job.place, Place::Ready | Place::Delayed { .. }));
+    let mut bands = [0; 3];
+    queued.for_each(|job| bands[usize::from(job.pri > third) + usize::from(job.pri > third * 2 + 1)] += 1);
+    bands
+}
+
 impl Model {
     pub fn memory(&self) -> u64 {
         let jobs: u64 = self.jobs.iter().map(|job| JOB_COST + job.body.len() as u64).sum();
@@ -41,6 +49,7 @@ impl Model {
             draining: self.draining,
             memory: self.memory(),
             max_memory: self.limits.max_memory,
+            evicted: 0,
         }
     }
 
@@ -51,6 +60,7 @@ impl Model {
         Some(TubeStats {
             name: tube.name.as_bytes(),
             jobs: counts(self.jobs.iter().filter(|job| job.tube == tube.name)),
+            bands: bands(self.jobs.iter().filter(|job| job.tube == tube.name)),
             total_jobs: tube.total_jobs,
             using: self.clients.iter().filter(|client| client.used == tube.name).count() as u32,
             watching: self.clients.iter().filter(|client| watches(client)).count() as u32,

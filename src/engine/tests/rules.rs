@@ -20,7 +20,7 @@ fn got(client: ClientId, job: JobId) -> Event {
 
 impl Queue {
     fn new() -> Queue {
-        let limits = Limits { max_memory: 100_000, max_tubes: 100, max_watched: 100, hash_secret: 1 };
+        let limits = Limits { max_memory: 100_000, max_tubes: 100, max_watched: 100, hash_secret: 1, ..Limits::NONE };
         Queue { engine: Engine::new(limits), now: Time::from_nanos(1_700_000_000_000_000_000) }
     }
 
@@ -127,7 +127,7 @@ fn the_best_of_all_watched_tubes_is_served_whatever_their_order() {
         jobs.push(queue.put_ready(client, pri));
     }
     for tube in [b"b", b"a"] {
-        queue.engine.watch(worker, tube).unwrap();
+        queue.engine.watch(worker, tube, queue.now).unwrap();
     }
     let order = [jobs[1], jobs[0], jobs[2], jobs[3]];
     assert_eq!(order.map(|_| queue.take(worker)), order);
@@ -197,11 +197,11 @@ fn a_pause_holds_back_one_tube_only_and_nobody_who_knows_the_id() {
     queue.pause("default", secs(9));
     let paused = [0, 0].map(|pri| queue.put_ready(client, pri));
     queue.engine.use_tube(client, b"open").unwrap();
-    queue.engine.watch(worker, b"open").unwrap();
+    queue.engine.watch(worker, b"open", queue.now).unwrap();
     let open = queue.put_ready(client, 9);
     assert_eq!(queue.take(worker), open);
     assert!(queue.engine.reserve_job(worker, paused[1], queue.now).is_some());
-    assert!(queue.engine.delete(client, paused[0]));
+    assert!(queue.engine.delete(client, paused[0], queue.now));
     queue.engine.check();
 }
 
@@ -242,8 +242,8 @@ fn a_delay_that_ends_no_later_than_a_pause_has_ended_when_the_pause_does() {
 fn a_client_that_waits_in_two_tubes_gets_one_job() {
     let mut queue = Queue::new();
     let [worker, other, client] = queue.clients();
-    queue.engine.watch(worker, b"second").unwrap();
-    queue.engine.watch(other, b"second").unwrap();
+    queue.engine.watch(worker, b"second", queue.now).unwrap();
+    queue.engine.watch(other, b"second", queue.now).unwrap();
     queue.wait(worker, None);
     queue.wait(other, None);
     let job = queue.put_ready(client, 7);
@@ -265,7 +265,7 @@ fn an_expired_job_goes_to_the_client_that_waits_longest() {
     queue.pass(secs(3));
     assert_eq!(queue.news(), [got(first, job)]);
     assert!(!queue.engine.touch(holder, job, queue.now));
-    assert!(!queue.engine.delete(holder, job));
+    assert!(!queue.engine.delete(holder, job, queue.now));
     assert_eq!(queue.history(job), History { reserves: 2, timeouts: 1, ..History::default() });
     assert_eq!(queue.engine.stats().timeouts, 1);
 }
@@ -308,7 +308,7 @@ fn an_expired_job_that_nobody_took_can_be_deleted_by_its_former_holder() {
     queue.pass(secs(1));
     assert_eq!(queue.state(job), State::Ready);
     assert!(!queue.engine.bury(holder, job, 7, queue.now));
-    assert!(queue.engine.delete(holder, job));
+    assert!(queue.engine.delete(holder, job, queue.now));
 }
 
 #[test]
@@ -354,15 +354,15 @@ fn only_its_holder_deletes_a_reserved_job() {
     let [holder, other] = queue.clients();
     let job = queue.put_ready(other, 7);
     assert_eq!(queue.take(holder), job);
-    assert!(!queue.engine.delete(other, job));
+    assert!(!queue.engine.delete(other, job, queue.now));
     assert!(!queue.engine.release(other, job, 0, Span::ZERO, queue.now));
     assert!(!queue.engine.bury(other, job, 0, queue.now));
     assert!(!queue.engine.touch(other, job, queue.now));
     assert!(queue.engine.reserve_job(other, job, queue.now).is_none());
     assert!(queue.engine.reserve_job(holder, job, queue.now).is_none());
     assert!(!queue.engine.kick_job(job, queue.now));
-    assert!(queue.engine.delete(holder, job));
-    assert!(!queue.engine.delete(holder, job));
+    assert!(queue.engine.delete(holder, job, queue.now));
+    assert!(!queue.engine.delete(holder, job, queue.now));
     queue.engine.check();
 }
 
@@ -376,7 +376,7 @@ fn jobs_that_nobody_has_are_deleted_by_anybody() {
     let delayed = queue.put(client, 7, secs(5), TTR);
     let ready = queue.put_ready(client, 7);
     for job in [buried, delayed, ready] {
-        assert!(queue.engine.delete(other, job), "{job:?}");
+        assert!(queue.engine.delete(other, job, queue.now), "{job:?}");
     }
     assert_eq!(queue.engine.next_deadline(), Time::NEVER);
     queue.engine.check();
@@ -458,22 +458,22 @@ fn the_last_reference_ends_a_tube_with_its_pause_and_its_counts() {
     let mut queue = Queue::new();
     let [client, other] = queue.clients();
     queue.engine.use_tube(client, b"t").unwrap();
-    queue.engine.watch(other, b"t").unwrap();
+    queue.engine.watch(other, b"t", queue.now).unwrap();
     let job = queue.put_ready(client, 7);
     queue.pause("t", secs(100));
     queue.engine.use_tube(client, DEFAULT).unwrap();
     queue.engine.disconnect(other, queue.now);
     assert_eq!(queue.engine.tube_stats(b"t", queue.now).unwrap().pauses, 1, "a job keeps it");
-    assert!(queue.engine.delete(client, job));
+    assert!(queue.engine.delete(client, job, queue.now));
     assert_eq!(queue.engine.tube_stats(b"t", queue.now), None);
     assert_eq!(queue.engine.next_deadline(), Time::NEVER);
     assert!(!queue.engine.pause(b"t", secs(1), queue.now));
-    queue.engine.watch(client, b"t").unwrap();
+    queue.engine.watch(client, b"t", queue.now).unwrap();
     let stats = queue.engine.tube_stats(b"t", queue.now).unwrap();
     assert_eq!((stats.pause, stats.pauses, stats.total_jobs, stats.deletes), (Span::ZERO, 0, 0, 0));
-    assert_eq!(queue.engine.ignore(client, b"t"), Some(1));
-    assert_eq!(queue.engine.ignore(client, b"t"), Some(1));
-    assert_eq!(queue.engine.ignore(client, DEFAULT), None);
+    assert_eq!(queue.engine.ignore(client, b"t", queue.now), Some(1));
+    assert_eq!(queue.engine.ignore(client, b"t", queue.now), Some(1));
+    assert_eq!(queue.engine.ignore(client, DEFAULT, queue.now), None);
     assert_eq!(queue.engine.tube_names().collect::<Vec<_>>(), [DEFAULT]);
     queue.engine.check();
 }
@@ -485,7 +485,7 @@ fn ids_are_never_given_twice_nor_to_a_refused_job() {
     for id in 1..=3 {
         let job = queue.put_ready(client, 7);
         assert_eq!(job, JobId(id));
-        assert!(queue.engine.delete(client, job));
+        assert!(queue.engine.delete(client, job, queue.now));
         let body = Body::from(vec![0; 200_000]);
         let new = NewJob { pri: 7, delay: Span::ZERO, ttr: TTR, body };
         assert_eq!(queue.engine.put(client, new, queue.now), Err(Refused::OutOfMemory));

@@ -95,6 +95,7 @@ impl Script {
             max_tubes: if dice.percent(short) { 1 + dice.below(5) as usize } else { usize::MAX },
             max_watched: if dice.percent(short) { 1 + dice.below(3) as usize } else { usize::MAX },
             hash_secret: dice.roll(),
+            ..Limits::NONE
         };
         let (hasty, drains) = (dice.percent(30), dice.percent(short));
         let puts = [4, 8, 12, 18][dice.below(4) as usize];

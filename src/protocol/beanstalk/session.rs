@@ -35,7 +35,7 @@ fn job_command(act: Act, world: &mut World, out: &mut Output) {
     let World { engine, client, now, .. } = world;
     let (client, now) = (*client, *now);
     match act {
-        Act::Delete(id) => reply::found(out, engine.delete(client, id), reply::DELETED),
+        Act::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
         Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) if !engine.claim_log_room(0) => {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
@@ -62,11 +62,11 @@ fn tube_command(act: Act, world: &mut World, out: &mut Output) {
             Ok(()) => reply::using(out, &tube),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
-        Act::Watch(tube) => match engine.watch(client, &tube) {
+        Act::Watch(tube) => match engine.watch(client, &tube, now) {
             Ok(count) => reply::numbered(out, b"WATCHING", count as u64),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
-        Act::Ignore(tube) => match engine.ignore(client, &tube) {
+        Act::Ignore(tube) => match engine.ignore(client, &tube, now) {
             Some(count) => reply::numbered(out, b"WATCHING", count as u64),
             None => reply::words(out, reply::NOT_IGNORED),
         },
@@ -86,7 +86,7 @@ fn put(job: NewJob, world: &mut World, out: &mut Output) {
     match world.engine.put(world.client, job, world.now) {
         Ok(id) => reply::inserted(out, id),
         Err(Refused::Draining) => reply::words(out, reply::DRAINING),
-        Err(Refused::OutOfMemory) => reply::words(out, reply::OUT_OF_MEMORY),
+        Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
@@ -102,14 +102,17 @@ fn reserve(timeout: Option<Span>, world: &mut World, out: &mut Output) -> Flow {
 }
 
 /// Tells the client of an event what it waited for.
-pub fn tell(event: Event, engine: &crate::engine::Engine, out: &mut Output) {
+pub fn tell(event: &Event, engine: &crate::engine::Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, .. } => {
-            let job = engine.job(job);
+            let job = engine.job(*job);
             debug_assert!(job.is_some_and(|job| job.state() == State::Reserved), "an event was told too late");
             reply::job(out, b"RESERVED", job);
         }
-        Event::NoJob { why, .. } => reply::no_job(out, why),
+        Event::NoJob { why, .. } => reply::no_job(out, *why),
+        Event::Work { .. } | Event::Outcome { .. } | Event::Report { .. } => {
+            debug_assert!(false, "nobody who speaks this protocol sleeps or submits");
+        }
     }
 }
 

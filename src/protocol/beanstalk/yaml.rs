@@ -94,6 +94,8 @@ pub fn job(job: &JobStats) -> Vec<u8> {
             State::Delayed => b"delayed",
             State::Reserved => b"reserved",
             State::Buried => b"buried",
+            // Never asked for: it is over.
+            State::Finished => b"finished",
         },
     );
     yaml.number("pri", job.pri.into());

@@ -1,0 +1,429 @@
+//! What a job owes beyond being done: its terms, and who waits for how it goes.
+//!
+//! Owns the contracts of the jobs that have one, the index by unique, the index by the end of the time to live, and the
+//! attachments of clients to jobs. Most jobs have no contract and pay nothing for it. Must not decide what becomes of a job.
+
+use slab::Slab;
+
+use super::heap::{Heap, Places};
+use super::index::{Chained, Index};
+use super::list::{Linked, Links, List, NIL};
+use super::time::{Span, Time};
+
+/// What becomes of a job when a worker says how it went, or is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Ending {
+    /// Done, it is deleted; failed, it is buried; lost, it is ready again in its old place.
+    #[default]
+    Drop,
+    /// Done or failed, its submitters are told, and it is gone; lost, it goes to the end of its queue.
+    Tell,
+    /// The outcome is kept until its time to live ends; lost, it is ready again in its old place.
+    Keep,
+}
+
+/// What no two jobs may share.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Unique {
+    /// Nothing.
+    #[default]
+    None,
+    /// A name in its tube: whoever submits it again joins the job.
+    Name(Box<[u8]>),
+    /// Its body in its tube, among jobs that were submitted so.
+    Body,
+    /// A number that no other job of any tube may have.
+    Id([u8; 16]),
+}
+
+/// What a producer asks for beside what every job has; see [`super::Engine::submit`].
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// What becomes of it.
+    pub ending: Ending,
+    /// What no other job may share.
+    pub unique: Unique,
+    /// It must survive a restart.
+    pub durable: bool,
+    /// When it becomes ready, instead of its delay.
+    pub start: Option<Time>,
+    /// How long it lives, from its start on; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// Bytes that go with it to its worker.
+    pub reducer: Option<Box<[u8]>>,
+    /// The client that submits it is told what comes of it.
+    pub attach: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms {
+            ending: Ending::Drop,
+            unique: Unique::None,
+            durable: true,
+            start: None,
+            ttl: Span::MAX,
+            max_attempts: 0,
+            max_fails: 0,
+            reducer: None,
+            attach: false,
+        }
+    }
+}
+
+/// What few contracts need.
+#[derive(Debug)]
+pub(super) struct Rare {
+    /// The attachments of those who wait for the outcome.
+    pub attached: List,
+    pub progress: (u32, u32),
+    pub reducer: Option<Box<[u8]>>,
+    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    pub start: Time,
+    /// Its place among jobs of its priority from its start on; zero before.
+    pub order: u64,
+    /// Somebody waited for its outcome at once, and no longer does: nobody will ask for it.
+    pub abandoned: bool,
+    /// It is gone as soon as its outcome is told.
+    pub passing: bool,
+    /// Who waits for it waits for the worker who is at it, and for no other.
+    pub last_try: bool,
+}
+
+/// The contract of one job.
+#[derive(Debug)]
+pub struct Contract {
+    pub(super) slot: u32,
+    /// The next contract in the same bucket of the index.
+    chain: u32,
+    hash: u32,
+    /// Where it stands in the order of ends, or [`NIL`].
+    place: u32,
+    pub(super) expires: Time,
+    /// As it was asked for; [`Span::MAX`] for ever.
+    pub(super) ttl: Span,
+    pub(super) unique: Unique,
+    /// Finished: where in the body the result begins.
+    pub(super) result_at: u32,
+    pub(super) max_attempts: u8,
+    pub(super) max_fails: u8,
+    pub(super) fails: u8,
+    /// Finished, and done rather than failed.
+    pub(super) done: bool,
+    rare: Option<Box<Rare>>,
+}
+
+const _: () = assert!(size_of::<Contract>() <= 80);
+
+impl Contract {
+    /// What no other job may share.
+    pub fn unique(&self) -> &Unique {
+        &self.unique
+    }
+
+    /// The number that no other job may have, if it has one.
+    pub fn id(&self) -> Option<[u8; 16]> {
+        match self.unique {
+            Unique::Id(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Bytes that go with it to its worker.
+    pub fn reducer(&self) -> Option<&[u8]> {
+        self.rare.as_ref()?.reducer.as_deref()
+    }
+
+    /// What its worker said last: so much of so much.
+    pub fn progress(&self) -> (u32, u32) {
+        self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
+    }
+
+    /// How many wait for its outcome; a client that did so twice counts twice.
+    pub fn submitters(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.attached.len())
+    }
+
+    /// How often a worker said that it failed.
+    pub fn fails(&self) -> u8 {
+        self.fails
+    }
+
+    /// How often it may be reserved; zero means without end.
+    pub fn max_attempts(&self) -> u8 {
+        self.max_attempts
+    }
+
+    /// With how many failures it has failed for good; zero means one.
+    pub fn max_fails(&self) -> u8 {
+        self.max_fails
+    }
+
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub fn ttl(&self) -> Span {
+        self.ttl
+    }
+
+    /// When its life ends; [`Time::NEVER`] if it does not.
+    pub fn expires(&self) -> Time {
+        self.expires
+    }
+
+    /// When it was to become ready, if that was said.
+    pub fn start(&self) -> Option<Time> {
+        self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
+    }
+
+    pub(super) fn rare(&self) -> Option<&Rare> {
+        self.rare.as_deref()
+    }
+
+    pub(super) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_with(|| {
+            Box::new(Rare {
+                attached: List::EMPTY,
+                progress: (0, 0),
+                reducer: None,
+                start: Time::NEVER,
+                order: 0,
+                abandoned: false,
+                passing: false,
+                last_try: false,
+            })
+        })
+    }
+
+    /// Bytes of account.
+    pub(super) fn cost(&self) -> u64 {
+        let unique = if let Unique::Name(name) = &self.unique { name.len() } else { 0 };
+        let rare =
+            self.rare.as_ref().map_or(0, |rare| size_of::<Rare>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
+        (size_of::<Contract>() + 24 + unique + rare) as u64
+    }
+}
+
+/// That one client waits for the outcome of one job.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub client: u32,
+    pub contract: u32,
+    of_job: Links,
+    of_client: Links,
+}
+
+#[derive(Debug, Default)]
+struct Store(Slab<Contract>);
+
+impl Chained for Store {
+    fn hash(&self, member: u32) -> usize {
+        self.0[member as usize].hash as usize
+    }
+    fn chain(&self, member: u32) -> u32 {
+        self.0[member as usize].chain
+    }
+    fn set_chain(&mut self, member: u32, next: u32) {
+        self.0[member as usize].chain = next;
+    }
+}
+
+impl Places for Store {
+    fn set_place(&mut self, member: u32, place: u32) {
+        self.0[member as usize].place = place;
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfJob(Slab<Attachment>);
+
+/// The same attachments, linked by client.
+struct OfClient<'a>(&'a mut Slab<Attachment>);
+
+impl Linked for OfJob {
+    fn links(&self, member: u32) -> Links {
+        self.0[member as usize].of_job
+    }
+    fn links_mut(&mut self, member: u32) -> &mut Links {
+        &mut self.0[member as usize].of_job
+    }
+}
+
+impl Linked for OfClient<'_> {
+    fn links(&self, member: u32) -> Links {
+        self.0[member as usize].of_client
+    }
+    fn links_mut(&mut self, member: u32) -> &mut Links {
+        &mut self.0[member as usize].of_client
+    }
+}
+
+/// Slots in a chunk of the table from jobs to contracts.
+const CHUNK: usize = 1024;
+
+/// All contracts.
+#[derive(Debug)]
+pub(super) struct Contracts {
+    store: Store,
+    index: Index,
+    ends: Heap<Time>,
+    attachments: OfJob,
+    /// The contract of the job in each slot; chunks without any have no memory.
+    by_slot: Vec<Option<Box<[u32; CHUNK]>>>,
+}
+
+impl Contracts {
+    pub const fn new() -> Contracts {
+        Contracts {
+            store: Store(Slab::new()),
+            index: Index::new(),
+            ends: Heap::new(),
+            attachments: OfJob(Slab::new()),
+            by_slot: Vec::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.store.0.len()
+    }
+
+    pub fn get(&self, number: u32) -> &Contract {
+        &self.store.0[number as usize]
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> &mut Contract {
+        &mut self.store.0[number as usize]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Contract)> {
+        self.store.0.iter().map(|(number, contract)| (number as u32, contract))
+    }
+
+    /// The contract of the job in `slot`, which must have one.
+    pub fn of(&self, slot: u32) -> u32 {
+        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with a contract");
+        chunk[slot as usize % CHUNK]
+    }
+
+    /// Makes a contract for the job in `slot`. Its unique, with this hash, must be new.
+    pub fn insert(&mut self, slot: u32, unique: Unique, hash: u64, expires: Time) -> u32 {
+        let indexed = unique != Unique::None;
+        let number = self.store.0.insert(Contract {
+            slot,
+            chain: NIL,
+            hash: (hash >> 32) as u32,
+            place: NIL,
+            expires,
+            ttl: Span::MAX,
+            unique,
+            result_at: 0,
+            max_attempts: 0,
+            max_fails: 0,
+            fails: 0,
+            done: false,
+            rare: None,
+        }) as u32;
+        if indexed {
+            self.index.insert(number, &mut self.store);
+        }
+        if expires != Time::NEVER {
+            self.ends.push(expires, number, &mut self.store);
+        }
+        let chunk = slot as usize / CHUNK;
+        if self.by_slot.len() <= chunk {
+            self.by_slot.resize_with(chunk + 1, || None);
+        }
+        self.by_slot[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK]))[slot as usize % CHUNK] = number;
+        number
+    }
+
+    /// The contract is over; nobody may be attached any more.
+    pub fn remove(&mut self, number: u32) -> Contract {
+        if self.get(number).unique != Unique::None {
+            self.index.remove(number, &mut self.store);
+        }
+        let place = self.get(number).place;
+        if place != NIL {
+            self.ends.remove(place, &mut self.store);
+        }
+        let contract = self.store.0.remove(number as usize);
+        debug_assert_eq!(contract.submitters(), 0, "somebody was not told");
+        if let Some(chunk) = &mut self.by_slot[contract.slot as usize / CHUNK] {
+            chunk[contract.slot as usize % CHUNK] = NIL;
+        }
+        if self.store.0.is_empty() {
+            (self.store.0, self.by_slot) = (Slab::new(), Vec::new());
+        }
+        contract
+    }
+
+    /// The contract with this hash that `matches`.
+    pub fn find(&self, hash: u64, mut matches: impl FnMut(&Contract) -> bool) -> Option<u32> {
+        self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
+    }
+
+    /// Shows every contract that may have this hash.
+    pub fn visit(&self, hash: u64, mut look: impl FnMut(&Contract)) {
+        self.find(hash, |contract| {
+            look(contract);
+            false
+        });
+    }
+
+    /// Whose time to live ends next, and when.
+    pub fn next_end(&self) -> Option<(Time, u32)> {
+        self.ends.first()
+    }
+
+    /// `client` waits for the outcome of the job with this contract; `list` is what it is attached to.
+    pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
+        let new = Attachment { client, contract: number, of_job: Links::NONE, of_client: Links::NONE };
+        let member = self.attachments.0.insert(new) as u32;
+        self.get_mut(number).rare_mut();
+        let rare = self.store.0[number as usize].rare.as_mut().expect("just made");
+        rare.attached.push_back(member, &mut self.attachments);
+        list.push_back(member, &mut OfClient(&mut self.attachments.0));
+    }
+
+    /// Ends one attachment, and tells of whom to which contract.
+    pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
+        let number = self.attachments.0[member as usize].contract;
+        let rare = self.store.0[number as usize].rare.as_mut().expect("somebody is attached");
+        rare.attached.remove(member, &mut self.attachments);
+        list.remove(member, &mut OfClient(&mut self.attachments.0));
+        self.attachments.0.remove(member as usize)
+    }
+
+    /// The first attachment to this contract, and its client.
+    pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
+        let member = self.get(number).rare()?.attached.first()?;
+        Some((member, self.attachments.0[member as usize].client))
+    }
+
+    /// The clients that wait for the outcome.
+    pub fn attached(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        let list = self.get(number).rare().map_or(List::EMPTY, |rare| rare.attached);
+        list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
+    }
+
+    /// The attachment of `client` to this contract.
+    pub fn find_attached(&self, number: u32, client: u32) -> Option<u32> {
+        let list = self.get(number).rare()?.attached;
+        let found = list.iter(&self.attachments).find(|&member| self.attachments.0[member as usize].client == client);
+        found
+    }
+
+    /// The slot of the job with this contract, if it is still there and nobody will ask for its outcome.
+    pub fn abandoned(&self, number: u32) -> Option<u32> {
+        let contract = self.store.0.get(number as usize)?;
+        contract.rare()?.abandoned.then_some(contract.slot)
+    }
+
+    /// How many attachments there are.
+    pub fn attachments(&self) -> usize {
+        self.attachments.0.len()
+    }
+}

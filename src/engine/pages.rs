@@ -1,0 +1,60 @@
+//! Looking through many jobs or tubes, a page at a time.
+//!
+//! Owns the order of listings. Costs time in proportion to what stands in the one tube that is looked at, and takes memory
+//! for it only while it looks. Must not change anything.
+
+use super::job::Job;
+use super::Engine;
+
+impl Engine {
+    /// So many jobs from `from` on, a place that an earlier call told, in no useful order; and where to go on.
+    pub fn jobs_page(&self, from: u32, count: usize) -> (Vec<&Job>, Option<u32>) {
+        let mut page = Vec::new();
+        for (slot, job) in self.jobs.iter_from(from) {
+            if page.len() == count {
+                return (page, Some(slot));
+            }
+            page.push(job);
+        }
+        (page, None)
+    }
+
+    /// The ready jobs of a tube in the order in which they are served, without the first `offset`. None if there is no such
+    /// tube.
+    pub fn ready_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<&Job>> {
+        let tube = self.tubes.get(self.tubes.find(tube)?);
+        let keyed = tube.ready.iter(&self.jobs).map(|slot| (self.jobs.get(slot).ready_key(), slot)).collect();
+        Some(self.page(keyed, offset, limit))
+    }
+
+    /// The delayed jobs of a tube, the smallest priority first, of one priority those that are due first.
+    pub fn delayed_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<&Job>> {
+        let tube = self.tubes.get(self.tubes.find(tube)?);
+        let keyed = tube.delayed.iter().map(|(key, slot)| ((self.jobs.get(slot).pri, key), slot)).collect();
+        Some(self.page(keyed, offset, limit))
+    }
+
+    fn page<K: Ord + Copy>(&self, mut keyed: Vec<(K, u32)>, offset: usize, limit: usize) -> Vec<&Job> {
+        let end = offset.saturating_add(limit).min(keyed.len());
+        if offset >= end {
+            return Vec::new();
+        }
+        if end < keyed.len() {
+            keyed.select_nth_unstable_by_key(end, |(key, _)| *key);
+            keyed.truncate(end);
+        }
+        if offset > 0 {
+            keyed.select_nth_unstable_by_key(offset - 1, |(key, _)| *key);
+        }
+        let page = &mut keyed[offset..];
+        page.sort_unstable_by_key(|(key, _)| *key);
+        page.iter().map(|&(_, slot)| self.jobs.get(slot)).collect()
+    }
+
+    /// Names of tubes in the order of their bytes, without the first `offset`.
+    pub fn tube_page(&self, offset: usize, limit: usize) -> Vec<&[u8]> {
+        let mut names: Vec<&[u8]> = self.tube_names().collect();
+        names.sort_unstable();
+        names.into_iter().skip(offset).take(limit).collect()
+    }
+}

@@ -1,0 +1,287 @@
+//! Jobs on their way in: room for them, their terms, and joining a job that is there already.
+//!
+//! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
+
+use std::hash::{BuildHasher, Hasher};
+
+use super::body::Body;
+use super::change::Change;
+use super::client::{ClientId, Waiting};
+use super::contract::{Contract, Ending, Terms, Unique};
+use super::deadlines::Owner;
+use super::job::{band, Job, JobId, NewJob, State};
+use super::time::{Span, Time};
+use super::{Engine, Refused, JOB_COST};
+
+/// A job that was submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Submitted {
+    /// Its number.
+    pub id: JobId,
+    /// It was there before.
+    pub joined: bool,
+}
+
+impl Engine {
+    /// Puts a job with terms of its own into the tube with this name, which is created if need be; or joins the job that it
+    /// shares its unique with.
+    pub fn submit(
+        &mut self,
+        client: ClientId,
+        tube: &[u8],
+        job: NewJob,
+        terms: Terms,
+        now: Time,
+    ) -> Result<Submitted, Refused> {
+        self.mark_producer(client);
+        if self.draining {
+            return Err(Refused::Draining);
+        }
+        let attach = terms.attach;
+        if let Some(slot) = self.find_twin(&terms.unique, tube, &job.body) {
+            if matches!(terms.unique, Unique::Id(_)) {
+                return Err(Refused::Duplicate);
+            }
+            self.join(slot, terms.durable)?;
+            if attach {
+                self.attach(slot, client);
+            }
+            return Ok(Submitted { id: self.jobs.get(slot).id, joined: true });
+        }
+        let number = self.open_tube(tube).map_err(|_| Refused::OutOfMemory)?;
+        let slot = self.take_in(number, job, Some(terms), now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        if attach {
+            self.attach(slot, client);
+        }
+        let id = self.jobs.get(slot).id;
+        self.serve(number, now);
+        Ok(Submitted { id, joined: false })
+    }
+
+    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when `wait`
+    /// is over, it is taken back; else when that reservation's time to run ends.
+    pub fn run(
+        &mut self,
+        client: ClientId,
+        tube: &[u8],
+        job: NewJob,
+        unique: [u8; 16],
+        wait: Span,
+        now: Time,
+    ) -> Result<JobId, Refused> {
+        let unique = Unique::Id(unique);
+        let terms = Terms { ending: Ending::Keep, unique, durable: false, attach: true, ..Terms::default() };
+        // A job that is served at once must know already that it passes, and nobody looks before this call ends.
+        let submitted = self.submit(client, tube, job, terms, now)?;
+        let slot = self.jobs.find(submitted.id).expect("a job that was just put");
+        let number = self.contracts.of(slot);
+        self.contracts.get_mut(number).rare_mut().passing = true;
+        self.wait_for(client, Waiting { until: now + wait, outcome: number, run: true });
+        Ok(submitted.id)
+    }
+
+    /// Makes room for a job and puts it in its place; the tube must be served afterwards.
+    pub(super) fn take_in(
+        &mut self,
+        number: u32,
+        new: NewJob,
+        terms: Option<Terms>,
+        now: Time,
+    ) -> Result<u32, Refused> {
+        if self.draining {
+            return Err(Refused::Draining);
+        }
+        let tube = self.tubes.get(number);
+        let full = |most: &[u32; 3]| tube.counts.all() >= most[band(new.pri)].into();
+        if terms.is_some() && tube.most.as_deref().is_some_and(full) {
+            return Err(Refused::QueueFull);
+        }
+        let volatile = terms.as_ref().is_some_and(|terms| !terms.durable);
+        let own = new.body.len() + terms.as_ref().map_or(0, logged_terms);
+        let logged = if volatile { 0 } else { self.log_room.put + (tube.name.len() + own) as u64 };
+        if self.memory + JOB_COST + own as u64 > self.limits.max_memory || logged > self.log_room.puts {
+            return Err(Refused::OutOfMemory);
+        }
+        self.log_room.puts -= logged;
+        self.memory += JOB_COST + new.body.len() as u64;
+        self.last_id += 1;
+        self.total_jobs += 1;
+        let mut job = Job::new(JobId(self.last_id), number, new, now);
+        job.volatile = volatile;
+        if let Some(start) = terms.as_ref().and_then(|terms| terms.start) {
+            (job.due, job.delay) = (start, start.since(now));
+            job.state = if start <= now { State::Ready } else { State::Delayed };
+        }
+        let slot = self.jobs.insert(job);
+        if let Some(terms) = terms {
+            self.bind(slot, terms, now);
+        }
+        self.tubes.get_mut(number).total_jobs += 1;
+        self.changed(Change::Put(slot));
+        self.enter(slot);
+        Ok(slot)
+    }
+
+    /// Gives the job in `slot` its terms.
+    fn bind(&mut self, slot: u32, terms: Terms, now: Time) {
+        let job = self.jobs.get_mut(slot);
+        job.ending = terms.ending;
+        let begin = terms.start.unwrap_or(now);
+        let expires = if terms.ttl == Span::MAX { Time::NEVER } else { begin + terms.ttl };
+        let limits = terms.max_attempts > 0 || terms.max_fails > 0;
+        let rare = terms.reducer.is_some() || terms.start.is_some() && terms.ending == Ending::Keep;
+        let plain = terms.unique == Unique::None && terms.ttl == Span::MAX;
+        if plain && !limits && !rare {
+            return;
+        }
+        let number = self.new_contract(slot, terms.unique, expires);
+        let contract = self.contracts.get_mut(number);
+        contract.max_attempts = terms.max_attempts;
+        contract.max_fails = terms.max_fails;
+        contract.ttl = terms.ttl;
+        if rare {
+            let rare = contract.rare_mut();
+            rare.reducer = terms.reducer;
+            rare.start = terms.start.unwrap_or(Time::NEVER);
+        }
+        self.memory += self.contracts.get(number).cost();
+    }
+
+    /// A contract for the job in `slot`, which has none; its cost is still to be accounted for.
+    pub(super) fn new_contract(&mut self, slot: u32, unique: Unique, expires: Time) -> u32 {
+        let job = self.jobs.get(slot);
+        let hash = self.hash_unique(&unique, job.tube, &job.body);
+        self.jobs.get_mut(slot).bound = true;
+        let number = self.contracts.insert(slot, unique, hash, expires);
+        self.retime_contracts();
+        number
+    }
+
+    /// The contract of the job in `slot`, made if need be.
+    pub(super) fn contract_of(&mut self, slot: u32) -> u32 {
+        if self.jobs.get(slot).bound {
+            return self.contracts.of(slot);
+        }
+        let number = self.new_contract(slot, Unique::None, Time::NEVER);
+        self.memory += self.contracts.get(number).cost();
+        number
+    }
+
+    pub(super) fn retime_contracts(&mut self) {
+        let next = self.contracts.next_end().map_or(Time::NEVER, |(at, _)| at);
+        self.deadlines.set(Owner::Contracts, next);
+    }
+
+    /// Names are hashed without their tubes, so that they can be looked for in all.
+    fn hash_unique(&self, unique: &Unique, tube: u32, body: &Body) -> u64 {
+        let mut hasher = self.tubes.hasher().build_hasher();
+        match unique {
+            Unique::None => return 0,
+            Unique::Name(name) => hasher.write(name),
+            Unique::Id(id) => hasher.write(id),
+            Unique::Body => {
+                hasher.write_u32(tube);
+                hasher.write(body.bytes());
+            }
+        }
+        hasher.finish()
+    }
+
+    /// The job that a job with this unique may not stand beside.
+    fn find_twin(&self, unique: &Unique, tube: &[u8], body: &Body) -> Option<u32> {
+        let number = self.tubes.find(tube);
+        let hash = self.hash_unique(unique, number.unwrap_or_default(), body);
+        let matches = |contract: &Contract| {
+            let job = self.jobs.get(contract.slot);
+            contract.unique == *unique
+                && match unique {
+                    Unique::None => false,
+                    Unique::Id(_) => true,
+                    Unique::Name(_) => Some(job.tube) == number,
+                    Unique::Body => Some(job.tube) == number && job.body.bytes() == body.bytes(),
+                }
+        };
+        self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot)
+    }
+
+    /// The job with this number that no other may have.
+    pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
+        let unique = Unique::Id(*id);
+        let slot = self.find_twin(&unique, b"", &Body::default())?;
+        Some(self.jobs.get(slot).id)
+    }
+
+    /// The oldest job that was submitted with this name, in any tube.
+    pub fn find_name(&self, name: &[u8]) -> Option<JobId> {
+        let unique = Unique::Name(name.into());
+        let hash = self.hash_unique(&unique, 0, &Body::default());
+        let mut oldest = None;
+        // Looks through all of that name by matching none.
+        self.contracts.visit(hash, |contract| {
+            if contract.unique == unique {
+                let id = self.jobs.get(contract.slot).id;
+                oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
+            }
+        });
+        oldest
+    }
+
+    /// Somebody submits again what is in `slot`.
+    fn join(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
+        let job = self.jobs.get(slot);
+        if !durable || !job.volatile {
+            return Ok(());
+        }
+        let logged = self.log_room.put + self.logged_size(slot) as u64;
+        if logged > self.log_room.puts {
+            return Err(Refused::OutOfMemory);
+        }
+        self.log_room.puts -= logged;
+        self.jobs.get_mut(slot).volatile = false;
+        self.changed(Change::Rewrite { slot, before: None });
+        Ok(())
+    }
+
+    /// One more attachment of `client` to the job in `slot`.
+    pub(super) fn attach(&mut self, slot: u32, client: ClientId) {
+        let number = self.contract_of(slot);
+        let before = self.contracts.get(number).cost();
+        let list = &mut self.clients[client.0 as usize].attached;
+        self.contracts.attach(number, client.0, list);
+        self.memory += self.contracts.get(number).cost() - before;
+    }
+
+    /// Bytes of the name of its tube, its body and its terms in the log.
+    pub(super) fn logged_size(&self, slot: u32) -> usize {
+        let job = self.jobs.get(slot);
+        self.tubes.get(job.tube).name.len() + self.logged_own(slot)
+    }
+
+    /// The same without its tube.
+    pub(super) fn logged_own(&self, slot: u32) -> usize {
+        let job = self.jobs.get(slot);
+        job.body.len() + self.logged_extra(job)
+    }
+
+    /// Bytes of its terms in the log.
+    pub fn logged_extra(&self, job: &Job) -> usize {
+        match (job.bound, job.ending) {
+            (false, Ending::Drop) => 0,
+            (false, _) => EXTRA,
+            (true, _) => {
+                let contract = self.contract(job).expect("a bound job");
+                let name = if let Unique::Name(name) = contract.unique() { name.len() } else { 0 };
+                EXTRA + name + contract.reducer().map_or(0, <[u8]>::len)
+            }
+        }
+    }
+}
+
+/// Bytes that a log may take for the terms of a job beside its name and its reducer: at most so many, and counted as such.
+pub const EXTRA: usize = 80;
+
+/// Bytes of terms in the log.
+fn logged_terms(terms: &Terms) -> usize {
+    let name = if let Unique::Name(name) = &terms.unique { name.len() } else { 0 };
+    EXTRA + name + terms.reducer.as_ref().map_or(0, |reducer| reducer.len())
+}

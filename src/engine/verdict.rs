@@ -1,0 +1,316 @@
+//! What becomes of jobs: verdicts of workers, losses of workers, the end of a time to live.
+//!
+//! Owns the meaning of [`Ending`], and every way in which a job goes for good. Must not hand out jobs.
+
+use super::body::Body;
+use super::change::Change;
+use super::client::ClientId;
+use super::contract::{Contract, Ending};
+use super::event::{Event, Outcome, Report};
+use super::job::{Cause, Job, JobId, State};
+use super::time::Time;
+use super::{Engine, JOB_COST, NOBODY};
+
+/// Why a verdict did not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotConcluded {
+    /// There is no such job.
+    NotFound,
+    /// There was one before.
+    Final,
+    /// There is no memory, or no space in the log, for the result.
+    OutOfMemory,
+}
+
+impl Engine {
+    /// The holder of a job says how it went. False if it does not hold it.
+    pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> bool {
+        self.catch_up(client, now);
+        let Some(slot) = self.held(client, id) else { return false };
+        self.settle_verdict(slot, outcome, now).is_ok()
+    }
+
+    /// Anybody says how a job went, wherever it stands.
+    pub fn conclude(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
+        self.catch_up(NOBODY, now);
+        let slot = self.jobs.find(id).ok_or(NotConcluded::NotFound)?;
+        if self.jobs.get(slot).state == State::Finished {
+            return Err(NotConcluded::Final);
+        }
+        self.settle_verdict(slot, outcome, now)
+    }
+
+    /// The verdict about the job in `slot`, which is not over.
+    pub(super) fn settle_verdict(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
+        let job = self.jobs.get(slot);
+        let done = matches!(outcome, Outcome::Done(_));
+        match job.ending {
+            Ending::Drop if !done => self.bury_wherever(slot),
+            Ending::Drop | Ending::Tell => self.remove_job(slot, &outcome),
+            Ending::Keep if self.is_passing(slot) => self.remove_job(slot, &outcome),
+            Ending::Keep => return self.settle_kept(slot, &outcome, now),
+        }
+        Ok(())
+    }
+
+    fn settle_kept(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotConcluded> {
+        let (done, result) = match outcome {
+            Outcome::Done(result) => (true, result.bytes()),
+            Outcome::Failed(result) | Outcome::Fault(result) => (false, result.bytes()),
+            Outcome::Gone => (false, &[][..]),
+        };
+        let logged = self.log_room.put + (self.logged_size(slot) + result.len()) as u64;
+        let room = self.jobs.get(slot).volatile || logged <= self.log_room.puts;
+        if !room || self.memory + result.len() as u64 > self.limits.max_memory {
+            return Err(NotConcluded::OutOfMemory);
+        }
+        self.log_room.puts -= if self.jobs.get(slot).volatile { 0 } else { logged };
+        if !done {
+            self.count_failure(slot);
+            let contract = self.contracts.get(self.contracts.of(slot));
+            if contract.fails < contract.max_fails && !self.is_spent(slot) {
+                return self.try_again(slot, now);
+            }
+        }
+        self.keep_outcome(slot, done, result);
+        Ok(())
+    }
+
+    /// A failure that is not the last one.
+    fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotConcluded> {
+        let before = Some(self.logged_own(slot));
+        match self.jobs.get(slot).state {
+            State::Reserved => self.transfer(slot, Cause::Release),
+            State::Buried => self.transfer(slot, Cause::Kick),
+            State::Ready | State::Delayed | State::Finished => {}
+        }
+        self.changed(Change::Rewrite { slot, before });
+        self.serve(self.jobs.get(slot).tube, now);
+        Ok(())
+    }
+
+    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it.
+    pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: &[u8]) {
+        let before = Some(self.logged_own(slot));
+        self.transfer(slot, Cause::Finish);
+        let number = self.contract_of(slot);
+        let job = self.jobs.get_mut(slot);
+        let whole = [job.body.bytes(), result].concat();
+        self.contracts.get_mut(number).result_at = job.body.len() as u32;
+        self.contracts.get_mut(number).done = done;
+        job.body = Body::from(whole);
+        self.memory += result.len() as u64;
+        self.changed(Change::Rewrite { slot, before });
+        let result = Body::from(result);
+        self.tell_outcome(slot, &if done { Outcome::Done(result) } else { Outcome::Failed(result) });
+    }
+
+    /// A worker says that it failed.
+    pub(super) fn count_failure(&mut self, slot: u32) {
+        if self.jobs.get(slot).ending == Ending::Keep {
+            let number = self.contract_of(slot);
+            let contract = self.contracts.get_mut(number);
+            contract.fails = contract.fails.saturating_add(1);
+        }
+    }
+
+    /// A verdict of failure about a plain job: whoever is at it, it is buried.
+    fn bury_wherever(&mut self, slot: u32) {
+        match self.jobs.get(slot).state {
+            State::Buried | State::Finished => return,
+            State::Reserved => {}
+            State::Ready | State::Delayed => self.transfer(slot, Cause::ReserveJob),
+        }
+        self.set_aside(slot);
+    }
+
+    /// Whether the job in `slot` has been tried as often as it may.
+    pub(super) fn is_spent(&self, slot: u32) -> bool {
+        let job = self.jobs.get(slot);
+        let most = self.contract(job).map_or(0, Contract::max_attempts);
+        job.ending == Ending::Keep && most > 0 && job.history.reserves >= most.into()
+    }
+
+    fn is_passing(&self, slot: u32) -> bool {
+        let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);
+        rare.is_some_and(|rare| rare.passing)
+    }
+
+    /// Nobody waits for another try.
+    fn is_last_try(&self, slot: u32) -> bool {
+        let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);
+        rare.is_some_and(|rare| rare.abandoned || rare.last_try)
+    }
+
+    /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.
+    pub(super) fn lost(&mut self, slot: u32, cause: Cause, now: Time) {
+        let (tube, ending) = (self.jobs.get(slot).tube, self.jobs.get(slot).ending);
+        match ending {
+            Ending::Drop => self.transfer(slot, cause),
+            Ending::Keep if self.is_last_try(slot) => return self.end_run(self.contracts.of(slot)),
+            Ending::Keep if self.is_spent(slot) => self.keep_outcome(slot, false, &[]),
+            Ending::Keep => self.transfer(slot, cause),
+            Ending::Tell => return self.lost_to_tell(slot, cause, now),
+        }
+        self.serve(tube, now);
+    }
+
+    fn lost_to_tell(&mut self, slot: u32, cause: Cause, now: Time) {
+        let job = self.jobs.get_mut(slot);
+        let (tube, volatile) = (job.tube, job.volatile);
+        if cause != Cause::Expire {
+            job.history.timeouts += 1;
+            self.changed(Change::Expire(slot));
+        }
+        let job = self.jobs.get(slot);
+        let losses = job.history.timeouts;
+        let awaited = self.contract(job).is_some_and(|contract| contract.submitters() > 0);
+        if job.bound {
+            let number = self.contracts.of(slot);
+            if self.contracts.get(number).rare().is_some() {
+                self.contracts.get_mut(number).rare_mut().progress = (0, 0);
+            }
+        }
+        if volatile && !awaited {
+            return self.remove_job(slot, &Outcome::Gone);
+        }
+        if self.limits.max_losses.is_some_and(|most| losses > most) {
+            if volatile {
+                return self.remove_job(slot, &Outcome::Failed(Body::default()));
+            }
+            self.tell_outcome(slot, &Outcome::Failed(Body::default()));
+            return self.set_aside(slot);
+        }
+        self.transfer(slot, cause);
+        self.serve(tube, now);
+    }
+
+    /// The last of those who wait for the job with this contract may have gone.
+    pub(super) fn deserted(&mut self, number: u32) {
+        let contract = self.contracts.get(number);
+        let (slot, left) = (contract.slot, contract.submitters());
+        let job = self.jobs.get(slot);
+        if left == 0 && job.volatile && job.ending == Ending::Tell && job.state != State::Reserved {
+            self.remove_job(slot, &Outcome::Gone);
+        }
+    }
+
+    /// The holder of a job says something about it to those who wait. False if it does not hold it.
+    pub fn report(&mut self, client: ClientId, id: JobId, report: Report, now: Time) -> bool {
+        self.catch_up(client, now);
+        let Some(slot) = self.held(client, id) else { return false };
+        if let Report::Progress { done, total, .. } = report {
+            let number = self.contract_of(slot);
+            let before = self.contracts.get(number).cost();
+            self.contracts.get_mut(number).rare_mut().progress = (done, total);
+            self.memory += self.contracts.get(number).cost() - before;
+        }
+        if self.jobs.get(slot).bound {
+            let clients: Vec<u32> = self.contracts.attached(self.contracts.of(slot)).collect();
+            for client in clients {
+                let client = ClientId(client);
+                self.events.push_back(Event::Report { client, job: id, report: report.clone() });
+            }
+        }
+        true
+    }
+
+    /// Takes a job away, in whatever state it is. False if there is none.
+    pub fn withdraw(&mut self, id: JobId) -> bool {
+        let slot = self.jobs.find(id);
+        slot.map(|slot| self.remove_job(slot, &Outcome::Gone)).is_some()
+    }
+
+    /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
+    /// nobody.
+    pub fn cancel(&mut self, id: JobId) -> bool {
+        let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state != State::Finished) else {
+            return false;
+        };
+        let failed = Outcome::Failed(Body::default());
+        if self.jobs.get(slot).state != State::Reserved {
+            self.remove_job(slot, &failed);
+            return true;
+        }
+        self.tell_outcome(slot, &failed);
+        let before = self.logged_own(slot);
+        let job = self.jobs.get(slot);
+        let (id, tube) = (job.id, self.tubes.get(job.tube).name.len());
+        if job.ending == Ending::Tell && !job.volatile {
+            // It must not come back: from now on it is one that nobody waits for.
+            self.changed(Change::Delete { slot, id, tube, body: before });
+            self.jobs.get_mut(slot).volatile = true;
+        }
+        true
+    }
+
+    /// Takes the job in `slot` out of everything; those who wait for its outcome are told this one.
+    pub(super) fn remove_job(&mut self, slot: u32, outcome: &Outcome) {
+        self.tell_outcome(slot, outcome);
+        self.leave(slot);
+        let own = self.logged_own(slot);
+        if self.jobs.get(slot).bound {
+            let contract = self.contracts.remove(self.contracts.of(slot));
+            self.memory -= contract.cost();
+            self.retime_contracts();
+        }
+        let job = self.jobs.remove(slot);
+        self.memory -= JOB_COST + job.body.len() as u64;
+        let tube = self.tubes.get_mut(job.tube);
+        tube.deletes += 1;
+        if !job.volatile {
+            let tube = tube.name.len();
+            self.changed(Change::Delete { slot, id: job.id, tube, body: own });
+        }
+        self.close_tube_if_idle(job.tube);
+    }
+
+    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards.
+    pub(super) fn tell_outcome(&mut self, slot: u32, outcome: &Outcome) {
+        let job = self.jobs.get(slot);
+        if !job.bound {
+            return;
+        }
+        let (id, number) = (job.id, self.contracts.of(slot));
+        while let Some((member, client)) = self.contracts.first_attached(number) {
+            let client = ClientId(client);
+            let state = &mut self.clients[client.0 as usize];
+            self.contracts.detach(member, &mut state.attached);
+            if state.waiting.is_some_and(|waiting| waiting.outcome == number) {
+                self.stop_waiting(client);
+            }
+            self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone() });
+        }
+    }
+
+    /// The time to live of the job that comes next in that order has ended.
+    pub(super) fn contract_due(&mut self) {
+        let (_, number) = self.contracts.next_end().expect("a time to live that ends");
+        let slot = self.contracts.get(number).slot;
+        self.evicted += u64::from(self.jobs.get(slot).state != State::Finished);
+        self.remove_job(slot, &Outcome::Gone);
+    }
+
+    /// The contract of a job, if it has one.
+    pub fn contract(&self, job: &Job) -> Option<&Contract> {
+        if !job.bound {
+            return None;
+        }
+        let slot = self.jobs.find(job.id)?;
+        Some(self.contracts.get(self.contracts.of(slot)))
+    }
+
+    /// The body of a job as it was submitted.
+    pub fn payload<'a>(&'a self, job: &'a Job) -> &'a [u8] {
+        match (job.state, self.contract(job)) {
+            (State::Finished, Some(contract)) => &job.body.bytes()[..contract.result_at as usize],
+            _ => job.body.bytes(),
+        }
+    }
+
+    /// How a job ended that is over: well or badly, and with which result.
+    pub fn outcome<'a>(&'a self, job: &'a Job) -> Option<(bool, &'a [u8])> {
+        let contract = self.contract(job).filter(|_| job.state == State::Finished)?;
+        Some((contract.done, &job.body.bytes()[contract.result_at as usize..]))
+    }
+}
