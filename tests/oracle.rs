@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
-use script::{load, run, Connection, Conversation, Sockets};
+use script::{load, run, Connection, Conversation, Sockets, Wire};
 
 /// Conversations at a time; most of their time is sleep.
 const THREADS: usize = 16;
@@ -54,7 +54,7 @@ impl Drop for Daemon {
 
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
     let daemon = Daemon::start(program, folder, number, conversation.max_job_size);
-    let connect = || Connection::Unix(UnixStream::connect(&daemon.socket).expect("a connection"));
+    let connect = |_| Connection::Unix(UnixStream::connect(&daemon.socket).expect("a connection"));
     let drain = || {
         kill(Pid::from_raw(daemon.child.id() as i32), Signal::SIGUSR1).expect("a signal to our own child");
         std::thread::sleep(Duration::from_millis(80));
@@ -69,7 +69,8 @@ fn main() -> ExitCode {
         eprintln!("usage: oracle PROGRAM, the original daemon, for example /usr/bin/beanstalkd");
         return ExitCode::from(2);
     };
-    let (conversations, differences) = load(Path::new("tests/conversations"));
+    let (mut conversations, differences) = load(Path::new("tests/conversations"), "");
+    conversations.retain(|conversation| conversation.is_all(Wire::Beanstalk));
     let folder = std::env::temp_dir().join(format!("oracle-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder of our own");
     let (next, passed) = (AtomicUsize::new(0), AtomicUsize::new(0));

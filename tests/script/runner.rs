@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::text::{Conversation, Piece, Step, What};
-use super::{Patience, World};
+use super::{packets, Patience, World};
 
 /// What one connection got and nobody has asked for yet.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), Str
     let mut heard: BTreeMap<String, Heard> = BTreeMap::new();
     for step in &conversation.steps {
         if !step.who.is_empty() && !heard.contains_key(&step.who) {
-            world.open(&step.who);
+            world.open(&step.who, conversation.wire_of(&step.who));
             heard.insert(step.who.clone(), Heard::default());
         }
         take(step, &mut heard, world).map_err(|problem| format!("line {}: {problem}", step.line))?;
@@ -59,6 +59,10 @@ fn take(step: &Step, all: &mut BTreeMap<String, Heard>, world: &mut dyn World) -
         What::Expect { pattern, yaml } => {
             let heard = all.get_mut(who).expect("an open connection");
             expect(who, pattern, *yaml, heard, world)?;
+        }
+        What::ExpectPacket { kind, pattern } => {
+            let heard = all.get_mut(who).expect("an open connection");
+            expect_packet(who, *kind, pattern, heard, world)?;
         }
         What::RestOfBody => {
             let heard = all.get_mut(who).expect("an open connection");
@@ -101,6 +105,30 @@ fn expect(who: &str, pattern: &[Piece], yaml: bool, heard: &mut Heard, world: &m
             Match::Part => more(who, heard, world)?,
             Match::No => return Err(format!("{who} should get {pattern:?} and gets {}", show(&heard.bytes))),
         }
+    }
+}
+
+fn expect_packet(
+    who: &str,
+    kind: u32,
+    pattern: &[Piece],
+    heard: &mut Heard,
+    world: &mut dyn World,
+) -> Result<(), String> {
+    let wanted = format!("{who} should get {} {pattern:?}", packets::name(kind));
+    let length = loop {
+        match packets::response(&heard.bytes) {
+            Ok(Some((_, body))) => break packets::HEADER + body.len(),
+            Ok(None) => more(who, heard, world).map_err(|problem| format!("{wanted}: {problem}"))?,
+            Err(()) => return Err(format!("{wanted} and gets {}", show(&heard.bytes))),
+        }
+    };
+    let packet: Vec<u8> = heard.bytes.drain(..length).collect();
+    let Ok(Some((found, body))) = packets::response(&packet) else { unreachable!("it was whole") };
+    let whole = [body, b"\r\n"].concat();
+    match matches(pattern, &whole, None) {
+        Match::Whole { length, .. } if found == kind && length == whole.len() => Ok(()),
+        _ => Err(format!("{wanted} and gets {} {}", packets::name(found), show(body))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::{Patience, World};
+use super::{Patience, Wire, World};
 
 /// How long bytes may take that must come.
 const MUST: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ struct Peer {
 
 /// See the module's page. The four functions are what servers differ in.
 pub struct Sockets<'a> {
-    pub connect: Box<dyn FnMut() -> Connection + 'a>,
+    pub connect: Box<dyn FnMut(Wire) -> Connection + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
     /// How long to listen for bytes that must not come, and to let the server work before time passes.
@@ -68,7 +68,7 @@ impl Connection {
 impl<'a> Sockets<'a> {
     /// A world of connections that `connect` makes.
     pub fn new(
-        connect: impl FnMut() -> Connection + 'a,
+        connect: impl FnMut(Wire) -> Connection + 'a,
         pass: impl FnMut(Duration) + 'a,
         drain: impl FnMut() + 'a,
         quiet: Duration,
@@ -79,8 +79,8 @@ impl<'a> Sockets<'a> {
 }
 
 impl World for Sockets<'_> {
-    fn open(&mut self, who: &str) {
-        let connection = (self.connect)();
+    fn open(&mut self, who: &str, wire: Wire) {
+        let connection = (self.connect)(wire);
         self.peers.insert(who.to_owned(), Peer { connection, ended: false });
     }
 

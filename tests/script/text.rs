@@ -5,6 +5,24 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::packets;
+
+/// The protocol that a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wire {
+    Beanstalk,
+    Gearman,
+    Workq,
+}
+
+impl Wire {
+    fn from_word(word: &str) -> Option<Wire> {
+        [("beanstalk", Wire::Beanstalk), ("gearman", Wire::Gearman), ("workq", Wire::Workq)]
+            .into_iter()
+            .find_map(|(name, wire)| (name == word).then_some(wire))
+    }
+}
+
 /// One conversation.
 #[derive(Clone, Debug)]
 pub struct Conversation {
@@ -13,7 +31,30 @@ pub struct Conversation {
     pub place: String,
     /// The option -z, if it is given.
     pub max_job_size: Option<u32>,
+    /// The other options, as they are written.
+    #[allow(dead_code)] // not every test program has servers with options
+    pub options: Vec<String>,
+    /// What connections speak whose names do not say it.
+    pub wire: Wire,
     pub steps: Vec<Step>,
+}
+
+impl Conversation {
+    /// What this connection speaks.
+    pub fn wire_of(&self, who: &str) -> Wire {
+        match who.split_once(':') {
+            Some(("b", _)) => Wire::Beanstalk,
+            Some(("g", _)) => Wire::Gearman,
+            Some(("w", _)) => Wire::Workq,
+            _ => self.wire,
+        }
+    }
+
+    /// Whether all its connections speak this.
+    #[allow(dead_code)] // only the comparisons with other servers ask
+    pub fn is_all(&self, wire: Wire) -> bool {
+        self.steps.iter().all(|step| step.who.is_empty() || self.wire_of(&step.who) == wire)
+    }
 }
 
 /// One line of it.
@@ -33,6 +74,11 @@ pub enum What {
     Expect {
         pattern: Vec<Piece>,
         yaml: bool,
+    },
+    /// A Gearman packet that must come.
+    ExpectPacket {
+        kind: u32,
+        pattern: Vec<Piece>,
     },
     /// Any more lines of the body.
     RestOfBody,
@@ -56,8 +102,8 @@ pub enum Piece {
 /// Titles of conversations that another server is known not to satisfy, and why.
 pub type Differences = BTreeMap<String, String>;
 
-/// All conversations of a folder, and the known differences.
-pub fn load(folder: &Path) -> (Vec<Conversation>, Differences) {
+/// All conversations of a folder, and the known differences. `host` is what the server calls its machine.
+pub fn load(folder: &Path, host: &str) -> (Vec<Conversation>, Differences) {
     let mut conversations = Vec::new();
     let mut differences = Differences::new();
     let mut files: Vec<_> =
@@ -69,7 +115,7 @@ pub fn load(folder: &Path) -> (Vec<Conversation>, Differences) {
         if name == "differences.txt" {
             differences = read_differences(&text);
         } else {
-            read(&name, &text, &mut conversations);
+            read(&path.display().to_string(), &text, host, &mut conversations);
         }
     }
     let mut titles = std::collections::BTreeSet::new();
@@ -98,7 +144,9 @@ fn read_differences(text: &str) -> Differences {
     differences
 }
 
-fn read(file: &str, text: &str, conversations: &mut Vec<Conversation>) {
+fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation>) {
+    let mut file_wire = Wire::Beanstalk;
+    let mut in_conversation = false;
     for (number, line) in text.lines().enumerate() {
         let line = line.trim_end();
         let place = format!("{file}:{}", number + 1);
@@ -106,18 +154,41 @@ fn read(file: &str, text: &str, conversations: &mut Vec<Conversation>) {
             continue;
         }
         if let Some(title) = line.strip_prefix("== ") {
-            let title = title.to_owned();
-            conversations.push(Conversation { title, place, max_job_size: None, steps: Vec::new() });
+            let (title, wire) = (title.to_owned(), file_wire);
+            in_conversation = true;
+            let (options, steps) = (Vec::new(), Vec::new());
+            conversations.push(Conversation { title, place, max_job_size: None, options, wire, steps });
             continue;
         }
-        let conversation = conversations.last_mut().unwrap_or_else(|| panic!("{place}: no title"));
-        if let Some(options) = line.strip_prefix("options: -z ") {
-            conversation.max_job_size = Some(options.parse().expect("a number"));
+        if let Some(word) = line.strip_prefix("wire ") {
+            let wire = Wire::from_word(word).unwrap_or_else(|| panic!("{place}: no such wire: {word}"));
+            match conversations.last_mut().filter(|_| in_conversation) {
+                Some(conversation) => conversation.wire = wire,
+                None => file_wire = wire,
+            }
             continue;
         }
-        let (who, what) = step(line).unwrap_or_else(|| panic!("{place}: what does that mean? {line}"));
+        assert!(in_conversation, "{place}: no title");
+        let conversation = conversations.last_mut().expect("it was just begun");
+        if let Some(options) = line.strip_prefix("options: ") {
+            match options.strip_prefix("-z ") {
+                Some(size) => conversation.max_job_size = Some(size.parse().expect("a number")),
+                None => conversation.options.extend(options.split(' ').map(str::to_owned)),
+            }
+            continue;
+        }
+        let line = line.replace("\\H", &format!("H:{host}:"));
+        let (who, what) = step(&line).unwrap_or_else(|| panic!("{place}: what does that mean? {line}"));
         conversation.steps.push(Step { line: number + 1, who: who.to_owned(), what });
     }
+}
+
+/// Where the name of a connection ends: capitals and digits, or behind a prefix for its protocol, letters and digits.
+fn name_end(line: &str) -> Option<usize> {
+    if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
+        return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
+    }
+    line.find(|letter: char| !letter.is_ascii_uppercase() && !letter.is_ascii_digit())
 }
 
 fn step(line: &str) -> Option<(&str, What)> {
@@ -127,8 +198,7 @@ fn step(line: &str) -> Option<(&str, What)> {
     if line == "drain" {
         return Some(("", What::Drain));
     }
-    let end = line.find(|letter: char| !letter.is_ascii_uppercase() && !letter.is_ascii_digit())?;
-    let (who, rest) = line.split_at(end);
+    let (who, rest) = line.split_at(name_end(line)?);
     let fixed = [
         (" open", What::Open),
         (" close", What::Close),
@@ -150,10 +220,23 @@ fn step(line: &str) -> Option<(&str, What)> {
         expect(text, "", false)
     } else if let Some(text) = operand(rest, "<") {
         expect(text, "\r\n", false)
+    } else if let Some(text) = operand(rest, "!") {
+        let (kind, body) = packet(text)?;
+        What::Send(packets::request(kind, &unescape(body)))
+    } else if let Some(text) = operand(rest, "=") {
+        let (kind, body) = packet(text)?;
+        // No wildcard matches these two bytes, so they hold the end of the body.
+        What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)
     };
     (!who.is_empty()).then_some((who, what))
+}
+
+/// The kind of a packet, by its name or number, and the text of its body.
+fn packet(text: &str) -> Option<(u32, &str)> {
+    let (name, body) = text.split_once(' ').unwrap_or((text, ""));
+    Some((name.parse().ok().or_else(|| packets::kind(name))?, body))
 }
 
 /// What follows the operator and one space.

@@ -7,7 +7,10 @@ use beanpole::engine::{ClientId, Engine, Limits, Span, Time};
 use beanpole::protocol::beanstalk::{execute, hang_up, tell, Decoder, Request, Tally};
 use beanpole::protocol::{Facts, Flow, Host, Intake, Output, Usage, World as Protocol};
 
-use crate::script::{Patience, World};
+use crate::script::{Patience, Wire, World};
+
+/// What this server calls its machine.
+pub const HOST: &str = "h";
 
 /// How a conversation's bytes reach the decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +62,7 @@ impl Within {
             pid: 1,
             version: "0".to_owned(),
             id: "0123456789abcdef".to_owned(),
-            hostname: "h".to_owned(),
+            hostname: HOST.to_owned(),
             os: "o".to_owned(),
             platform: "p".to_owned(),
             started: now,
@@ -151,7 +154,8 @@ impl Within {
 }
 
 impl World for Within {
-    fn open(&mut self, who: &str) {
+    fn open(&mut self, who: &str, wire: Wire) {
+        assert_eq!(wire, Wire::Beanstalk, "{who} speaks what nobody here understands");
         let peer = Peer {
             client: self.engine.connect(),
             decoder: Decoder::default(),
