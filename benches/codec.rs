@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use beanpole::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
 use beanpole::protocol::beanstalk::{execute, Act, Decoder, Request, Tally};
-use beanpole::protocol::{Facts, Host, Intake, Output, Usage, World};
+use beanpole::protocol::{Facts, Host, Intake, Output, Roster, Settings, Usage, World};
 use rounds::Cases;
 
 /// Requests in a batch.
@@ -106,11 +106,11 @@ fn answer(cases: &mut Cases, name: &str, length: usize, act: impl Fn() -> Act + 
         let body = Body::from(vec![7; length]);
         let job = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::from_secs(60), body };
         engine.put(client, job, Time::default()).expect("room for a job");
-        (engine, client, Tally::default(), host(), Output::new())
+        (engine, client, Tally::default(), Roster::default(), Settings::default(), host(), Output::new())
     };
-    cases.add(name, batches * BATCH, prepare, move |(engine, client, tally, host, out)| {
+    cases.add(name, batches * BATCH, prepare, move |(engine, client, tally, roster, settings, host, out)| {
         let (client, now) = (*client, Time::from_nanos(1 << 60));
-        let mut world = World { engine, tally, host, log: None, now, client, half_closed: false };
+        let mut world = World { engine, tally, roster, settings, host, log: None, now, client, half_closed: false };
         for _ in 0..batches {
             for _ in 0..BATCH {
                 execute(Request { counts: None, act: act() }, &mut world, out);

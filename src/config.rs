@@ -14,6 +14,12 @@ pub const DEFAULT_HOST: &str = "127.0.0.1";
 /// The port of the beanstalk protocol.
 pub const DEFAULT_PORT: u16 = 11300;
 
+/// The port of the Gearman protocol.
+pub const GEARMAN_PORT: u16 = 4730;
+
+/// The port of the Workq protocol.
+pub const WORKQ_PORT: u16 = 9922;
+
 /// Bodies are taken up to this size unless told otherwise; beanstalkd's figure, which clients know.
 pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
 
@@ -50,6 +56,20 @@ pub enum Address {
 pub struct Config {
     /// Where to listen.
     pub listen: Vec<Address>,
+    /// Where to listen for Gearman's clients.
+    pub gearman: Vec<Address>,
+    /// Where to listen for Workq's clients.
+    pub workq: Vec<Address>,
+    /// The TCP port for addresses of theirs that have none of their own; 0 lets the system choose.
+    pub gearman_port: u16,
+    /// The same for Workq's.
+    pub workq_port: u16,
+    /// What the protocols are told to do.
+    pub protocols: crate::protocol::Settings,
+    /// How often a Gearman job may be tried again after its worker was lost; none: without end.
+    pub job_retries: Option<u32>,
+    /// Sleeping Gearman workers that are woken for a job; zero: all.
+    pub worker_wakeup: u32,
     /// The TCP port for addresses that have none of their own; 0 lets the system choose.
     pub port: u16,
     /// The mode of Unix socket files.
@@ -81,6 +101,13 @@ impl Default for Config {
         let (share, whole) = MEMORY_SHARE;
         Config {
             listen: vec![Address::Tcp(None, None)],
+            gearman: Vec::new(),
+            workq: Vec::new(),
+            gearman_port: GEARMAN_PORT,
+            workq_port: WORKQ_PORT,
+            protocols: crate::protocol::Settings::default(),
+            job_retries: None,
+            worker_wakeup: 1,
             port: DEFAULT_PORT,
             socket_mode: 0o666,
             user: None,
@@ -104,7 +131,7 @@ impl Default for Config {
 impl Config {
     /// For a server inside a program or test: on a free port of this machine.
     pub fn embedded() -> Config {
-        Config { port: 0, ..Config::default() }
+        Config { port: 0, gearman_port: 0, workq_port: 0, ..Config::default() }
     }
 }
 

@@ -47,27 +47,37 @@ pub struct Opt {
     pub value: Option<&'static str>,
     /// What it does, in one line.
     pub help: &'static str,
+    /// The value may be left out.
+    pub optional: bool,
     /// Carries out what it says; the error tells what would be right.
     apply: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
 const fn flag(short: char, long: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: Some(short), long, value: None, help, apply }
+    Opt { short: Some(short), long, value: None, help, optional: false, apply }
 }
 
 const fn with(short: char, long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: Some(short), long, value: Some(value), help, apply }
+    Opt { short: Some(short), long, value: Some(value), help, optional: false, apply }
 }
 
 const fn long(long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: None, long, value: Some(value), help, apply }
+    Opt { short: None, long, value: Some(value), help, optional: false, apply }
+}
+
+const fn word(long: &'static str, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: None, long, value: None, help, optional: false, apply }
+}
+
+const fn maybe(long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: None, long, value: Some(value), help, optional: true, apply }
 }
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 21] = [
+pub const OPTIONS: [Opt; 28] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
@@ -83,7 +93,14 @@ pub const OPTIONS: [Opt; 21] = [
     with('f', "sync-interval", "MS", "sync it at most MS ms after a write; 0: before any reply (default 50)", sync_interval),
     flag('F', "no-sync", "leave syncing the binlog to the system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
     with('s', "segment-size", "SIZE", "size of a file of the binlog (default 10485760)", segment_size),
-    Opt { short: None, long: "strict", value: None, help: "refuse to start if the binlog is damaged", apply: |settings, _| { settings.config.log.strict = true; Ok(()) } },
+    word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
+    maybe("gearman", "ADDR", "speak Gearman too, there; may be repeated (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
+    maybe("workq", "ADDR", "speak Workq too, there; may be repeated (default 127.0.0.1:9922)", |settings, text| side_door(text).map(|address| settings.config.workq.push(address))),
+    long("job-retries", "N", "try a Gearman job again N times when its worker is lost (default: no limit)", |settings, text| number(text, 0, 255).map(|n| settings.config.job_retries = Some(n as u32))),
+    long("worker-wakeup", "N", "wake N sleeping Gearman workers for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
+    long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
+    word("exceptions", "tell every Gearman client why a job failed", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
+    word("allow-shutdown", "let Gearman clients shut the server down", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
@@ -97,6 +114,9 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     for opt in &OPTIONS {
         let short = opt.short.map_or(String::new(), |letter| letter.to_string());
         match opt.value {
+            Some(value) if opt.optional => {
+                parser.opt(&short, opt.long, opt.help, value, getopts::HasArg::Maybe, getopts::Occur::Multi)
+            }
             Some(value) => parser.optmulti(&short, opt.long, opt.help, value),
             None => parser.optflagmulti(&short, opt.long, opt.help),
         };
@@ -112,6 +132,9 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     let mut given: Vec<(usize, &Opt, String)> = Vec::new();
     for opt in &OPTIONS {
         match opt.value {
+            Some(_) if opt.optional => given.extend(
+                matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, value_at(&matches, opt.long, at))),
+            ),
             Some(_) => given.extend(matches.opt_strs_pos(opt.long).into_iter().map(|(at, value)| (at, opt, value))),
             None => given.extend(matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, String::new()))),
         }
@@ -122,6 +145,12 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
     Ok(Command::Run(Box::new(settings)))
+}
+
+/// The value of an option whose value may be left out, where it was given.
+fn value_at(matches: &getopts::Matches, long: &str, at: usize) -> String {
+    let values = matches.opt_strs_pos(long).into_iter();
+    values.filter(|(place, _)| *place == at).map(|(_, value)| value).next().unwrap_or_default()
 }
 
 impl Opt {
@@ -169,7 +198,8 @@ pub fn usage() -> String {
     let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue that takes beanstalkd's place.\n\n");
     for opt in &OPTIONS {
         let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
-        let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
+        let shown = |value| if opt.optional { format!("[={value}]") } else { format!(" {value}") };
+        let value = opt.value.map_or(String::new(), shown);
         text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
     }
     text + "\nSIZE may end in K, M or G. SIGUSR1: take no more jobs. SIGTERM: stop. See beanpole(8).\n"
@@ -202,6 +232,15 @@ fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.config.listen.push(address);
     settings.listen_options.push(format!("-l {text}"));
     Ok(())
+}
+
+/// Where to listen for another protocol; its default address if nothing is said.
+fn side_door(text: &str) -> Result<Address, String> {
+    if text.is_empty() {
+        Ok(Address::Tcp(None, None))
+    } else {
+        address(text)
+    }
 }
 
 /// `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs that clients use.
@@ -356,6 +395,14 @@ mod tests {
         assert_eq!(settings("-F -f10").config.log.mode, SyncMode::Every(10));
         assert_eq!(settings("-Ff0 -b x -s 100").config.log.mode, SyncMode::Always);
         assert_eq!(settings("").config.log.mode, SyncMode::Every(50));
+    }
+
+    #[test]
+    fn other_protocols_have_an_address_if_they_are_given_one() {
+        let config = settings("--gearman --workq=[::1]:7 -V --gearman=0.0.0.0 --gearman=").config;
+        assert_eq!(config.gearman, [Address::Tcp(None, None), tcp("0.0.0.0", None), Address::Tcp(None, None)]);
+        assert_eq!(config.workq, [tcp("::1", Some(7))]);
+        assert!(settings("").config.gearman.is_empty() && parse(&words("--gearman 0.0.0.0")).is_err());
     }
 
     #[test]

@@ -27,6 +27,9 @@ fn complain(problems: Vec<String>) {
 /// How the man page must head what it says about an option: `Fl p Ar PORT , Fl -port Ar PORT`.
 fn heading(opt: &Opt) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
+    if let Some(value) = opt.value.filter(|_| opt.optional) {
+        return format!("Fl -{} Ns Op = Ns Ar {value}", opt.long);
+    }
     let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter}{value} , "));
     format!("{short}Fl -{}{value}", opt.long)
 }

@@ -5,13 +5,45 @@
 //! brings bytes in and out and says what time it is.
 
 mod buffer;
+mod dialogue;
+mod roster;
 mod text;
 
 pub mod beanstalk;
 
 pub use buffer::{Chunk, Output};
+pub use dialogue::{tell, Dialogue, Request};
+pub use roster::{Peer, Roster};
 
 use crate::engine::{ClientId, Engine, Time};
+
+/// The protocols there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wire {
+    /// beanstalkd's.
+    Beanstalk,
+    /// gearmand's.
+    Gearman,
+    /// Workq's.
+    Workq,
+}
+
+/// What the protocols are told to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Largest packet that a Gearman client may send, in bytes beside its header.
+    pub max_packet: u32,
+    /// A Gearman client may shut the server down.
+    pub allow_shutdown: bool,
+    /// Every Gearman client is told why a job failed, as if it had asked for it.
+    pub exceptions: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { max_packet: 64 << 20, allow_shutdown: false, exceptions: false }
+    }
+}
 
 /// What the protocols tell about the process that they run in, and the engine cannot know.
 #[derive(Clone, Debug)]
@@ -82,6 +114,10 @@ pub struct World<'a> {
     pub engine: &'a mut Engine,
     /// How often each command was given.
     pub tally: &'a mut beanstalk::Tally,
+    /// Who is connected.
+    pub roster: &'a mut Roster,
+    /// What the protocols are told to do.
+    pub settings: &'a Settings,
     /// The process.
     pub host: &'a dyn Host,
     /// The log, if there is one.
@@ -103,6 +139,13 @@ pub enum Flow {
     Wait,
     /// The connection closes.
     Close,
+    /// [`Request::Resume`], in another turn: it was too much for one.
+    Again,
+    /// The server stops: at once, or when no job is left.
+    Stop {
+        /// When no job is left.
+        graceful: bool,
+    },
 }
 
 /// What a decoder must know of the server while it reads.

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use super::delivery::{Flushed, Gate, Outlet};
 use super::hub::{Hub, Scratch};
 use crate::engine::ClientId;
-use crate::protocol::beanstalk::{execute, hang_up, Decoder, Request};
-use crate::protocol::Flow;
+use crate::protocol::{Dialogue, Flow, Request, Wire};
 
 /// Commands carried out under one hold of the engine's lock.
 const BATCH: usize = 128;
@@ -47,7 +46,7 @@ impl Default for Desk {
 pub struct Connection {
     outlet: Arc<Outlet>,
     client: ClientId,
-    decoder: Decoder,
+    dialogue: Dialogue,
     /// Bytes that are no whole request yet, or wait behind one that is not done.
     rest: Vec<u8>,
     /// Requests that wait behind one that is not done.
@@ -100,11 +99,11 @@ struct Input {
 
 impl Connection {
     /// A new connection. That there is something to read is for the poller to say.
-    pub fn new(outlet: Arc<Outlet>, client: ClientId) -> Connection {
+    pub fn new(outlet: Arc<Outlet>, client: ClientId, wire: Wire) -> Connection {
         Connection {
             outlet,
             client,
-            decoder: Decoder::default(),
+            dialogue: Dialogue::new(wire),
             rest: Vec::new(),
             pending: VecDeque::new(),
             uploading: 0,
@@ -161,7 +160,7 @@ impl Connection {
         let mut input = self.take_up(desk);
         let next = self.work_through(&mut input, hub, desk);
         self.put_down(&input, desk);
-        let uploading = self.decoder.uploading();
+        let uploading = self.dialogue.uploading();
         hub.account_upload(self.uploading, uploading);
         self.uploading = uploading;
         next
@@ -235,7 +234,7 @@ impl Connection {
         if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
             buffer.resize(buffer.len() * 2, 0);
         }
-        let gap = self.decoder.gap().unwrap_or_default();
+        let gap = self.dialogue.gap().unwrap_or_default();
         let gap_length = gap.len();
         let room = gap_length + buffer.len() - input.to;
         let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..])];
@@ -246,7 +245,7 @@ impl Connection {
                 self.half_closed = true;
             }
             Ok(count) => {
-                self.decoder.filled(count.min(gap_length));
+                self.dialogue.filled(count.min(gap_length));
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
@@ -272,8 +271,8 @@ impl Connection {
         let intake = hub.intake();
         let mut bytes = &desk.buffer[input.from..input.to];
         while self.pending.len() < BATCH {
-            let Some(request) = self.decoder.next(&mut bytes, &intake) else { break };
-            log::trace!("{}: {}", self.client.0, request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")));
+            let Some(request) = self.dialogue.next(&mut bytes, &intake) else { break };
+            log::trace!("{}: {}", self.client.0, request.name());
             self.pending.push_back(request);
         }
         input.from = input.to - bytes.len();
@@ -287,10 +286,16 @@ impl Connection {
             let mut flow = Flow::Next;
             while flow == Flow::Next && out.len() <= hub.config().max_output {
                 let Some(request) = self.pending.pop_front() else { break };
-                flow = execute(request, &mut core.world(hub, self.client, now, self.half_closed), &mut out);
+                let mut world = core.world(hub, self.client, now, self.half_closed);
+                flow = self.dialogue.execute(request, &mut world, &mut out);
                 core.record();
             }
-            self.closing |= flow == Flow::Close;
+            match flow {
+                Flow::Next | Flow::Wait => {}
+                Flow::Close => self.closing = true,
+                Flow::Again => self.pending.push_front(Request::Resume),
+                Flow::Stop { graceful } => core.wish_stop(graceful),
+            }
             let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
             self.outlet.reply(&mut out, flow == Flow::Wait, held);
             if let (true, Some(log)) = (held, hub.log()) {
@@ -311,7 +316,7 @@ impl Connection {
         hub.turn(&mut desk.scratch, |core, now| {
             let mut world = core.world(hub, self.client, now, true);
             // Not waiting any more: the event that ended it is on its way.
-            if hang_up(&mut world, &mut out) {
+            if self.dialogue.hang_up(&mut world, &mut out) {
                 self.outlet.reply(&mut out, false, false);
             }
         });

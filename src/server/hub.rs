@@ -18,8 +18,8 @@ use super::timer::Alarm;
 use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Limits, Span, Time};
-use crate::protocol::beanstalk::{self, Tally};
-use crate::protocol::{Intake, Output, World};
+use crate::protocol::beanstalk::Tally;
+use crate::protocol::{tell, Intake, Output, Roster, Wire, World};
 
 /// Deadlines that one turn lets pass; the rest waits for the next, so that clients come in between.
 const TICK_STEPS: usize = 128;
@@ -29,6 +29,9 @@ const TICK_STEPS: usize = 128;
 pub struct Core {
     engine: Engine,
     tally: Tally,
+    roster: Roster,
+    /// Stop when no job is left.
+    stops_when_empty: bool,
     /// None if the queue lives in memory only.
     journal: Option<Journal>,
     /// The connection of each client, by its number.
@@ -69,12 +72,11 @@ impl Hub {
             max_memory: config.max_memory,
             max_tubes: config.max_tubes,
             max_watched: config.max_watched,
-            max_losses: None,
-            wakeups: 1,
+            max_losses: config.job_retries,
+            wakeups: config.worker_wakeup,
             hash_secret: super::host::random(),
         };
-        let mut core =
-            Core { engine: Engine::new(limits), tally: Tally::default(), journal: None, outlets: Vec::new() };
+        let mut core = Core::new(limits);
         let mut log = None;
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
@@ -103,15 +105,19 @@ impl Hub {
         if core.engine.next_deadline() <= now {
             core.engine.tick(now, TICK_STEPS);
             core.record();
-            core.collect(scratch);
+            core.collect(&self.process, scratch);
         }
         let result = work(&mut core, now);
         core.record();
-        core.collect(scratch);
+        core.collect(&self.process, scratch);
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
             let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
             log.appended(journal.position(), space, journal.needs_tidying());
+        }
+        if core.stops_when_empty && core.engine.stats().jobs.all() == 0 {
+            core.stops_when_empty = false;
+            super::signals::request_stop();
         }
         let next = core.engine.next_deadline();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
@@ -244,9 +250,34 @@ impl Books for Hub {
 }
 
 impl Core {
+    fn new(limits: Limits) -> Core {
+        Core {
+            engine: Engine::new(limits),
+            tally: Tally::default(),
+            roster: Roster::default(),
+            stops_when_empty: false,
+            journal: None,
+            outlets: Vec::new(),
+        }
+    }
+
+    /// A client wants the server to stop.
+    pub fn wish_stop(&mut self, graceful: bool) {
+        if graceful {
+            self.engine.drain();
+            self.stops_when_empty = true;
+        } else {
+            super::signals::request_stop();
+        }
+    }
+
     /// A new client behind `outlet`.
-    pub fn connect(&mut self, outlet: Arc<Outlet>) -> ClientId {
-        let client = self.engine.connect();
+    pub fn connect(&mut self, outlet: Arc<Outlet>, wire: Wire, address: &str) -> ClientId {
+        let client = match wire {
+            Wire::Beanstalk => self.engine.connect(),
+            other => self.engine.connect_as(other.manner()),
+        };
+        self.roster.enter(client, wire, address);
         let place = client.0 as usize;
         if self.outlets.len() <= place {
             self.outlets.resize(place + 1, None);
@@ -258,14 +289,16 @@ impl Core {
     /// The client is gone.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.engine.disconnect(client, now);
+        self.roster.leave(client);
         self.outlets[client.0 as usize] = None;
     }
 
     /// Everything a command of `client` may touch.
     pub fn world<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> World<'a> {
-        let Core { engine, tally, journal, .. } = self;
+        let Core { engine, tally, roster, journal, .. } = self;
         let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
-        World { engine, tally, host: &hub.process, log, now, client, half_closed }
+        let settings = &hub.config.protocols;
+        World { engine, tally, roster, settings, host: &hub.process, log, now, client, half_closed }
     }
 
     /// Writes what the engine changed into the journal; after every verb.
@@ -289,11 +322,11 @@ impl Core {
     }
 
     /// Writes events into the outputs of the clients that they concern.
-    fn collect(&mut self, scratch: &mut Scratch) {
+    fn collect(&mut self, process: &Process, scratch: &mut Scratch) {
         while let Some(event) = self.engine.take_event() {
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
-            beanstalk::tell(&event, &self.engine, &mut scratch.event);
+            tell(&event, &self.engine, &mut self.roster, process, &mut scratch.event);
             let resume = outlet.tell(&mut scratch.event);
             scratch.touched.push((outlet.clone(), resume));
         }

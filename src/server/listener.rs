@@ -12,7 +12,7 @@ use super::delivery::Owner;
 use super::hub::Hub;
 use super::pool::Note;
 use super::socket::{Listener, Stream};
-use crate::protocol::beanstalk::TOO_MANY_CONNECTIONS;
+use crate::protocol::Wire;
 
 /// How long to wait when the system has no file or memory for one connection more.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ pub struct Threads {
 }
 
 /// Accepts connections until the hub is stopping.
-pub fn run(listener: &Listener, hub: &Arc<Hub>, threads: &Threads) {
+pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
     let mut short = false;
     let mut full = false;
     loop {
@@ -41,9 +41,9 @@ pub fn run(listener: &Listener, hub: &Arc<Hub>, threads: &Threads) {
                 let admitted = hub.admit();
                 if admitted {
                     let turn = threads.next.fetch_add(1, Ordering::Relaxed);
-                    threads.owners[turn % threads.owners.len()].send(Note::Adopt(stream, peer));
+                    threads.owners[turn % threads.owners.len()].send(Note::Adopt(stream, peer, wire));
                 } else {
-                    turn_away(&stream);
+                    turn_away(&stream, wire);
                     if !full {
                         log::warn!("{peer}: turned away, as are others from now on: too many connections");
                     }
@@ -64,8 +64,8 @@ pub fn run(listener: &Listener, hub: &Arc<Hub>, threads: &Threads) {
 
 /// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread would reset
 /// the connection, and the answer would be lost.
-fn turn_away(stream: &Stream) {
+fn turn_away(stream: &Stream, wire: Wire) {
     let mut scrap = [0; 4096];
     let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
-    let _ = stream.write(&[IoSlice::new(TOO_MANY_CONNECTIONS)]);
+    let _ = stream.write(&[IoSlice::new(wire.too_many_connections())]);
 }

@@ -38,6 +38,7 @@ pub use socket::Listener;
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
 use crate::engine::Span;
+use crate::protocol::Wire;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
 const STACK: usize = 256 * 1024;
@@ -98,7 +99,7 @@ impl StartError {
 #[derive(Debug)]
 pub struct Server {
     hub: Arc<Hub>,
-    listeners: Vec<Arc<Listener>>,
+    listeners: Vec<(Arc<Listener>, Wire)>,
     /// The listeners were handed to this process.
     inherited: bool,
     owners: Vec<Owner>,
@@ -171,7 +172,7 @@ impl Server {
         inherited: Vec<Listener>,
         storage: Option<Arc<dyn Storage>>,
     ) -> Result<Server, StartError> {
-        let bound = if inherited.is_empty() { bind_all(&config)? } else { Vec::new() };
+        let bound = bind_all(&config, inherited.is_empty())?;
         if let Some(user) = &config.user {
             host::become_user(user).map_err(|(code, message)| StartError { code, message })?;
         }
@@ -180,13 +181,14 @@ impl Server {
         let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
-        let mut listeners = inherited;
-        for (name, bound) in bound {
-            listeners.push(bound.listen().map_err(|error| StartError::address(&name, &error))?);
+        let mut listeners: Vec<_> = inherited.into_iter().map(|one| (Arc::new(one), Wire::Beanstalk)).collect();
+        for (name, bound, wire) in bound {
+            let listener = bound.listen().map_err(|error| StartError::address(&name, &error))?;
+            listeners.push((Arc::new(listener), wire));
         }
         let mut server = Server {
             hub,
-            listeners: listeners.into_iter().map(Arc::new).collect(),
+            listeners,
             inherited: is_inherited,
             owners: Vec::new(),
             listener_threads: Vec::new(),
@@ -213,9 +215,9 @@ impl Server {
             self.syncer = Some(spawn("syncer".to_owned(), run)?);
         }
         let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
-        for listener in &self.listeners {
-            let (listener, hub, threads) = (listener.clone(), self.hub.clone(), threads.clone());
-            let run = move || listener::run(&listener, &hub, &threads);
+        for (listener, wire) in &self.listeners {
+            let (listener, wire, hub, threads) = (listener.clone(), *wire, self.hub.clone(), threads.clone());
+            let run = move || listener::run(&listener, wire, &hub, &threads);
             self.listener_threads.push(spawn("listener".to_owned(), run)?);
         }
         Ok(())
@@ -223,13 +225,23 @@ impl Server {
 
     /// The address of the first TCP listener. Panics if the server listens on Unix sockets only.
     pub fn address(&self) -> SocketAddr {
-        let mut addresses = self.listeners.iter().filter_map(|listener| listener.local_address());
-        addresses.next().expect("a server that listens on TCP")
+        self.address_of(Wire::Beanstalk).expect("a server that listens on TCP")
+    }
+
+    /// The address of the first TCP listener for this protocol, if there is one.
+    pub fn address_of(&self, wire: Wire) -> Option<SocketAddr> {
+        let mut listeners = self.listeners.iter().filter(|(_, speaks)| *speaks == wire);
+        listeners.find_map(|(listener, _)| listener.local_address())
     }
 
     /// What the server listens on, in words.
     pub fn names(&self) -> Vec<String> {
-        self.listeners.iter().map(|listener| listener.name()).collect()
+        let name = |(listener, wire): &(Arc<Listener>, Wire)| match wire {
+            Wire::Beanstalk => listener.name(),
+            Wire::Gearman => format!("{} (Gearman)", listener.name()),
+            Wire::Workq => format!("{} (Workq)", listener.name()),
+        };
+        self.listeners.iter().map(name).collect()
     }
 
     /// Takes no more jobs, for good; everything else goes on.
@@ -249,9 +261,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
+            let (listener, wire) = listener;
+            let inherited = self.inherited && *wire == Wire::Beanstalk;
             // Again and again, since another server on the same inherited socket may take the call.
             while !thread.is_finished() {
-                listener.wake(self.inherited);
+                listener.wake(inherited);
                 std::thread::sleep(Duration::from_millis(1));
             }
             let _ = thread.join();
@@ -274,12 +288,25 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
     std::thread::Builder::new().name(name).stack_size(STACK).spawn(run)
 }
 
-fn bind_all(config: &Config) -> Result<Vec<(String, Bound)>, StartError> {
-    config.listen.iter().map(|address| bind(address, config)).collect()
+/// Takes all addresses, those for beanstalk clients only if asked to.
+fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
+    let doors = [
+        (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
+        (Wire::Gearman, &config.gearman, config.gearman_port),
+        (Wire::Workq, &config.workq, config.workq_port),
+    ];
+    let mut all = Vec::new();
+    for (wire, addresses, port) in doors {
+        for address in addresses {
+            let (name, bound) = bind(address, port, config)?;
+            all.push((name, bound, wire));
+        }
+    }
+    Ok(all)
 }
 
 /// Takes an address; tells its name as well.
-fn bind(address: &Address, config: &Config) -> Result<(String, Bound), StartError> {
+fn bind(address: &Address, port_otherwise: u16, config: &Config) -> Result<(String, Bound), StartError> {
     match address {
         Address::Unix(path) => {
             let name = format!("unix:{}", path.display());
@@ -288,7 +315,7 @@ fn bind(address: &Address, config: &Config) -> Result<(String, Bound), StartErro
         }
         Address::Tcp(host, port) => {
             let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
-            let port = port.unwrap_or(config.port);
+            let port = port.unwrap_or(port_otherwise);
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
             let addresses = (host, port).to_socket_addrs().map_err(|error| StartError::address(&name, &error))?;
             let mut failed = None;

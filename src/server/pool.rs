@@ -15,6 +15,7 @@ use super::connection::{Connection, Desk, Next, Seen};
 use super::delivery::{Outlet, Owner};
 use super::hub::Hub;
 use super::socket::Stream;
+use crate::protocol::Wire;
 
 /// The token of the waker; connections count from zero.
 const WAKER: Token = Token(usize::MAX);
@@ -31,8 +32,8 @@ const STOP_STEP: Duration = Duration::from_millis(20);
 /// What other threads tell a pool thread.
 #[derive(Debug)]
 pub enum Note {
-    /// This connection is yours; who it is.
-    Adopt(Stream, String),
+    /// This connection is yours; who it is, and what it speaks.
+    Adopt(Stream, String, Wire),
     /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
     Resume(usize),
     /// Send what waits, and end.
@@ -99,7 +100,7 @@ impl PoolThread {
             for _ in 0..self.inbox.len() {
                 let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
-                    Note::Adopt(stream, peer) => self.adopt(stream, &peer),
+                    Note::Adopt(stream, peer, wire) => self.adopt(stream, &peer, wire),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
                     Note::Stop => return self.stop(&mut events),
                 }
@@ -114,7 +115,7 @@ impl PoolThread {
         }
     }
 
-    fn adopt(&mut self, mut stream: Stream, peer: &str) {
+    fn adopt(&mut self, mut stream: Stream, peer: &str, wire: Wire) {
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         if let Err(error) = stream.register(self.poll.registry(), Token(number)) {
@@ -122,9 +123,9 @@ impl PoolThread {
             return self.hub.dismiss();
         }
         let outlet = Outlet::new(stream, self.owner.clone(), number);
-        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone()));
+        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone(), wire, peer));
         log::debug!("{}: connected from {peer}", client.0);
-        entry.insert(Connection::new(outlet, client));
+        entry.insert(Connection::new(outlet, client, wire));
     }
 
     fn look(&mut self, number: usize, seen: Seen) {

@@ -33,6 +33,12 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// Asks this process to stop, as the signal would.
+pub fn request_stop() {
+    // Cannot fail for a signal that exists.
+    let _ = signal_hook::low_level::raise(SIGTERM);
+}
+
 /// Waits for the next one.
 pub fn next(signals: &mut Signals) -> Wish {
     match signals.forever().next() {

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use beanpole::engine::{ClientId, Engine, Limits, Span, Time};
-use beanpole::protocol::beanstalk::{execute, hang_up, tell, Decoder, Request, Tally};
-use beanpole::protocol::{Facts, Flow, Host, Intake, Output, Usage, World as Protocol};
+use beanpole::engine::{ClientId, Engine, Event, Limits, Span, Time};
+use beanpole::protocol::beanstalk::Tally;
+use beanpole::protocol::{
+    tell, Dialogue, Facts, Flow, Host, Intake, Output, Request, Roster, Settings, Usage, Wire as Speech,
+    World as Protocol,
+};
 
 use crate::script::{Patience, Wire, World};
 
@@ -23,7 +26,7 @@ pub enum Pieces {
 
 struct Peer {
     client: ClientId,
-    decoder: Decoder,
+    dialogue: Dialogue,
     input: Vec<u8>,
     pending: VecDeque<Request>,
     output: Output,
@@ -36,6 +39,8 @@ struct Peer {
 pub struct Within {
     engine: Engine,
     tally: Tally,
+    roster: Roster,
+    settings: Settings,
     host: Fixed,
     now: Time,
     peers: BTreeMap<String, Peer>,
@@ -70,7 +75,16 @@ impl Within {
             max_connections: 10,
         };
         let host = Fixed(facts);
-        Within { engine: Engine::new(limits), tally: Tally::default(), host, now, peers: BTreeMap::new(), pieces }
+        Within {
+            engine: Engine::new(limits),
+            tally: Tally::default(),
+            roster: Roster::default(),
+            settings: Settings::default(),
+            host,
+            now,
+            peers: BTreeMap::new(),
+            pieces,
+        }
     }
 
     fn feed(&mut self, who: &str, bytes: &[u8]) {
@@ -86,7 +100,7 @@ impl Within {
             let peer = self.peers.get_mut(who).expect("a connected peer");
             if peer.waiting && peer.half_closed {
                 self.with(who, |world, peer| {
-                    hang_up(world, &mut peer.output);
+                    peer.dialogue.hang_up(world, &mut peer.output);
                     peer.waiting = false;
                 });
                 continue;
@@ -95,7 +109,7 @@ impl Within {
                 return;
             }
             let mut input = peer.input.as_slice();
-            let request = peer.decoder.next(&mut input, &intake);
+            let request = peer.dialogue.next(&mut input, &intake);
             peer.input = input.to_vec();
             peer.pending.extend(request);
             if peer.pending.is_empty() {
@@ -107,9 +121,12 @@ impl Within {
             }
             self.with(who, |world, peer| {
                 let request = peer.pending.pop_front().expect("a request");
-                let flow = execute(request, world, &mut peer.output);
+                let flow = peer.dialogue.execute(request, world, &mut peer.output);
                 peer.waiting = flow == Flow::Wait;
                 peer.ended = flow == Flow::Close;
+                if flow == Flow::Again {
+                    peer.pending.push_front(Request::Resume);
+                }
             });
             if self.peers[who].ended {
                 return self.disconnect(who);
@@ -118,10 +135,11 @@ impl Within {
     }
 
     fn with(&mut self, who: &str, act: impl FnOnce(&mut Protocol, &mut Peer)) {
-        let Within { engine, tally, host, now, peers, .. } = self;
+        let Within { engine, tally, roster, settings, host, now, peers, .. } = self;
         let peer = peers.get_mut(who).expect("a connected peer");
         let half_closed = peer.half_closed;
-        let mut world = Protocol { engine, tally, host, log: None, now: *now, client: peer.client, half_closed };
+        let client = peer.client;
+        let mut world = Protocol { engine, tally, roster, settings, host, log: None, now: *now, client, half_closed };
         act(&mut world, peer);
         self.settle();
     }
@@ -135,8 +153,9 @@ impl Within {
                 .iter_mut()
                 .find(|(_, peer)| peer.client == event.client() && !peer.ended)
                 .expect("a live client");
-            tell(&event, &self.engine, &mut peer.output);
-            assert!(peer.waiting, "an event for a client that does not wait");
+            tell(&event, &self.engine, &mut self.roster, &self.host, &mut peer.output);
+            let waits = matches!(event, Event::Reserved { .. } | Event::NoJob { .. });
+            assert!(peer.waiting || !waits, "an event for a client that does not wait");
             peer.waiting = false;
             woken.push(name.clone());
         }
@@ -149,16 +168,26 @@ impl Within {
         peer.ended = true;
         peer.waiting = false;
         self.engine.disconnect(peer.client, self.now);
+        self.roster.leave(peer.client);
         self.settle();
     }
 }
 
 impl World for Within {
     fn open(&mut self, who: &str, wire: Wire) {
-        assert_eq!(wire, Wire::Beanstalk, "{who} speaks what nobody here understands");
+        let speech = match wire {
+            Wire::Beanstalk => Speech::Beanstalk,
+            Wire::Gearman => Speech::Gearman,
+            Wire::Workq => Speech::Workq,
+        };
+        let client = match wire {
+            Wire::Beanstalk => self.engine.connect(),
+            _ => self.engine.connect_as(speech.manner()),
+        };
+        self.roster.enter(client, speech, "127.0.0.1");
         let peer = Peer {
-            client: self.engine.connect(),
-            decoder: Decoder::default(),
+            client,
+            dialogue: Dialogue::new(speech),
             input: Vec::new(),
             pending: VecDeque::new(),
             output: Output::new(),

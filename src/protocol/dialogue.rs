@@ -1,0 +1,119 @@
+//! One connection's side of its protocol, whichever that is.
+//!
+//! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
+
+use super::{beanstalk, Flow, Host, Intake, Output, Roster, Wire, World};
+use crate::engine::{Engine, Event, Manner};
+
+/// What a connection remembers of what it was told.
+#[derive(Debug)]
+pub enum Dialogue {
+    /// In the beanstalk protocol.
+    Beanstalk(beanstalk::Decoder),
+}
+
+/// Something that a client asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// In the beanstalk protocol.
+    Beanstalk(beanstalk::Request),
+    /// Going on with what was too much for one turn.
+    Resume,
+}
+
+impl Wire {
+    /// How its clients take jobs.
+    pub fn manner(self) -> Manner {
+        match self {
+            Wire::Beanstalk => Manner::Holder,
+            Wire::Gearman => Manner::Sleeper,
+            Wire::Workq => Manner::Leaser,
+        }
+    }
+
+    /// What a client is told that connects when there is no room for it.
+    pub fn too_many_connections(self) -> &'static [u8] {
+        beanstalk::TOO_MANY_CONNECTIONS
+    }
+}
+
+impl Dialogue {
+    /// Of a new connection.
+    pub fn new(wire: Wire) -> Dialogue {
+        match wire {
+            Wire::Beanstalk | Wire::Gearman | Wire::Workq => Dialogue::Beanstalk(beanstalk::Decoder::default()),
+        }
+    }
+
+    /// Understands the next request, of which it takes the bytes; none if it is not all there.
+    pub fn next(&mut self, bytes: &mut &[u8], intake: &Intake) -> Option<Request> {
+        match self {
+            Dialogue::Beanstalk(decoder) => decoder.next(bytes, intake).map(Request::Beanstalk),
+        }
+    }
+
+    /// The part of an arriving body that is still to come, to be read in place.
+    pub fn gap(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Dialogue::Beanstalk(decoder) => decoder.gap(),
+        }
+    }
+
+    /// So many bytes of the gap have come.
+    pub fn filled(&mut self, count: usize) {
+        match self {
+            Dialogue::Beanstalk(decoder) => decoder.filled(count),
+        }
+    }
+
+    /// Bytes taken for what is arriving.
+    pub fn uploading(&self) -> u64 {
+        match self {
+            Dialogue::Beanstalk(decoder) => decoder.uploading(),
+        }
+    }
+
+    /// Carries out one request and appends its reply.
+    pub fn execute(&mut self, request: Request, world: &mut World, out: &mut Output) -> Flow {
+        match (self, request) {
+            (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
+            (_, Request::Resume) => unreachable!("nothing was left to go on with"),
+        }
+    }
+
+    /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
+    pub fn hang_up(&mut self, world: &mut World, out: &mut Output) -> bool {
+        match self {
+            Dialogue::Beanstalk(_) => beanstalk::hang_up(world, out),
+        }
+    }
+}
+
+impl Request {
+    /// Bytes that its records may take in the log.
+    pub fn log_size(&self) -> u64 {
+        match self {
+            Request::Beanstalk(request) => request.log_size(),
+            Request::Resume => 0,
+        }
+    }
+
+    /// Its name, for the log.
+    pub fn name(&self) -> String {
+        match self {
+            Request::Beanstalk(request) => request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")),
+            Request::Resume => "more".to_owned(),
+        }
+    }
+}
+
+/// Tells the client of an event what it is about, in its own protocol.
+pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) {
+    let wire = roster.get(event.client()).map_or(Wire::Beanstalk, |peer| peer.wire);
+    match wire {
+        Wire::Beanstalk | Wire::Gearman | Wire::Workq => {
+            let _ = host;
+            beanstalk::tell(event, engine, out);
+        }
+    }
+}

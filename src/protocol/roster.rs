@@ -1,0 +1,74 @@
+//! Who is connected, as far as other clients may know.
+//!
+//! Owns what a protocol remembers of a client beyond its own connection: its name, its address, what it wants to be told, and
+//! what it waits for. Kept for the protocols that need it; a beanstalk client has no entry and costs nothing here. Must not
+//! know sockets.
+
+use super::Wire;
+use crate::engine::ClientId;
+
+/// One client.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// What it speaks.
+    pub wire: Wire,
+    /// Where it comes from, in words.
+    pub address: Box<str>,
+    /// What it calls itself.
+    pub name: Box<[u8]>,
+    /// It is told why a job failed, not just that it did (Gearman's option `exceptions`).
+    pub exceptions: bool,
+    /// The number of the job whose outcome it waits for (Workq's `result` and `run`).
+    pub awaited: [u8; 16],
+}
+
+/// All clients that speak something else than beanstalk, by their numbers.
+#[derive(Debug, Default)]
+pub struct Roster {
+    peers: Vec<Option<Box<Peer>>>,
+    counts: [usize; 3],
+}
+
+impl Roster {
+    /// A client has come.
+    pub fn enter(&mut self, client: ClientId, wire: Wire, address: &str) {
+        self.counts[wire as usize] += 1;
+        if wire == Wire::Beanstalk {
+            return;
+        }
+        let place = client.0 as usize;
+        if self.peers.len() <= place {
+            self.peers.resize(place + 1, None);
+        }
+        let name = b"-".as_slice().into();
+        let peer = Peer { wire, address: address.into(), name, exceptions: false, awaited: [0; 16] };
+        self.peers[place] = Some(Box::new(peer));
+    }
+
+    /// A client has gone.
+    pub fn leave(&mut self, client: ClientId) {
+        let gone = self.peers.get_mut(client.0 as usize).and_then(Option::take);
+        self.counts[gone.map_or(Wire::Beanstalk, |peer| peer.wire) as usize] -= 1;
+    }
+
+    /// A client that has an entry.
+    pub fn get(&self, client: ClientId) -> Option<&Peer> {
+        self.peers.get(client.0 as usize)?.as_deref()
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, client: ClientId) -> Option<&mut Peer> {
+        self.peers.get_mut(client.0 as usize)?.as_deref_mut()
+    }
+
+    /// All clients that have an entry.
+    pub fn iter(&self) -> impl Iterator<Item = (ClientId, &Peer)> {
+        let peers = self.peers.iter().enumerate();
+        peers.filter_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
+    }
+
+    /// How many speak this.
+    pub fn count(&self, wire: Wire) -> usize {
+        self.counts[wire as usize]
+    }
+}
