@@ -56,7 +56,7 @@ fn put(length: usize) -> Vec<u8> {
     bytes
 }
 
-const INTAKE: Intake = Intake { max_job_size: 65_535, room: u64::MAX };
+const INTAKE: Intake = Intake { max_job_size: 65_535, room: u64::MAX, max_packet: 0 };
 
 /// Whole requests, a batch at a time.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {

@@ -37,6 +37,8 @@ pub struct Settings {
     listen_given: bool,
 }
 
+type Apply = fn(&mut Settings, &str) -> Result<(), String>;
+
 /// One row.
 pub struct Opt {
     /// Its letter, if it has one.
@@ -50,7 +52,7 @@ pub struct Opt {
     /// The value may be left out.
     pub optional: bool,
     /// Carries out what it says; the error tells what would be right.
-    apply: fn(&mut Settings, &str) -> Result<(), String>,
+    apply: Apply,
 }
 
 const fn flag(short: char, long: &'static str, help: &'static str, apply: Apply) -> Opt {
@@ -72,8 +74,6 @@ const fn word(long: &'static str, help: &'static str, apply: Apply) -> Opt {
 const fn maybe(long: &'static str, value: &'static str, help: &'static str, apply: Apply) -> Opt {
     Opt { short: None, long, value: Some(value), help, optional: true, apply }
 }
-
-type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// See the module's page.
 #[rustfmt::skip]

@@ -44,7 +44,7 @@ const ROOMS: [(&str, &[&str]); 9] = [
     ("protocol", &["engine"]),
     ("machine", &[]),
     ("binlog", &["engine"]),
-    ("config", &["binlog", "machine"]),
+    ("config", &["binlog", "machine", "protocol"]),
     ("options", &["binlog", "config", "machine"]),
     ("server", &["binlog", "engine", "protocol", "config"]),
     ("client", &[]),

@@ -4,6 +4,8 @@
 //! for it only while it looks. Must not change anything.
 
 use super::job::Job;
+use super::stats::{tube_figures, TubeStats};
+use super::time::Time;
 use super::Engine;
 
 impl Engine {
@@ -49,6 +51,18 @@ impl Engine {
         let page = &mut keyed[offset..];
         page.sort_unstable_by_key(|(key, _)| *key);
         page.iter().map(|&(_, slot)| self.jobs.get(slot)).collect()
+    }
+
+    /// So many tubes from `from` on, a place that an earlier call told, in no useful order; and where to go on.
+    pub fn tubes_page(&self, from: u32, count: usize, now: Time) -> (Vec<TubeStats<'_>>, Option<u32>) {
+        let mut page = Vec::new();
+        for (number, tube) in self.tubes.iter_from(from) {
+            if page.len() == count {
+                return (page, Some(number));
+            }
+            page.push(tube_figures(tube, now));
+        }
+        (page, None)
     }
 
     /// Names of tubes in the order of their bytes, without the first `offset`.

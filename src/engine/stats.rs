@@ -4,7 +4,7 @@
 
 use super::job::{History, JobId, Priority, State};
 use super::time::{Span, Time};
-use super::tube::JobCounts;
+use super::tube::{JobCounts, Tube};
 use super::Engine;
 
 /// The whole engine.
@@ -45,6 +45,8 @@ pub struct TubeStats<'a> {
     pub name: &'a [u8],
     /// Its jobs by state.
     pub jobs: JobCounts,
+    /// It stays though nothing refers to it.
+    pub kept: bool,
     /// Ready and delayed ones in each band of priorities.
     pub bands: [u32; 3],
     /// Jobs ever put here.
@@ -110,20 +112,7 @@ impl Engine {
 
     /// The figures of the tube with this name, if there is one.
     pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
-        let tube = self.tubes.get(self.tubes.find(name)?);
-        Some(TubeStats {
-            name: &tube.name,
-            jobs: tube.counts,
-            bands: tube.bands,
-            total_jobs: tube.total_jobs,
-            using: tube.using,
-            watching: tube.watching,
-            waiting: tube.waiting.len(),
-            deletes: tube.deletes,
-            pauses: tube.pauses,
-            pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
-            pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
-        })
+        self.tubes.find(name).map(|number| tube_figures(self.tubes.get(number), now))
     }
 
     /// The figures of the job with this id, if there is one.
@@ -144,5 +133,23 @@ impl Engine {
             left,
             history: job.history,
         })
+    }
+}
+
+/// The figures of one tube.
+pub(super) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
+    TubeStats {
+        name: &tube.name,
+        jobs: tube.counts,
+        bands: tube.bands,
+        total_jobs: tube.total_jobs,
+        using: tube.using,
+        watching: tube.watching,
+        waiting: tube.waiting.len(),
+        deletes: tube.deletes,
+        pauses: tube.pauses,
+        pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
+        pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
+        kept: tube.kept,
     }
 }

@@ -197,8 +197,9 @@ impl Engine {
                 && match unique {
                     Unique::None => false,
                     Unique::Id(_) => true,
+                    _ if is_over(job) => false,
                     Unique::Name(_) => Some(job.tube) == number,
-                    Unique::Body => Some(job.tube) == number && job.body.bytes() == body.bytes(),
+                    Unique::Body => Some(job.tube) == number && !body.is_empty() && job.body.bytes() == body.bytes(),
                 }
         };
         self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot)
@@ -275,6 +276,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether nobody would be told any more of what becomes of a job whose submitters are told.
+fn is_over(job: &Job) -> bool {
+    job.state == State::Buried
 }
 
 /// Bytes that a log may take for the terms of a job beside its name and its reducer: at most so many, and counted as such.

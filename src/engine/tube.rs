@@ -236,6 +236,12 @@ impl Tubes {
         &mut self.slab[number as usize]
     }
 
+    /// All tubes from this number on.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Tube)> {
+        let numbers = from..self.slab.capacity() as u32;
+        numbers.filter_map(|number| Some((number, self.slab.get(number as usize)?)))
+    }
+
     /// All tubes with their numbers, in the order of listing.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))

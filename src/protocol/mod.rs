@@ -155,4 +155,6 @@ pub struct Intake {
     pub max_job_size: u32,
     /// Bytes that a body still to come may take, by the account of memory.
     pub room: u64,
+    /// Largest packet that a Gearman client may send, in bytes beside its header.
+    pub max_packet: u32,
 }

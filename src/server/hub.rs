@@ -189,7 +189,9 @@ impl Hub {
     /// What a decoder must know now.
     pub fn intake(&self) -> Intake {
         let taken = self.memory.load(Ordering::Relaxed) + self.uploading.load(Ordering::Relaxed);
-        Intake { max_job_size: self.config.max_job_size, room: self.config.max_memory.saturating_sub(taken) }
+        let Config { max_job_size, max_memory, protocols, .. } = &self.config;
+        let room = max_memory.saturating_sub(taken);
+        Intake { max_job_size: *max_job_size, room, max_packet: protocols.max_packet }
     }
 
     /// A connection that took `before` bytes for an arriving body takes `after` now.

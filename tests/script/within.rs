@@ -95,7 +95,8 @@ impl Within {
 
     /// Does what can be done for one client, as a connection would.
     fn work(&mut self, who: &str) {
-        let intake = Intake { max_job_size: self.host.0.max_job_size, room: 1 << 40 };
+        let max_packet = self.settings.max_packet;
+        let intake = Intake { max_job_size: self.host.0.max_job_size, room: 1 << 40, max_packet };
         loop {
             let peer = self.peers.get_mut(who).expect("a connected peer");
             if peer.waiting && peer.half_closed {

@@ -60,6 +60,7 @@ impl Model {
         Some(TubeStats {
             name: tube.name.as_bytes(),
             jobs: counts(self.jobs.iter().filter(|job| job.tube == tube.name)),
+            kept: false,
             bands: bands(self.jobs.iter().filter(|job| job.tube == tube.name)),
             total_jobs: tube.total_jobs,
             using: self.clients.iter().filter(|client| client.used == tube.name).count() as u32,

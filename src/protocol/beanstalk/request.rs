@@ -317,7 +317,7 @@ fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
 mod tests {
     use super::*;
 
-    const INTAKE: Intake = Intake { max_job_size: 10, room: 1000 };
+    const INTAKE: Intake = Intake { max_job_size: 10, room: 1000, max_packet: 0 };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize) -> Vec<String> {

@@ -6,7 +6,7 @@
 use super::commands::Verb;
 use super::Tally;
 use crate::engine::{JobStats, State, Stats, Time, TubeStats};
-use crate::protocol::text::push_number;
+use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::{Host, LogFigures};
 
 /// Counted commands in the order in which `stats` shows them.
@@ -61,8 +61,19 @@ impl Yaml {
     fn quoted(&mut self, key: &str, text: &[u8]) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(b": \"");
-        self.0.extend_from_slice(text);
+        self.escaped(text);
         self.0.extend_from_slice(b"\"\n");
+    }
+
+    /// Text between quotes. The name of a tube may be another protocol's, and hold any bytes.
+    fn escaped(&mut self, text: &[u8]) {
+        for &byte in text {
+            match byte {
+                b'"' | b'\\' => self.0.extend_from_slice(&[b'\\', byte]),
+                b' '..=b'~' => self.0.push(byte),
+                _ => self.0.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+            }
+        }
     }
 
     fn micros(&mut self, key: &str, micros: u64) {
@@ -75,8 +86,14 @@ impl Yaml {
 pub fn names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut yaml = Yaml::new(64);
     for name in names {
-        yaml.0.extend_from_slice(b"- ");
-        yaml.0.extend_from_slice(name);
+        if is_tube_name(name) {
+            yaml.0.extend_from_slice(b"- ");
+            yaml.0.extend_from_slice(name);
+        } else {
+            yaml.0.extend_from_slice(b"- \"");
+            yaml.escaped(name);
+            yaml.0.push(b'"');
+        }
         yaml.0.push(b'\n');
     }
     yaml.0
