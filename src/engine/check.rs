@@ -21,7 +21,8 @@ impl Engine {
     }
 
     fn check_jobs(&self) {
-        assert_eq!(self.jobs.iter().count(), self.jobs.len(), "the index knows all jobs");
+        assert_eq!(self.jobs.iter().count(), self.jobs.len(), "every job is counted");
+        assert_eq!(self.jobs.counted(), (self.jobs.len(), self.jobs.len()), "every job has one id and one body");
         for (slot, job) in self.jobs.iter() {
             assert_eq!(self.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
             assert!(job.id.0 <= self.last_id, "{:?} was never given", job.id);

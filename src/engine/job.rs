@@ -2,7 +2,11 @@
 //!
 //! Owns what a job remembers. Must not know the queues that it stands in.
 
-use super::body::Body;
+use std::ops::Deref;
+
+use super::bodies::BodyKey;
+use super::body::{Body, BodyRef};
+use super::details::{Count, Details};
 use super::list::{Links, NIL};
 use super::time::{Span, Time};
 
@@ -88,24 +92,41 @@ pub struct History {
 #[derive(Debug)]
 pub struct Job {
     pub(super) id: JobId,
-    pub(super) body: Body,
     pub(super) created: Time,
     /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
     pub(super) due: Time,
-    pub(super) delay: Span,
-    pub(super) ttr: Span,
+    pub(super) details: Details,
+    pub(super) body: BodyKey,
     pub(super) pri: Priority,
     pub(super) tube: u32,
     /// The client that has it reserved, else [`NIL`].
     pub(super) holder: u32,
-    pub(super) history: History,
     /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
     pub(super) links: Links,
-    /// The next job in the same bucket of the index by id.
-    pub(super) chain: u32,
     pub(super) state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
+}
+
+/// A job with its body, which is kept elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct JobView<'a> {
+    pub(super) job: &'a Job,
+    pub(super) body: BodyRef<'a>,
+}
+
+impl<'a> JobView<'a> {
+    /// Its bytes.
+    pub fn body(&self) -> BodyRef<'a> {
+        self.body
+    }
+}
+
+impl Deref for JobView<'_> {
+    type Target = Job;
+    fn deref(&self) -> &Job {
+        self.job
+    }
 }
 
 /// What a producer says of a job; see [`super::Engine::put`].
@@ -122,22 +143,19 @@ pub struct NewJob {
 }
 
 impl Job {
-    pub(super) fn new(id: JobId, tube: u32, new: NewJob, now: Time) -> Job {
-        let NewJob { pri, delay, ttr, body } = new;
+    pub(super) fn new(id: JobId, tube: u32, pri: Priority, details: Details, body: BodyKey, now: Time) -> Job {
+        let delay = details.delay();
         let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
         Job {
             id,
-            body,
             created: now,
             due: now + delay,
-            delay,
-            ttr,
+            details,
+            body,
             pri,
             tube,
             holder: NIL,
-            history: History::default(),
             links: Links::NONE,
-            chain: NIL,
             state,
             in_run: false,
         }
@@ -146,11 +164,6 @@ impl Job {
     /// Its number.
     pub fn id(&self) -> JobId {
         self.id
-    }
-
-    /// Its bytes.
-    pub fn body(&self) -> &Body {
-        &self.body
     }
 
     /// Its state.
@@ -170,12 +183,12 @@ impl Job {
 
     /// The delay last given to it.
     pub fn delay(&self) -> Span {
-        self.delay
+        self.details.delay()
     }
 
     /// Its time to run.
     pub fn ttr(&self) -> Span {
-        self.ttr
+        self.details.ttr()
     }
 
     /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
@@ -185,7 +198,11 @@ impl Job {
 
     /// What happened to it.
     pub fn history(&self) -> History {
-        self.history
+        self.details.history()
+    }
+
+    pub(super) fn count(&mut self, what: Count) {
+        self.details.count(what);
     }
 
     pub(super) fn is_urgent(&self) -> bool {

@@ -9,6 +9,7 @@
 use super::change::Change;
 use super::client::{ClientId, Waiting};
 use super::deadlines::Owner;
+use super::details::Count;
 use super::event::{Event, NoJob};
 use super::job::{Cause, State};
 use super::list::NIL;
@@ -76,8 +77,8 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.state = state;
         job.holder = client.0;
-        job.due = now + job.ttr;
-        job.history.reserves += 1;
+        job.due = now + job.ttr();
+        job.count(Count::Reserves);
         self.changed(Change::Reserve(slot));
         self.enter(slot);
     }
@@ -180,7 +181,7 @@ impl Engine {
 
     fn expire(&mut self, slot: u32, now: Time) {
         self.timeouts += 1;
-        self.jobs.get_mut(slot).history.timeouts += 1;
+        self.jobs.get_mut(slot).count(Count::Timeouts);
         self.changed(Change::Expire(slot));
         self.transfer(slot, Cause::Expire);
         self.serve(self.jobs.get(slot).tube, now);

@@ -73,8 +73,8 @@ impl ReadyQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::body::Body;
-    use super::super::job::{Job, NewJob};
+    use super::super::details::Details;
+    use super::super::job::Job;
     use super::super::time::{Span, Time};
     use super::*;
 
@@ -84,9 +84,9 @@ mod tests {
         let mut queue = ReadyQueue::new();
         let mut slots = Vec::new();
         for id in 1..=500u64 {
-            let new =
-                NewJob { pri: (id * 7919 % 13) as u32, delay: Span::ZERO, ttr: Span::ZERO, body: Body::from(vec![]) };
-            let slot = jobs.insert(Job::new(JobId(id), 0, new, Time::default()));
+            let (pri, details) = ((id * 7919 % 13) as u32, Details::new(Span::ZERO, Span::ZERO));
+            let body = jobs.copy_body(&[]);
+            let slot = jobs.insert(Job::new(JobId(id), 0, pri, details, body, Time::default()));
             queue.push(slot, &mut jobs);
             slots.push(slot);
         }
