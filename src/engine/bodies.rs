@@ -36,6 +36,10 @@ pub struct Bodies {
 /// Bodies of about one size; the place of one is its page's number × bodies in a page + its entry.
 #[derive(Debug)]
 struct Class {
+    /// Bytes of an entry.
+    size: usize,
+    /// Entries in a page, as a power of two.
+    bits: u32,
     pages: Vec<Page>,
     /// The pages that have room, each once.
     open: Vec<u32>,
@@ -60,30 +64,32 @@ impl BodyKey {
     }
 }
 
-/// The class of a body, and the bytes of an entry there.
-const fn class_of(length: usize) -> (usize, usize) {
+/// The class of a body.
+const fn class_of(length: usize) -> usize {
     let last = length.saturating_sub(1);
     if last < 128 {
-        return (last / 16, (last / 16 + 1) * 16);
+        return last / 16;
     }
     let doubling = last.ilog2() as usize - 7;
-    let eighth = (last >> (doubling + 4)) - 8;
-    (8 + doubling * 8 + eighth, (9 + eighth) << (doubling + 4))
+    doubling * 8 + (last >> (doubling + 4))
 }
 
-/// Entries in a page, as a power of two, so that they are counted by shifts.
-const fn entry_bits(size: usize) -> u32 {
-    (PAGE / size).next_power_of_two().trailing_zeros()
+/// The size of the bodies of a class.
+const fn size_of_class(class: usize) -> usize {
+    match class {
+        0..8 => (class + 1) * 16,
+        _ => (class % 8 + 9) << (class / 8 + 3),
+    }
 }
 
 impl Page {
     const EMPTY: Page = Page { bytes: Vec::new(), first_vacant: NIL, held: 0 };
 
-    fn add(&mut self, body: &[u8], size: usize) -> u32 {
+    fn add(&mut self, body: &[u8], size: usize, bits: u32) -> u32 {
         self.held += 1;
         if self.first_vacant == NIL {
             if self.bytes.capacity() == 0 {
-                self.bytes.reserve_exact(size << entry_bits(size));
+                self.bytes.reserve_exact(size << bits);
             }
             let entry = self.bytes.len() / size;
             self.bytes.extend_from_slice(body);
@@ -105,9 +111,13 @@ impl Page {
 }
 
 impl Class {
-    const EMPTY: Class = Class { pages: Vec::new(), open: Vec::new(), idle: false };
+    fn new(class: usize) -> Class {
+        let size = size_of_class(class);
+        let bits = (PAGE / size).next_power_of_two().trailing_zeros();
+        Class { size, bits, pages: Vec::new(), open: Vec::new(), idle: false }
+    }
 
-    fn add(&mut self, body: &[u8], size: usize) -> u32 {
+    fn add(&mut self, body: &[u8]) -> u32 {
         if self.open.is_empty() {
             self.open.push(self.pages.len() as u32);
             self.pages.push(Page::EMPTY);
@@ -117,21 +127,20 @@ impl Class {
         if page.held == 0 && page.bytes.capacity() > 0 {
             self.idle = false;
         }
-        let entry = page.add(body, size);
-        if page.held == 1 << entry_bits(size) {
+        let entry = page.add(body, self.size, self.bits);
+        if page.held == 1 << self.bits {
             self.open.pop();
         }
-        number << entry_bits(size) | entry
+        number << self.bits | entry
     }
 
-    fn remove(&mut self, place: u32, size: usize) {
-        let bits = entry_bits(size);
-        let number = place >> bits;
-        let page = &mut self.pages[number as usize];
-        if page.held == 1 << bits {
-            self.open.push(number);
+    fn remove(&mut self, place: u32) {
+        let (number, entry) = self.split(place);
+        let page = &mut self.pages[number];
+        if page.held == 1 << self.bits {
+            self.open.push(number as u32);
         }
-        page.remove(place & ((1 << bits) - 1), size);
+        page.remove(entry, self.size);
         if page.held == 0 {
             // One is kept, so that a queue that fills and empties does not allocate each time.
             if self.idle {
@@ -141,17 +150,21 @@ impl Class {
         }
     }
 
-    fn get(&self, place: u32, size: usize) -> &[u8] {
-        let bits = entry_bits(size);
-        let entry = (place & ((1 << bits) - 1)) as usize;
-        &self.pages[(place >> bits) as usize].bytes[entry * size..][..size]
+    fn get(&self, place: u32) -> &[u8] {
+        let (number, entry) = self.split(place);
+        &self.pages[number].bytes[entry as usize * self.size..]
+    }
+
+    /// A place as the number of its page and its entry there.
+    fn split(&self, place: u32) -> (usize, u32) {
+        ((place >> self.bits) as usize, place & ((1 << self.bits) - 1))
     }
 }
 
 impl Bodies {
     /// None yet; allocates nothing.
-    pub const fn new() -> Bodies {
-        Bodies { classes: [Class::EMPTY; CLASSES], whole: Slab::new() }
+    pub fn new() -> Bodies {
+        Bodies { classes: std::array::from_fn(Class::new), whole: Slab::new() }
     }
 
     /// Stores a body.
@@ -167,8 +180,7 @@ impl Bodies {
         if body.len() > PAGED_MAX {
             return self.add(Body::from(body));
         }
-        let (class, size) = class_of(body.len());
-        BodyKey { place: self.classes[class].add(body, size), length: body.len() as u32 }
+        BodyKey { place: self.classes[class_of(body.len())].add(body), length: body.len() as u32 }
     }
 
     /// Forgets a body.
@@ -176,8 +188,7 @@ impl Bodies {
         if key.len() > PAGED_MAX {
             self.whole.remove(key.place as usize);
         } else {
-            let (class, size) = class_of(key.len());
-            self.classes[class].remove(key.place, size);
+            self.classes[class_of(key.len())].remove(key.place);
         }
     }
 
@@ -192,8 +203,7 @@ impl Bodies {
         if key.len() > PAGED_MAX {
             return self.whole[key.place as usize].borrow();
         }
-        let (class, size) = class_of(key.len());
-        BodyRef::Small(&self.classes[class].get(key.place, size)[..key.len()])
+        BodyRef::Small(&self.classes[class_of(key.len())].get(key.place)[..key.len()])
     }
 }
 
@@ -205,7 +215,8 @@ mod tests {
     fn classes_are_tight_and_in_order() {
         let mut before = (0, 16);
         for length in 0..=PAGED_MAX {
-            let (class, size) = class_of(length);
+            let class = class_of(length);
+            let size = size_of_class(class);
             assert!(size >= length && size - length <= 16.max(length / 8), "{length} bytes in {size}");
             assert!((class, size) == before || (class == before.0 + 1 && size > before.1), "{length} bytes");
             before = (class, size);
@@ -236,10 +247,10 @@ mod tests {
     fn empty_pages_give_their_memory_back_but_one() {
         let mut bodies = Bodies::new();
         let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&[1; 64])).collect();
-        let (class, size) = class_of(64);
-        assert_eq!(bodies.classes[class].pages.len(), 10_000usize.div_ceil(1 << entry_bits(size)));
+        let of_64 = class_of(64);
+        assert_eq!(bodies.classes[of_64].pages.len(), 5);
         keys.iter().rev().for_each(|&key| bodies.remove(key));
-        let kept = bodies.classes[class].pages.iter().filter(|page| page.bytes.capacity() > 0).count();
+        let kept = bodies.classes[of_64].pages.iter().filter(|page| page.bytes.capacity() > 0).count();
         assert_eq!(kept, 1);
     }
 }

@@ -50,18 +50,15 @@ impl Ids {
     /// Enters `id`, which must be new.
     pub fn insert(&mut self, id: JobId, slot: u32) {
         let (number, place) = (id.0 / ROW, (id.0 % ROW) as usize);
-        if self.last == NIL || self.rows.get(self.last).number != number {
-            let row = self.row(number).unwrap_or_else(|| self.open(number));
+        let row = self.row(number).unwrap_or_else(|| self.open(number));
+        if row != self.last {
+            self.claim(row);
             let left = std::mem::replace(&mut self.last, row);
             if left != NIL {
                 self.let_go(left);
             }
-            self.claim(row);
         }
-        self.claim(self.last);
-        let row = self.rows.get_mut(self.last);
-        debug_assert_eq!(row.slots[place], NIL, "an id was given twice");
-        row.slots[place] = slot;
+        self.claim(row).slots[place] = slot;
     }
 
     /// Forgets `id`, which must be there.
@@ -79,6 +76,9 @@ impl Ids {
     }
 
     fn row(&self, number: u64) -> Option<u32> {
+        if self.last != NIL && self.rows.get(self.last).number == number {
+            return Some(self.last);
+        }
         self.index.find(hash(number), &self.rows, |row| self.rows.get(row).number == number)
     }
 
@@ -89,9 +89,10 @@ impl Ids {
         row
     }
 
-    fn claim(&mut self, row: u32) {
+    fn claim(&mut self, row: u32) -> &mut Row {
         let row = self.rows.get_mut(row);
         row.claims = row.claims.saturating_add(1);
+        row
     }
 
     /// Takes a claim back; a row without claims goes.
