@@ -175,7 +175,7 @@ impl Journal {
     /// Writes down a job that no segment knows yet.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         let job = engine.job_at(slot);
-        let tube = engine.tube_of(job);
+        let tube = engine.tube_of(&job);
         let size = full_size(tube.len(), job.body().len());
         self.make_room(size, engine.last_id());
         self.append(&Record::Snapshot(JobRecord::of(job, tube)));
@@ -209,7 +209,7 @@ impl Journal {
         match change {
             Change::Put(slot) => {
                 let job = engine.job_at(slot);
-                let tube = engine.tube_of(job);
+                let tube = engine.tube_of(&job);
                 self.make_room((PUT + tube.len() + job.body().len()) as u64, engine.last_id());
                 self.append(&Record::Put(JobRecord::of(job, tube)));
                 let size = full_size(tube.len(), job.body().len());
@@ -259,7 +259,7 @@ impl Journal {
 
     fn change(&mut self, engine: &Engine, slot: u32, record: impl FnOnce(&Job) -> Record) {
         self.make_room(CHANGE as u64, engine.last_id());
-        self.append(&record(engine.job_at(slot)));
+        self.append(&record(&engine.job_at(slot)));
     }
 
     /// Counters are given up first when space is short.
@@ -325,7 +325,7 @@ impl Journal {
                 continue;
             };
             let job = engine.job_at(slot);
-            let tube = engine.tube_of(job);
+            let tube = engine.tube_of(&job);
             let size = full_size(tube.len(), job.body().len());
             let space = self.space(self.reserve());
             if self.health != Health::Ok && self.segments[0].live > space {

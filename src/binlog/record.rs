@@ -4,7 +4,7 @@
 //! byte, and must be changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
 //! Must not know files, and never trusts what it reads.
 
-use crate::engine::{History, Job, JobId, Pause, RestoredJob, Span, State, Time};
+use crate::engine::{History, JobId, JobView, Pause, RestoredJob, Span, State, Time};
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -133,7 +133,7 @@ impl Record<'_> {
 
 impl<'a> JobRecord<'a> {
     /// Of a job as it is. A reserved one is ready to whoever reads this.
-    pub fn of(job: &'a Job, tube: &'a [u8]) -> JobRecord<'a> {
+    pub fn of(job: JobView<'a>, tube: &'a [u8]) -> JobRecord<'a> {
         JobRecord {
             id: job.id().0,
             created: job.created(),

@@ -23,7 +23,8 @@ impl Engine {
     }
 
     fn check_jobs(&self) {
-        assert_eq!(self.jobs.iter().count(), self.jobs.len(), "the index knows all jobs");
+        assert_eq!(self.jobs.iter().count(), self.jobs.len(), "every job is counted");
+        assert_eq!(self.jobs.counted(), (self.jobs.len(), self.jobs.len()), "every job has one id and one body");
         for (slot, job) in self.jobs.iter() {
             assert_eq!(self.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
             assert!(job.id.0 <= self.last_id, "{:?} was never given", job.id);
@@ -75,10 +76,10 @@ impl Engine {
     }
 
     fn check_contracts(&self) {
-        let bound = self.jobs.iter().filter(|(_, job)| job.bound).count();
+        let bound = self.jobs.iter().filter(|(_, job)| job.is_bound()).count();
         assert_eq!(self.contracts.len(), bound, "every contract has its job");
         let mut attached = 0;
-        for (slot, job) in self.jobs.iter().filter(|(_, job)| job.bound) {
+        for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
             let number = self.contracts.of(slot);
             let contract = self.contracts.get(number);
             assert_eq!(contract.slot, slot, "{:?} and its contract know each other", job.id);

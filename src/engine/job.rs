@@ -2,8 +2,12 @@
 //!
 //! Owns what a job remembers. Must not know the queues that it stands in.
 
-use super::body::Body;
+use std::ops::Deref;
+
+use super::bodies::BodyKey;
+use super::body::{Body, BodyRef};
 use super::contract::Ending;
+use super::details::{Count, Details};
 use super::list::{Links, NIL};
 use super::time::{Span, Time};
 
@@ -98,34 +102,55 @@ pub struct History {
     pub kicks: u32,
 }
 
+/// The mark of a job with a contract.
+const BOUND: u8 = 1;
+
+/// The mark of a job that no log knows.
+const VOLATILE: u8 = 2;
+
 /// A job. The engine's own fields are for its rooms only; everybody else reads through the methods.
 #[derive(Debug)]
 pub struct Job {
     pub(super) id: JobId,
-    pub(super) body: Body,
     pub(super) created: Time,
     /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
     /// place among jobs of the same priority.
     pub(super) due: Time,
-    pub(super) delay: Span,
-    pub(super) ttr: Span,
+    pub(super) details: Details,
+    pub(super) body: BodyKey,
     pub(super) pri: Priority,
     pub(super) tube: u32,
     /// The client that has it reserved, else [`NIL`].
     pub(super) holder: u32,
-    pub(super) history: History,
     /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
     pub(super) links: Links,
-    /// The next job in the same bucket of the index by id.
-    pub(super) chain: u32,
     pub(super) state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
     pub(super) ending: Ending,
-    /// It has a contract.
-    pub(super) bound: bool,
-    /// No log knows it.
-    pub(super) volatile: bool,
+    /// [`BOUND`], [`VOLATILE`].
+    marks: u8,
+}
+
+/// A job with its body, which is kept elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct JobView<'a> {
+    pub(super) job: &'a Job,
+    pub(super) body: BodyRef<'a>,
+}
+
+impl<'a> JobView<'a> {
+    /// Its bytes.
+    pub fn body(&self) -> BodyRef<'a> {
+        self.body
+    }
+}
+
+impl Deref for JobView<'_> {
+    type Target = Job;
+    fn deref(&self) -> &Job {
+        self.job
+    }
 }
 
 /// What a producer says of a job; see [`super::Engine::put`].
@@ -142,38 +167,29 @@ pub struct NewJob {
 }
 
 impl Job {
-    pub(super) fn new(id: JobId, tube: u32, new: NewJob, now: Time) -> Job {
-        let NewJob { pri, delay, ttr, body } = new;
+    pub(super) fn new(id: JobId, tube: u32, pri: Priority, details: Details, body: BodyKey, now: Time) -> Job {
+        let delay = details.delay();
         let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
         Job {
             id,
-            body,
             created: now,
             due: now + delay,
-            delay,
-            ttr,
+            details,
+            body,
             pri,
             tube,
             holder: NIL,
-            history: History::default(),
             links: Links::NONE,
-            chain: NIL,
             state,
             in_run: false,
             ending: Ending::Drop,
-            bound: false,
-            volatile: false,
+            marks: 0,
         }
     }
 
     /// Its number.
     pub fn id(&self) -> JobId {
         self.id
-    }
-
-    /// Its bytes.
-    pub fn body(&self) -> &Body {
-        &self.body
     }
 
     /// Its state.
@@ -193,12 +209,12 @@ impl Job {
 
     /// The delay last given to it.
     pub fn delay(&self) -> Span {
-        self.delay
+        self.details.delay()
     }
 
     /// Its time to run.
     pub fn ttr(&self) -> Span {
-        self.ttr
+        self.details.ttr()
     }
 
     /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
@@ -209,7 +225,11 @@ impl Job {
 
     /// What happened to it.
     pub fn history(&self) -> History {
-        self.history
+        self.details.history()
+    }
+
+    pub(super) fn count(&mut self, what: Count) {
+        self.details.count(what);
     }
 
     /// What becomes of it when a worker says how it went, or is lost.
@@ -219,7 +239,19 @@ impl Job {
 
     /// Whether it is forgotten when the server stops.
     pub fn is_volatile(&self) -> bool {
-        self.volatile
+        self.marks & VOLATILE != 0
+    }
+
+    pub(super) fn set_volatile(&mut self, volatile: bool) {
+        self.marks = self.marks & !VOLATILE | if volatile { VOLATILE } else { 0 };
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.marks & BOUND != 0
+    }
+
+    pub(super) fn set_bound(&mut self) {
+        self.marks |= BOUND;
     }
 
     pub(super) fn is_urgent(&self) -> bool {

@@ -1,50 +1,81 @@
 //! The store of all jobs: by slot for the engine's queues, by id for everybody else.
 //!
-//! Owns the memory of jobs. Nothing here ever moves a large table in one go: slots come in chunks, so the slowest insertion
+//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest insertion
 //! costs about what the median one does. Must not know states or queues.
 
+use super::bodies::{Bodies, BodyKey};
+use super::body::Body;
 use super::heap::Places;
-use super::index::{Chained, Index};
-use super::job::{Job, JobId};
-use super::list::{Linked, Links, NIL};
-
-/// Jobs in a chunk of slots: about 100 kB, small beside a process, large beside malloc's overhead.
-const CHUNK: usize = 1024;
+use super::ids::Ids;
+use super::job::{Job, JobId, JobView};
+use super::list::{Linked, Links};
+use super::slots::Slots;
 
 /// See the module's page.
 #[derive(Debug)]
 pub struct Jobs {
-    slots: Slots,
-    index: Index,
+    slots: Slots<Job>,
+    ids: Ids,
+    bodies: Bodies,
 }
 
 impl Jobs {
     /// A store without jobs.
     pub fn new() -> Jobs {
-        Jobs { slots: Slots::default(), index: Index::new() }
+        Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
     }
 
     /// How many jobs there are.
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.slots.len()
+    }
+
+    /// Stores a body, which must become a job's.
+    pub fn add_body(&mut self, body: Body) -> BodyKey {
+        self.bodies.add(body)
+    }
+
+    /// The same, of a body that is somebody else's.
+    pub fn copy_body(&mut self, body: &[u8]) -> BodyKey {
+        self.bodies.copy(body)
     }
 
     /// Stores a job under its id, which must be new, and tells its slot.
     pub fn insert(&mut self, job: Job) -> u32 {
+        let id = job.id;
         let slot = self.slots.insert(job);
-        self.index.insert(slot, &mut self.slots);
+        self.ids.insert(id, slot);
         slot
     }
 
     /// The slot of the job with this id.
     pub fn find(&self, id: JobId) -> Option<u32> {
-        self.index.find(hash(id), &self.slots, |slot| self.slots.get(slot).id == id)
+        self.ids.find(id)
     }
 
-    /// Forgets the job in `slot`.
+    /// Forgets the job in `slot`, and its body.
     pub fn remove(&mut self, slot: u32) -> Job {
-        self.index.remove(slot, &mut self.slots);
-        self.slots.remove(slot)
+        let job = self.slots.remove(slot);
+        self.ids.remove(job.id);
+        self.bodies.remove(job.body);
+        job
+    }
+
+    /// Puts more bytes behind the body of the job in `slot`.
+    pub fn extend_body(&mut self, slot: u32, more: &[u8]) {
+        if more.is_empty() {
+            return;
+        }
+        let old = self.slots.get(slot).body;
+        let whole = [self.bodies.get(old).bytes(), more].concat();
+        self.slots.get_mut(slot).body = self.bodies.add(Body::from(whole));
+        self.bodies.remove(old);
+    }
+
+    /// Puts another job of the same id in the place of the one in `slot`.
+    pub fn replace(&mut self, slot: u32, job: Job) {
+        let old = std::mem::replace(self.slots.get_mut(slot), job);
+        self.bodies.remove(old.body);
     }
 
     /// The job in `slot`, which must hold one.
@@ -57,22 +88,25 @@ impl Jobs {
         self.slots.get_mut(slot)
     }
 
+    /// The same, with its body.
+    pub fn view(&self, slot: u32) -> JobView<'_> {
+        let job = self.get(slot);
+        JobView { job, body: self.bodies.get(job.body) }
+    }
+
+    /// How many ids and how many bodies are known, counted one by one; for checks.
+    pub fn counted(&self) -> (usize, usize) {
+        (self.ids.counted(), self.bodies.counted())
+    }
+
     /// All jobs with their slots, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
-        self.iter_from(0)
+        self.slots.iter()
     }
 
     /// The same from this slot on.
     pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Job)> {
-        let first = from as usize / CHUNK;
-        let chunks = self.slots.chunks.iter().enumerate().skip(first);
-        let jobs = chunks.flat_map(|(number, chunk)| {
-            chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
-                Entry::Held(job) => Some(((number * CHUNK + entry) as u32, job)),
-                Entry::Vacant(_) => None,
-            })
-        });
-        jobs.skip_while(move |(slot, _)| *slot < from)
+        self.slots.iter_from(from)
     }
 }
 
@@ -91,207 +125,32 @@ impl Places for Jobs {
     }
 }
 
-#[derive(Debug)]
-enum Entry {
-    Held(Job),
-    /// The next vacant entry of the same chunk, or [`NIL`].
-    Vacant(u32),
-}
-
-/// A chunk without jobs may have given its memory back: then it has no entries at all.
-#[derive(Debug)]
-struct Chunk {
-    entries: Vec<Entry>,
-    first_vacant: u32,
-    held: usize,
-}
-
-/// Jobs by slot; slot = chunk number × CHUNK + entry.
-#[derive(Debug, Default)]
-struct Slots {
-    chunks: Vec<Chunk>,
-    /// The chunks that have room, each once.
-    open: Vec<u32>,
-    /// How many chunks hold memory but no job.
-    idle: usize,
-}
-
-impl Chunk {
-    const EMPTY: Chunk = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0 };
-
-    fn is_full(&self) -> bool {
-        self.held == CHUNK
-    }
-
-    fn insert(&mut self, job: Job) -> usize {
-        self.held += 1;
-        if self.first_vacant != NIL {
-            let entry = self.first_vacant as usize;
-            match std::mem::replace(&mut self.entries[entry], Entry::Held(job)) {
-                Entry::Vacant(next) => self.first_vacant = next,
-                Entry::Held(_) => unreachable!("a job in the list of vacant entries"),
-            }
-            return entry;
-        }
-        if self.entries.capacity() == 0 {
-            self.entries.reserve_exact(CHUNK);
-        }
-        self.entries.push(Entry::Held(job));
-        self.entries.len() - 1
-    }
-
-    fn remove(&mut self, entry: usize) -> Job {
-        let vacant = Entry::Vacant(self.first_vacant);
-        match std::mem::replace(&mut self.entries[entry], vacant) {
-            Entry::Held(job) => {
-                self.first_vacant = entry as u32;
-                self.held -= 1;
-                job
-            }
-            Entry::Vacant(_) => unreachable!("a vacant slot was removed"),
-        }
-    }
-}
-
-impl Slots {
-    fn insert(&mut self, job: Job) -> u32 {
-        if self.open.is_empty() {
-            self.open.push(self.chunks.len() as u32);
-            self.chunks.push(Chunk::EMPTY);
-        }
-        let number = self.open[self.open.len() - 1] as usize;
-        let chunk = &mut self.chunks[number];
-        if chunk.held == 0 && chunk.entries.capacity() > 0 {
-            self.idle -= 1;
-        }
-        let entry = chunk.insert(job);
-        if chunk.is_full() {
-            self.open.pop();
-        }
-        (number * CHUNK + entry) as u32
-    }
-
-    fn remove(&mut self, slot: u32) -> Job {
-        let number = slot as usize / CHUNK;
-        let chunk = &mut self.chunks[number];
-        if chunk.is_full() {
-            self.open.push(number as u32);
-        }
-        let job = chunk.remove(slot as usize % CHUNK);
-        if chunk.held == 0 {
-            // One idle chunk is kept, so that a queue that fills and empties does not allocate each time.
-            if self.idle > 0 {
-                *chunk = Chunk::EMPTY;
-            } else {
-                self.idle += 1;
-            }
-        }
-        job
-    }
-
-    fn get(&self, slot: u32) -> &Job {
-        match &self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
-            Entry::Held(job) => job,
-            Entry::Vacant(_) => unreachable!("a vacant slot was read"),
-        }
-    }
-
-    fn get_mut(&mut self, slot: u32) -> &mut Job {
-        match &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
-            Entry::Held(job) => job,
-            Entry::Vacant(_) => unreachable!("a vacant slot was written"),
-        }
-    }
-}
-
-/// Ids come and go in rows, so a row of them fills buckets in a row, and a walk over one is a walk over the other. Where a
-/// row begins is scattered, so that no pattern of survivors piles up in a few buckets.
-fn hash(id: JobId) -> usize {
-    let row = (id.0 >> 10).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-    id.0.wrapping_add(row) as usize
-}
-
-impl Chained for Slots {
-    fn hash(&self, slot: u32) -> usize {
-        hash(self.get(slot).id)
-    }
-    fn chain(&self, slot: u32) -> u32 {
-        self.get(slot).chain
-    }
-    fn set_chain(&mut self, slot: u32, next: u32) {
-        self.get_mut(slot).chain = next;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::body::Body;
-    use super::super::job::NewJob;
+    use super::super::details::Details;
     use super::super::time::{Span, Time};
     use super::*;
 
-    fn job(id: u64) -> Job {
-        let body = Body::from(id.to_le_bytes().as_slice());
-        let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::ZERO, body };
-        Job::new(JobId(id), 0, new, Time::default())
-    }
-
-    fn check(jobs: &Jobs, expected: &[u64]) {
-        assert_eq!(jobs.len(), expected.len());
-        for &id in expected {
-            let slot = jobs.find(JobId(id)).expect("stored job");
-            assert_eq!(jobs.get(slot).body().bytes(), id.to_le_bytes());
-        }
-        assert_eq!(jobs.iter().count(), expected.len());
-    }
-
     #[test]
-    fn jobs_are_found_while_the_index_grows_and_shrinks() {
+    fn a_job_is_found_with_its_body_until_it_goes() {
         let mut jobs = Jobs::new();
-        (1..=10_000).for_each(|id| {
-            jobs.insert(job(id));
-        });
-        check(&jobs, &(1..=10_000).collect::<Vec<_>>());
-        for id in (1..=10_000).filter(|id| id % 37 != 0) {
-            let slot = jobs.find(JobId(id)).unwrap();
-            assert_eq!(jobs.remove(slot).id, JobId(id));
-            assert_eq!(jobs.find(JobId(id)), None);
-        }
-        check(&jobs, &(1..=10_000).filter(|id| id % 37 == 0).collect::<Vec<_>>());
-        assert!(jobs.index.buckets() <= 2 * jobs.len() + 1, "{} buckets", jobs.index.buckets());
-    }
-
-    #[test]
-    fn empty_chunks_give_their_memory_back_but_one() {
-        let mut jobs = Jobs::new();
-        let slots: Vec<u32> = (1..=5000).map(|id| jobs.insert(job(id))).collect();
-        slots.into_iter().for_each(|slot| {
+        let add = |id: u64, jobs: &mut Jobs| {
+            let body = jobs.copy_body(&id.to_le_bytes());
+            jobs.insert(Job::new(JobId(id), 0, 0, Details::new(Span::ZERO, Span::ZERO), body, Time::default()))
+        };
+        let slots: Vec<u32> = (1..=10_000).map(|id| add(id, &mut jobs)).collect();
+        for &slot in slots.iter().step_by(3) {
             jobs.remove(slot);
-        });
-        let kept = jobs.slots.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
-        assert_eq!((kept, jobs.slots.idle), (1, 1));
-        (5001..=12_000).for_each(|id| {
-            jobs.insert(job(id));
-        });
-        check(&jobs, &(5001..=12_000).collect::<Vec<_>>());
-        assert_eq!(jobs.slots.chunks.len(), 7);
-    }
-
-    #[test]
-    fn survivors_of_any_stride_spread_over_the_buckets() {
-        for stride in [16, 64, 1024, 65_536] {
-            let mut jobs = Jobs::new();
-            (1..=4096).for_each(|n| {
-                jobs.insert(job(n * stride));
-            });
-            let longest = jobs.index.chains(&jobs.slots).max();
-            assert!(longest < Some(48), "stride {stride}: a chain of {longest:?}");
         }
+        for id in 1..=10_000u64 {
+            let found = jobs.find(JobId(id)).map(|slot| jobs.view(slot).body().bytes().to_vec());
+            assert_eq!(found, (id % 3 != 1).then_some(id.to_le_bytes().to_vec()));
+        }
+        assert_eq!((jobs.len(), jobs.iter().count()), (6666, 6666));
     }
 
     #[test]
-    fn an_entry_costs_no_more_than_its_job() {
-        assert_eq!(size_of::<Entry>(), size_of::<Job>());
-        assert!(size_of::<Job>() <= 120, "{}", size_of::<Job>());
+    fn a_job_is_small() {
+        assert!(size_of::<Job>() <= 72, "{}", size_of::<Job>());
     }
 }

@@ -10,6 +10,7 @@ use super::change::Change;
 use super::client::{ClientId, Manner, Nap};
 use super::contract::Ending;
 use super::deadlines::Owner;
+use super::details::Count;
 use super::event::{Event, NoJob};
 use super::job::{band, Cause, Job, State};
 use super::list::NIL;
@@ -58,7 +59,7 @@ impl Engine {
     fn place_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.jobs.get(slot);
-        if job.ending == Ending::Tell && job.history.timeouts > 0 {
+        if job.ending == Ending::Tell && job.history().timeouts > 0 {
             // An id that no job gets: the places of all others are before it, and of all to come behind.
             self.last_id += 1;
             return self.last_id;
@@ -109,8 +110,8 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.state = state;
         job.holder = if leased { NOBODY.0 } else { client.0 };
-        job.due = now + job.ttr.min(limit);
-        job.history.reserves = job.history.reserves.saturating_add(1);
+        job.due = now + job.ttr().min(limit);
+        job.count(Count::Reserves);
         self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
         self.enter(slot);
     }
@@ -246,7 +247,7 @@ impl Engine {
 
     fn expire(&mut self, slot: u32, now: Time) {
         self.timeouts += 1;
-        self.jobs.get_mut(slot).history.timeouts += 1;
+        self.jobs.get_mut(slot).count(Count::Timeouts);
         self.changed(Change::Expire(slot));
         self.lost(slot, Cause::Expire, now);
     }

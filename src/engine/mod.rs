@@ -6,14 +6,17 @@
 //! [`Engine::next_deadline`] after every verb or tick, since each of them may change it, and ticks before a verb when that
 //! moment has passed. Must not import any other room.
 
+mod bodies;
 mod body;
 mod change;
 mod check;
 mod client;
 mod contract;
 mod deadlines;
+mod details;
 mod event;
 mod heap;
+mod ids;
 mod index;
 mod job;
 mod jobs;
@@ -22,6 +25,7 @@ mod matching;
 mod pages;
 mod ready;
 mod restore;
+mod slots;
 mod stats;
 mod submit;
 mod taking;
@@ -34,12 +38,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use slab::Slab;
 
-pub use body::{Body, COPY_MAX};
+pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
 pub use client::{ClientId, Manner, MARGIN};
 pub use contract::{Contract, Ending, Terms, Unique};
 pub use event::{Event, NoJob, Outcome, Report};
-pub use job::{band, Cause, History, Job, JobId, NewJob, Priority, State, BANDS, URGENT};
+pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};
 pub use list::{Linked, Links, List};
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
@@ -53,12 +57,14 @@ pub use watching::Dropped;
 use client::{Client, Watches};
 use contract::Contracts;
 use deadlines::{Deadlines, Owner};
+use details::Count;
 use jobs::Jobs;
 use list::NIL;
 use tube::{Tubes, DEFAULT_TUBE};
 
-/// What a job costs beside its body, in bytes of account: its slot, its bucket, and the allocator's share of its body.
-pub const JOB_COST: u64 = size_of::<Job>() as u64 + 4 + 12;
+/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class or the
+/// allocator takes for itself.
+pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
 /// What a tube costs beside its name, in bytes of account.
 pub const TUBE_COST: u64 = 400;
@@ -109,7 +115,7 @@ pub enum Refused {
 #[derive(Debug)]
 pub enum Reserve<'a> {
     /// This job is the client's now.
-    Job(&'a Job),
+    Job(JobView<'a>),
     /// No job, and no waiting for one.
     NoJob(NoJob),
     /// An event will tell.
@@ -257,12 +263,12 @@ impl Engine {
     }
 
     /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
-    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<&Job> {
+    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.jobs.find(id)?;
         self.jobs.get(slot).state.after(Cause::ReserveJob)?;
         self.mark_worker(client);
         self.grant(client, slot, Cause::ReserveJob, now);
-        Some(self.jobs.get(slot))
+        Some(self.jobs.view(slot))
     }
 
     /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder, that
@@ -294,9 +300,9 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.state = job.state.after(cause).expect("a reserved job can be released");
         job.pri = pri;
-        job.delay = delay;
+        job.details.set_delay(delay);
         job.due = now + delay;
-        job.history.releases += 1;
+        job.count(Count::Releases);
         let tube = job.tube;
         self.changed(Change::Release(slot));
         self.enter(slot);
@@ -319,7 +325,7 @@ impl Engine {
 
     /// Buries a reserved job.
     fn set_aside(&mut self, slot: u32) {
-        self.jobs.get_mut(slot).history.buries += 1;
+        self.jobs.get_mut(slot).count(Count::Buries);
         self.transfer(slot, Cause::Bury);
         self.last_bury += 1;
         self.jobs.get_mut(slot).due = Time::from_nanos(self.last_bury);
@@ -331,7 +337,7 @@ impl Engine {
         self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
         let job = self.jobs.get_mut(slot);
-        job.due = now + job.ttr;
+        job.due = now + job.ttr();
         let (place, key) = (job.place(), job.due_key());
         self.clients[client.0 as usize].reserved.change(place, key, &mut self.jobs);
         self.retime_client(client.0);
@@ -372,24 +378,24 @@ impl Engine {
     }
 
     fn kick_slot(&mut self, slot: u32, now: Time) {
-        self.jobs.get_mut(slot).history.kicks += 1;
+        self.jobs.get_mut(slot).count(Count::Kicks);
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
         self.serve(self.jobs.get(slot).tube, now);
     }
 
     /// The job with this id, in any tube, unless it is over.
-    pub fn job(&self, id: JobId) -> Option<&Job> {
+    pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.any_job(id).filter(|job| job.state != State::Finished)
     }
 
     /// The job with this id, in any state and tube.
-    pub fn any_job(&self, id: JobId) -> Option<&Job> {
-        self.jobs.find(id).map(|slot| self.jobs.get(slot))
+    pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
+        self.jobs.find(id).map(|slot| self.jobs.view(slot))
     }
 
     /// The job in this state that is next in the tube that the client uses.
-    pub fn peek(&self, client: ClientId, state: State) -> Option<&Job> {
+    pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let tube = self.tubes.get(self.clients[client.0 as usize].used);
         let slot = match state {
             State::Ready => tube.ready.first(&self.jobs),
@@ -397,7 +403,7 @@ impl Engine {
             State::Buried => tube.buried.first(),
             State::Reserved | State::Finished => None,
         };
-        slot.map(|slot| self.jobs.get(slot))
+        slot.map(|slot| self.jobs.view(slot))
     }
 
     /// For `length`, no job of the tube with this name is given to clients that ask for any job; a pause of no length
@@ -447,7 +453,7 @@ impl Engine {
 
     fn changed(&mut self, change: Change) {
         let Some(changes) = &mut self.changes else { return };
-        if change.slot().is_none_or(|slot| !self.jobs.get(slot).volatile) {
+        if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
             changes.push_back(change);
         }
     }
@@ -471,8 +477,8 @@ impl Engine {
     }
 
     /// The job in a slot that a change names.
-    pub fn job_at(&self, slot: u32) -> &Job {
-        self.jobs.get(slot)
+    pub fn job_at(&self, slot: u32) -> JobView<'_> {
+        self.jobs.view(slot)
     }
 
     /// The name of a job's tube.

@@ -3,40 +3,40 @@
 //! Owns the order of listings. Costs time in proportion to what stands in the one tube that is looked at, and takes memory
 //! for it only while it looks. Must not change anything.
 
-use super::job::Job;
+use super::job::JobView;
 use super::stats::{tube_figures, TubeStats};
 use super::time::Time;
 use super::Engine;
 
 impl Engine {
     /// So many jobs from `from` on, a place that an earlier call told, in no useful order; and where to go on.
-    pub fn jobs_page(&self, from: u32, count: usize) -> (Vec<&Job>, Option<u32>) {
+    pub fn jobs_page(&self, from: u32, count: usize) -> (Vec<JobView<'_>>, Option<u32>) {
         let mut page = Vec::new();
-        for (slot, job) in self.jobs.iter_from(from) {
+        for (slot, _) in self.jobs.iter_from(from) {
             if page.len() == count {
                 return (page, Some(slot));
             }
-            page.push(job);
+            page.push(self.jobs.view(slot));
         }
         (page, None)
     }
 
     /// The ready jobs of a tube in the order in which they are served, without the first `offset`. None if there is no such
     /// tube.
-    pub fn ready_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<&Job>> {
+    pub fn ready_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
         let keyed = tube.ready.iter(&self.jobs).map(|slot| (self.jobs.get(slot).ready_key(), slot)).collect();
         Some(self.page(keyed, offset, limit))
     }
 
     /// The delayed jobs of a tube, the smallest priority first, of one priority those that are due first.
-    pub fn delayed_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<&Job>> {
+    pub fn delayed_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
         let keyed = tube.delayed.iter().map(|(key, slot)| ((self.jobs.get(slot).pri, key), slot)).collect();
         Some(self.page(keyed, offset, limit))
     }
 
-    fn page<K: Ord + Copy>(&self, mut keyed: Vec<(K, u32)>, offset: usize, limit: usize) -> Vec<&Job> {
+    fn page<K: Ord + Copy>(&self, mut keyed: Vec<(K, u32)>, offset: usize, limit: usize) -> Vec<JobView<'_>> {
         let end = offset.saturating_add(limit).min(keyed.len());
         if offset >= end {
             return Vec::new();
@@ -50,7 +50,7 @@ impl Engine {
         }
         let page = &mut keyed[offset..];
         page.sort_unstable_by_key(|(key, _)| *key);
-        page.iter().map(|&(_, slot)| self.jobs.get(slot)).collect()
+        page.iter().map(|&(_, slot)| self.jobs.view(slot)).collect()
     }
 
     /// So many tubes from `from` on, a place that an earlier call told, in no useful order; and where to go on.

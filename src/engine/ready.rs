@@ -74,8 +74,8 @@ impl ReadyQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::body::Body;
-    use super::super::job::{Job, JobId, NewJob};
+    use super::super::details::Details;
+    use super::super::job::{Job, JobId};
     use super::super::time::Span;
     use super::*;
 
@@ -85,9 +85,9 @@ mod tests {
         let mut queue = ReadyQueue::new();
         let mut slots = Vec::new();
         for id in 1..=500u64 {
-            let new =
-                NewJob { pri: (id * 7919 % 13) as u32, delay: Span::ZERO, ttr: Span::ZERO, body: Body::from(vec![]) };
-            let slot = jobs.insert(Job::new(JobId(id), 0, new, Time::default()));
+            let (pri, details) = ((id * 7919 % 13) as u32, Details::new(Span::ZERO, Span::ZERO));
+            let body = jobs.copy_body(&[]);
+            let slot = jobs.insert(Job::new(JobId(id), 0, pri, details, body, Time::default()));
             jobs.get_mut(slot).due = Time::from_nanos(id);
             queue.push(slot, &mut jobs);
             slots.push(slot);

@@ -3,8 +3,8 @@
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
 
-use super::body::Body;
-use super::job::{History, Job, JobId, NewJob, Priority, State};
+use super::details::{Count, Details};
+use super::job::{History, Job, JobId, Priority, State};
 use super::time::{Span, Time};
 use super::tube::Pause;
 use super::{Engine, JOB_COST};
@@ -82,17 +82,17 @@ impl Engine {
         }
         self.memory += found.body.len() as u64;
         let tube = self.open_tube_unlimited(found.tube);
-        let body = Body::from(found.body);
-        let new = NewJob { pri: found.pri, delay: found.delay, ttr: found.ttr, body };
-        let mut job = Job::new(found.id, tube, new, found.created);
+        let body = self.jobs.copy_body(found.body);
+        let mut details = Details::new(found.delay, found.ttr);
+        if found.history != History::default() {
+            details.set_history(found.history);
+        }
+        let mut job = Job::new(found.id, tube, found.pri, details, body, found.created);
         job.state = found.state;
         job.due = found.due;
-        job.history = found.history;
         match known {
             Some(slot) => {
-                let old = self.jobs.get_mut(slot);
-                job.chain = old.chain;
-                *old = job;
+                self.jobs.replace(slot, job);
                 (slot, before)
             }
             None => (self.jobs.insert(job), None),
@@ -105,18 +105,19 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.state = State::Ready;
         match change {
-            Restored::Reserve(count) => job.history.reserves = count,
-            Restored::Expire(count) => job.history.timeouts = count,
-            Restored::Kick(count) => job.history.kicks = count,
+            Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
+            Restored::Expire(count) => job.details.set_count(Count::Timeouts, count),
+            Restored::Kick(count) => job.details.set_count(Count::Kicks, count),
             Restored::Release { pri, delay, due, count } => {
-                job.history.releases = count;
-                (job.pri, job.delay, job.due) = (pri, delay, due);
+                job.details.set_count(Count::Releases, count);
+                job.details.set_delay(delay);
+                (job.pri, job.due) = (pri, due);
                 if delay != Span::ZERO {
                     job.state = State::Delayed;
                 }
             }
             Restored::Bury { pri, order, count } => {
-                job.history.buries = count;
+                job.details.set_count(Count::Buries, count);
                 (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
             }
         }
@@ -150,7 +151,7 @@ impl Engine {
             }
             // A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
             // without a battery wakes up in 1970.
-            job.due = job.due.min(now + job.delay);
+            job.due = job.due.min(now + job.delay());
             if job.state == State::Delayed && job.due <= now {
                 job.state = State::Ready;
             }

@@ -128,10 +128,10 @@ impl Engine {
             state: job.state,
             pri: job.pri,
             age: now.since(job.created),
-            delay: job.delay,
-            ttr: job.ttr,
+            delay: job.delay(),
+            ttr: job.ttr(),
             left,
-            history: job.history,
+            history: job.history(),
         })
     }
 }

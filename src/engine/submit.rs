@@ -4,11 +4,11 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use super::body::Body;
 use super::change::Change;
 use super::client::{ClientId, Waiting};
 use super::contract::{Contract, Ending, Terms, Unique};
 use super::deadlines::Owner;
+use super::details::Details;
 use super::job::{band, Job, JobId, NewJob, State};
 use super::time::{Span, Time};
 use super::{Engine, Refused, JOB_COST};
@@ -38,7 +38,7 @@ impl Engine {
             return Err(Refused::Draining);
         }
         let attach = terms.attach;
-        if let Some(slot) = self.find_twin(&terms.unique, tube, &job.body) {
+        if let Some(slot) = self.find_twin(&terms.unique, tube, job.body.bytes()) {
             if matches!(terms.unique, Unique::Id(_)) {
                 return Err(Refused::Duplicate);
             }
@@ -106,12 +106,13 @@ impl Engine {
         self.memory += JOB_COST + new.body.len() as u64;
         self.last_id += 1;
         self.total_jobs += 1;
-        let mut job = Job::new(JobId(self.last_id), number, new, now);
-        job.volatile = volatile;
-        if let Some(start) = terms.as_ref().and_then(|terms| terms.start) {
-            (job.due, job.delay) = (start, start.since(now));
-            job.state = if start <= now { State::Ready } else { State::Delayed };
-        }
+        let NewJob { pri, delay, ttr, body } = new;
+        let start = terms.as_ref().and_then(|terms| terms.start);
+        let details = Details::new(start.map_or(delay, |start| start.since(now)), ttr);
+        let body = self.jobs.add_body(body);
+        let mut job = Job::new(JobId(self.last_id), number, pri, details, body, now);
+        job.due = start.unwrap_or(job.due);
+        job.set_volatile(volatile);
         let slot = self.jobs.insert(job);
         if let Some(terms) = terms {
             self.bind(slot, terms, now);
@@ -149,9 +150,9 @@ impl Engine {
 
     /// A contract for the job in `slot`, which has none; its cost is still to be accounted for.
     pub(super) fn new_contract(&mut self, slot: u32, unique: Unique, expires: Time) -> u32 {
-        let job = self.jobs.get(slot);
-        let hash = self.hash_unique(&unique, job.tube, &job.body);
-        self.jobs.get_mut(slot).bound = true;
+        let job = self.jobs.view(slot);
+        let hash = self.hash_unique(&unique, job.tube, job.body().bytes());
+        self.jobs.get_mut(slot).set_bound();
         let number = self.contracts.insert(slot, unique, hash, expires);
         self.retime_contracts();
         number
@@ -159,7 +160,7 @@ impl Engine {
 
     /// The contract of the job in `slot`, made if need be.
     pub(super) fn contract_of(&mut self, slot: u32) -> u32 {
-        if self.jobs.get(slot).bound {
+        if self.jobs.get(slot).is_bound() {
             return self.contracts.of(slot);
         }
         let number = self.new_contract(slot, Unique::None, Time::NEVER);
@@ -173,7 +174,7 @@ impl Engine {
     }
 
     /// Names are hashed without their tubes, so that they can be looked for in all.
-    fn hash_unique(&self, unique: &Unique, tube: u32, body: &Body) -> u64 {
+    fn hash_unique(&self, unique: &Unique, tube: u32, body: &[u8]) -> u64 {
         let mut hasher = self.tubes.hasher().build_hasher();
         match unique {
             Unique::None => return 0,
@@ -181,25 +182,25 @@ impl Engine {
             Unique::Id(id) => hasher.write(id),
             Unique::Body => {
                 hasher.write_u32(tube);
-                hasher.write(body.bytes());
+                hasher.write(body);
             }
         }
         hasher.finish()
     }
 
     /// The job that a job with this unique may not stand beside.
-    fn find_twin(&self, unique: &Unique, tube: &[u8], body: &Body) -> Option<u32> {
+    fn find_twin(&self, unique: &Unique, tube: &[u8], body: &[u8]) -> Option<u32> {
         let number = self.tubes.find(tube);
         let hash = self.hash_unique(unique, number.unwrap_or_default(), body);
         let matches = |contract: &Contract| {
-            let job = self.jobs.get(contract.slot);
+            let job = self.jobs.view(contract.slot);
             contract.unique == *unique
                 && match unique {
                     Unique::None => false,
                     Unique::Id(_) => true,
-                    _ if is_over(job) => false,
+                    _ if is_over(&job) => false,
                     Unique::Name(_) => Some(job.tube) == number,
-                    Unique::Body => Some(job.tube) == number && !body.is_empty() && job.body.bytes() == body.bytes(),
+                    Unique::Body => Some(job.tube) == number && !body.is_empty() && job.body().bytes() == body,
                 }
         };
         self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot)
@@ -208,14 +209,14 @@ impl Engine {
     /// The job with this number that no other may have.
     pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
         let unique = Unique::Id(*id);
-        let slot = self.find_twin(&unique, b"", &Body::default())?;
+        let slot = self.find_twin(&unique, b"", b"")?;
         Some(self.jobs.get(slot).id)
     }
 
     /// The oldest job that was submitted with this name, in any tube.
     pub fn find_name(&self, name: &[u8]) -> Option<JobId> {
         let unique = Unique::Name(name.into());
-        let hash = self.hash_unique(&unique, 0, &Body::default());
+        let hash = self.hash_unique(&unique, 0, b"");
         let mut oldest = None;
         // Looks through all of that name by matching none.
         self.contracts.visit(hash, |contract| {
@@ -230,7 +231,7 @@ impl Engine {
     /// Somebody submits again what is in `slot`.
     fn join(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.jobs.get(slot);
-        if !durable || !job.volatile {
+        if !durable || !job.is_volatile() {
             return Ok(());
         }
         let logged = self.log_room.put + self.logged_size(slot) as u64;
@@ -238,7 +239,7 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         self.log_room.puts -= logged;
-        self.jobs.get_mut(slot).volatile = false;
+        self.jobs.get_mut(slot).set_volatile(false);
         self.changed(Change::Rewrite { slot, before: None });
         Ok(())
     }
@@ -266,7 +267,7 @@ impl Engine {
 
     /// Bytes of its terms in the log.
     pub fn logged_extra(&self, job: &Job) -> usize {
-        match (job.bound, job.ending) {
+        match (job.is_bound(), job.ending) {
             (false, Ending::Drop) => 0,
             (false, _) => EXTRA,
             (true, _) => {

@@ -5,7 +5,7 @@
 
 use super::client::{ClientId, Manner, Nap, Waiting};
 use super::event::{NoJob, Outcome};
-use super::job::{Cause, Job, JobId, State};
+use super::job::{Cause, JobId, JobView, State};
 use super::list::NIL;
 use super::time::{Span, Time};
 use super::{Engine, OverLimit, Reserve};
@@ -14,7 +14,7 @@ use super::{Engine, OverLimit, Reserve};
 #[derive(Debug)]
 pub enum Awaited<'a> {
     /// The job is over; see [`Engine::outcome`].
-    Known(&'a Job),
+    Known(JobView<'a>),
     /// There is no such job, or none whose outcome is kept.
     NotFound,
     /// It is not over, and the client does not wait.
@@ -31,7 +31,7 @@ impl Engine {
         self.catch_up(client, now);
         if let Some(slot) = self.best_watched(client) {
             self.grant(client, slot, Cause::Reserve, now);
-            return Reserve::Job(self.jobs.get(slot));
+            return Reserve::Job(self.jobs.view(slot));
         }
         if self.clients[client.0 as usize].in_margin(now) {
             return Reserve::NoJob(NoJob::DeadlineSoon);
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Asks for a job of the tubes that the client watches, without waiting. It is awake from now on.
-    pub fn grab(&mut self, client: ClientId, now: Time) -> Option<&Job> {
+    pub fn grab(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         self.mark_worker(client);
         self.catch_up(client, now);
         let nap = self.clients[client.0 as usize].nap;
@@ -69,7 +69,7 @@ impl Engine {
             // Several jobs may have become ready at once, and only this client been told.
             self.serve(self.jobs.get(slot).tube, now);
         }
-        Some(self.jobs.get(slot))
+        Some(self.jobs.view(slot))
     }
 
     /// The client wants to be told when there is work. True if there is some now; then it stays awake.
@@ -121,7 +121,7 @@ impl Engine {
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.jobs.find(id) else { return Awaited::NotFound };
         if self.jobs.get(slot).state == State::Finished {
-            return Awaited::Known(self.jobs.get(slot));
+            return Awaited::Known(self.jobs.view(slot));
         }
         if timeout == Span::ZERO {
             return Awaited::TimedOut;

@@ -6,8 +6,9 @@ use super::body::Body;
 use super::change::Change;
 use super::client::ClientId;
 use super::contract::{Contract, Ending};
+use super::details::Count;
 use super::event::{Event, Outcome, Report};
-use super::job::{Cause, Job, JobId, State};
+use super::job::{Cause, Job, JobId, JobView, State};
 use super::time::Time;
 use super::{Engine, JOB_COST, NOBODY};
 
@@ -60,11 +61,11 @@ impl Engine {
             Outcome::Gone => (false, &[][..]),
         };
         let logged = self.log_room.put + (self.logged_size(slot) + result.len()) as u64;
-        let room = self.jobs.get(slot).volatile || logged <= self.log_room.puts;
+        let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
         if !room || self.memory + result.len() as u64 > self.limits.max_memory {
             return Err(NotConcluded::OutOfMemory);
         }
-        self.log_room.puts -= if self.jobs.get(slot).volatile { 0 } else { logged };
+        self.log_room.puts -= if self.jobs.get(slot).is_volatile() { 0 } else { logged };
         if !done {
             self.count_failure(slot);
             let contract = self.contracts.get(self.contracts.of(slot));
@@ -94,11 +95,10 @@ impl Engine {
         let before = Some(self.logged_own(slot));
         self.transfer(slot, Cause::Finish);
         let number = self.contract_of(slot);
-        let job = self.jobs.get_mut(slot);
-        let whole = [job.body.bytes(), result].concat();
-        self.contracts.get_mut(number).result_at = job.body.len() as u32;
-        self.contracts.get_mut(number).done = done;
-        job.body = Body::from(whole);
+        let contract = self.contracts.get_mut(number);
+        contract.result_at = self.jobs.get(slot).body.len() as u32;
+        contract.done = done;
+        self.jobs.extend_body(slot, result);
         self.memory += result.len() as u64;
         self.changed(Change::Rewrite { slot, before });
         let result = Body::from(result);
@@ -128,7 +128,7 @@ impl Engine {
     pub(super) fn is_spent(&self, slot: u32) -> bool {
         let job = self.jobs.get(slot);
         let most = self.contract(job).map_or(0, Contract::max_attempts);
-        job.ending == Ending::Keep && most > 0 && job.history.reserves >= most.into()
+        job.ending == Ending::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
     fn is_passing(&self, slot: u32) -> bool {
@@ -157,15 +157,15 @@ impl Engine {
 
     fn lost_to_tell(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.jobs.get_mut(slot);
-        let (tube, volatile) = (job.tube, job.volatile);
+        let (tube, volatile) = (job.tube, job.is_volatile());
         if cause != Cause::Expire {
-            job.history.timeouts += 1;
+            job.count(Count::Timeouts);
             self.changed(Change::Expire(slot));
         }
         let job = self.jobs.get(slot);
-        let losses = job.history.timeouts;
+        let losses = job.history().timeouts;
         let awaited = self.contract(job).is_some_and(|contract| contract.submitters() > 0);
-        if job.bound {
+        if job.is_bound() {
             let number = self.contracts.of(slot);
             if self.contracts.get(number).rare().is_some() {
                 self.contracts.get_mut(number).rare_mut().progress = (0, 0);
@@ -190,7 +190,7 @@ impl Engine {
         let contract = self.contracts.get(number);
         let (slot, left) = (contract.slot, contract.submitters());
         let job = self.jobs.get(slot);
-        if left == 0 && job.volatile && job.ending == Ending::Tell && job.state != State::Reserved {
+        if left == 0 && job.is_volatile() && job.ending == Ending::Tell && job.state != State::Reserved {
             self.remove_job(slot, &Outcome::Gone);
         }
     }
@@ -205,7 +205,7 @@ impl Engine {
             self.contracts.get_mut(number).rare_mut().progress = (done, total);
             self.memory += self.contracts.get(number).cost() - before;
         }
-        if self.jobs.get(slot).bound {
+        if self.jobs.get(slot).is_bound() {
             let clients: Vec<u32> = self.contracts.attached(self.contracts.of(slot)).collect();
             for client in clients {
                 let client = ClientId(client);
@@ -236,10 +236,10 @@ impl Engine {
         let before = self.logged_own(slot);
         let job = self.jobs.get(slot);
         let (id, tube) = (job.id, self.tubes.get(job.tube).name.len());
-        if job.ending == Ending::Tell && !job.volatile {
+        if job.ending == Ending::Tell && !job.is_volatile() {
             // It must not come back: from now on it is one that nobody waits for.
             self.changed(Change::Delete { slot, id, tube, body: before });
-            self.jobs.get_mut(slot).volatile = true;
+            self.jobs.get_mut(slot).set_volatile(true);
         }
         true
     }
@@ -249,7 +249,7 @@ impl Engine {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
         let own = self.logged_own(slot);
-        if self.jobs.get(slot).bound {
+        if self.jobs.get(slot).is_bound() {
             let contract = self.contracts.remove(self.contracts.of(slot));
             self.memory -= contract.cost();
             self.retime_contracts();
@@ -258,7 +258,7 @@ impl Engine {
         self.memory -= JOB_COST + job.body.len() as u64;
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
-        if !job.volatile {
+        if !job.is_volatile() {
             let tube = tube.name.len();
             self.changed(Change::Delete { slot, id: job.id, tube, body: own });
         }
@@ -268,7 +268,7 @@ impl Engine {
     /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards.
     pub(super) fn tell_outcome(&mut self, slot: u32, outcome: &Outcome) {
         let job = self.jobs.get(slot);
-        if !job.bound {
+        if !job.is_bound() {
             return;
         }
         let (id, number) = (job.id, self.contracts.of(slot));
@@ -293,7 +293,7 @@ impl Engine {
 
     /// The contract of a job, if it has one.
     pub fn contract(&self, job: &Job) -> Option<&Contract> {
-        if !job.bound {
+        if !job.is_bound() {
             return None;
         }
         let slot = self.jobs.find(job.id)?;
@@ -301,7 +301,7 @@ impl Engine {
     }
 
     /// The body of a job as it was submitted.
-    pub fn payload<'a>(&'a self, job: &'a Job) -> &'a [u8] {
+    pub fn payload<'a>(&'a self, job: &JobView<'a>) -> &'a [u8] {
         match (job.state, self.contract(job)) {
             (State::Finished, Some(contract)) => &job.body.bytes()[..contract.result_at as usize],
             _ => job.body.bytes(),
@@ -309,7 +309,7 @@ impl Engine {
     }
 
     /// How a job ended that is over: well or badly, and with which result.
-    pub fn outcome<'a>(&'a self, job: &'a Job) -> Option<(bool, &'a [u8])> {
+    pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let contract = self.contract(job).filter(|_| job.state == State::Finished)?;
         Some((contract.done, &job.body.bytes()[contract.result_at as usize..]))
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::engine::Body;
+use crate::engine::BodyRef;
 
 /// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so without
 /// this a client that is always a little behind would make one buffer grow for ever.
@@ -66,10 +66,10 @@ impl Output {
     }
 
     /// Appends a job's body.
-    pub fn body(&mut self, body: &Body) {
+    pub fn body(&mut self, body: BodyRef) {
         match body {
-            Body::Small(bytes) => self.text().extend_from_slice(bytes),
-            Body::Large(bytes) => self.chunks.push_back(Chunk::Shared(bytes.clone())),
+            BodyRef::Small(bytes) => self.text().extend_from_slice(bytes),
+            BodyRef::Large(bytes) => self.chunks.push_back(Chunk::Shared(bytes.clone())),
         }
     }
 
@@ -122,6 +122,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Body;
 
     fn all(output: &Output) -> Vec<u8> {
         output.chunks().flatten().copied().collect()
@@ -143,10 +144,10 @@ mod tests {
         for step in [1, 7, 4999, 5001, 10_000] {
             let mut output = Output::new();
             output.text().extend_from_slice(b"head\r\n");
-            output.body(&large);
+            output.body(large.borrow());
             output.text().extend_from_slice(b"\r\n");
             let mut more = Output::new();
-            more.body(&Body::from(b"small".as_slice()));
+            more.body(BodyRef::Small(b"small"));
             output.append(&mut more);
             assert!(more.is_empty());
             let whole = all(&output);

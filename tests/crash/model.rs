@@ -81,7 +81,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         State::Finished => ('f', job.due().nanos()),
     };
     Some(View {
-        tube: engine.tube_of(job).to_vec(),
+        tube: engine.tube_of(&job).to_vec(),
         pri: job.priority(),
         delay: job.delay().nanos(),
         ttr: job.ttr().nanos(),

@@ -3,7 +3,7 @@
 //! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
 
 use super::super::{
-    ClientId, Engine, Job, JobId, NewJob, NoJob, OverLimit, Priority, Refused, Reserve, Span, State, Time,
+    ClientId, Engine, JobId, JobView, NewJob, NoJob, OverLimit, Priority, Refused, Reserve, Span, State, Time,
 };
 use super::model::{Model, Name, Outcome};
 
@@ -96,7 +96,7 @@ impl Call {
     /// Calls the engine.
     pub fn on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
-        let shown = |job: Option<&Job>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
+        let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
         match *self {
             Connect => Answer::Client(engine.connect()),
             Disconnect(client) => {

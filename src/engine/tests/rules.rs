@@ -183,7 +183,7 @@ fn a_job_put_into_a_paused_tube_stays_there_while_clients_wait() {
     let job = queue.put_ready(client, 7);
     queue.pass(secs(2));
     assert_eq!(queue.news(), [Event::NoJob { client: worker, why: NoJob::TimedOut }]);
-    assert_eq!(queue.engine.peek(client, State::Ready).map(Job::id), Some(job));
+    assert_eq!(queue.engine.peek(client, State::Ready).map(|job| job.id()), Some(job));
     assert_eq!(queue.denied(worker), NoJob::TimedOut);
     queue.wait(worker, Some(secs(2)));
     queue.pass(secs(1));
@@ -419,7 +419,7 @@ fn buried_jobs_are_kicked_in_the_order_of_burial_and_before_delayed_ones() {
     for job in [jobs[2], jobs[0], jobs[1]] {
         assert!(queue.engine.bury(client, job, 7, queue.now));
     }
-    assert_eq!(queue.engine.peek(client, State::Buried).map(Job::id), Some(jobs[2]));
+    assert_eq!(queue.engine.peek(client, State::Buried).map(|job| job.id()), Some(jobs[2]));
     assert_eq!(queue.engine.kick(client, 2, queue.now), 2);
     assert_eq!(jobs.map(|job| queue.state(job)), [State::Ready, State::Buried, State::Ready]);
     assert_eq!(queue.engine.kick(client, 9, queue.now), 1);

@@ -2,7 +2,7 @@
 //!
 //! Owns their spelling. Must not decide when each is due.
 
-use crate::engine::{Job, JobId, NoJob};
+use crate::engine::{JobId, JobView, NoJob};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -56,7 +56,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
 }
 
 /// RESERVED or FOUND with a job, or NOT_FOUND.
-pub fn job(out: &mut Output, word: &[u8], job: Option<&Job>) {
+pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     let text = out.text();
     text.extend_from_slice(word);

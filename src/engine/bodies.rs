@@ -1,0 +1,256 @@
+//! Where the bodies of all jobs are.
+//!
+//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of malloc's and leaves nothing
+//! between other allocations, so that a page whose last body goes is given back to the system. Must not know jobs.
+
+use slab::Slab;
+
+use super::body::{Body, BodyRef};
+use super::list::NIL;
+
+/// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With larger
+/// ones malloc loses little, and a copy would take its time.
+const PAGED_MAX: usize = 1024;
+
+/// What a page holds at least: from here on malloc maps memory instead of cutting it from a heap.
+const PAGE: usize = 128 * 1024;
+
+/// Sizes that pages are made for: steps of 16 bytes up to 256, of an eighth of a power of two from there on.
+const CLASSES: usize = 32;
+
+/// Names a body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyKey {
+    /// Its place among those of its class, or among those that are not paged.
+    place: u32,
+    length: u32,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Bodies {
+    classes: [Class; CLASSES],
+    whole: Slab<Body>,
+}
+
+/// Bodies of about one size; the place of one is its page's number × bodies in a page + its entry.
+#[derive(Debug)]
+struct Class {
+    /// Bytes of an entry.
+    size: usize,
+    /// Entries in a page, as a power of two.
+    bits: u32,
+    pages: Vec<Page>,
+    /// The pages that have room, each once.
+    open: Vec<u32>,
+    /// A page holds memory but no body.
+    idle: bool,
+}
+
+/// A page without bodies may have given its memory back.
+#[derive(Debug)]
+struct Page {
+    /// As long as entries were ever used.
+    bytes: Vec<u8>,
+    /// The entries that became vacant, as a list: each begins with the number of the next one, or [`NIL`].
+    first_vacant: u32,
+    held: u32,
+}
+
+impl BodyKey {
+    /// How many bytes.
+    pub fn len(self) -> usize {
+        self.length as usize
+    }
+}
+
+/// The class of a body.
+const fn class_of(length: usize) -> usize {
+    let last = length.saturating_sub(1);
+    if last < 128 {
+        return last / 16;
+    }
+    let doubling = last.ilog2() as usize - 7;
+    doubling * 8 + (last >> (doubling + 4))
+}
+
+/// The size of the bodies of a class.
+const fn size_of_class(class: usize) -> usize {
+    match class {
+        0..8 => (class + 1) * 16,
+        _ => (class % 8 + 9) << (class / 8 + 3),
+    }
+}
+
+impl Page {
+    const EMPTY: Page = Page { bytes: Vec::new(), first_vacant: NIL, held: 0 };
+
+    fn add(&mut self, body: &[u8], size: usize, bits: u32) -> u32 {
+        self.held += 1;
+        if self.first_vacant == NIL {
+            if self.bytes.capacity() == 0 {
+                self.bytes.reserve_exact(size << bits);
+            }
+            let entry = self.bytes.len() / size;
+            self.bytes.extend_from_slice(body);
+            self.bytes.resize((entry + 1) * size, 0);
+            return entry as u32;
+        }
+        let entry = self.first_vacant;
+        let place = &mut self.bytes[entry as usize * size..][..size];
+        self.first_vacant = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
+        place[..body.len()].copy_from_slice(body);
+        entry
+    }
+
+    fn remove(&mut self, entry: u32, size: usize) {
+        self.bytes[entry as usize * size..][..4].copy_from_slice(&self.first_vacant.to_le_bytes());
+        self.first_vacant = entry;
+        self.held -= 1;
+    }
+}
+
+impl Class {
+    fn new(class: usize) -> Class {
+        let size = size_of_class(class);
+        let bits = (PAGE / size).next_power_of_two().trailing_zeros();
+        Class { size, bits, pages: Vec::new(), open: Vec::new(), idle: false }
+    }
+
+    fn add(&mut self, body: &[u8]) -> u32 {
+        if self.open.is_empty() {
+            self.open.push(self.pages.len() as u32);
+            self.pages.push(Page::EMPTY);
+        }
+        let number = self.open[self.open.len() - 1];
+        let page = &mut self.pages[number as usize];
+        if page.held == 0 && page.bytes.capacity() > 0 {
+            self.idle = false;
+        }
+        let entry = page.add(body, self.size, self.bits);
+        if page.held == 1 << self.bits {
+            self.open.pop();
+        }
+        number << self.bits | entry
+    }
+
+    fn remove(&mut self, place: u32) {
+        let (number, entry) = self.split(place);
+        let page = &mut self.pages[number];
+        if page.held == 1 << self.bits {
+            self.open.push(number as u32);
+        }
+        page.remove(entry, self.size);
+        if page.held == 0 {
+            // One is kept, so that a queue that fills and empties does not allocate each time.
+            if self.idle {
+                *page = Page::EMPTY;
+            }
+            self.idle = true;
+        }
+    }
+
+    fn get(&self, place: u32) -> &[u8] {
+        let (number, entry) = self.split(place);
+        &self.pages[number].bytes[entry as usize * self.size..]
+    }
+
+    /// A place as the number of its page and its entry there.
+    fn split(&self, place: u32) -> (usize, u32) {
+        ((place >> self.bits) as usize, place & ((1 << self.bits) - 1))
+    }
+}
+
+impl Bodies {
+    /// None yet; allocates nothing.
+    pub fn new() -> Bodies {
+        Bodies { classes: std::array::from_fn(Class::new), whole: Slab::new() }
+    }
+
+    /// Stores a body.
+    pub fn add(&mut self, body: Body) -> BodyKey {
+        if body.len() <= PAGED_MAX {
+            return self.copy(body.bytes());
+        }
+        BodyKey { length: body.len() as u32, place: self.whole.insert(body) as u32 }
+    }
+
+    /// Stores a body that is somebody else's.
+    pub fn copy(&mut self, body: &[u8]) -> BodyKey {
+        if body.len() > PAGED_MAX {
+            return self.add(Body::from(body));
+        }
+        BodyKey { place: self.classes[class_of(body.len())].add(body), length: body.len() as u32 }
+    }
+
+    /// Forgets a body.
+    pub fn remove(&mut self, key: BodyKey) {
+        if key.len() > PAGED_MAX {
+            self.whole.remove(key.place as usize);
+        } else {
+            self.classes[class_of(key.len())].remove(key.place);
+        }
+    }
+
+    /// How many there are, counted page by page; for checks.
+    pub fn counted(&self) -> usize {
+        let pages = self.classes.iter().flat_map(|class| &class.pages);
+        self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
+    }
+
+    /// A body.
+    pub fn get(&self, key: BodyKey) -> BodyRef<'_> {
+        if key.len() > PAGED_MAX {
+            return self.whole[key.place as usize].borrow();
+        }
+        BodyRef::Small(&self.classes[class_of(key.len())].get(key.place)[..key.len()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_tight_and_in_order() {
+        let mut before = (0, 16);
+        for length in 0..=PAGED_MAX {
+            let class = class_of(length);
+            let size = size_of_class(class);
+            assert!(size >= length && size - length <= 16.max(length / 8), "{length} bytes in {size}");
+            assert!((class, size) == before || (class == before.0 + 1 && size > before.1), "{length} bytes");
+            before = (class, size);
+        }
+        assert_eq!(before, (CLASSES - 1, PAGED_MAX));
+    }
+
+    #[test]
+    fn bodies_of_any_length_stay_as_they_are_while_others_go() {
+        let body = |number: usize| vec![number as u8; number * 7 % 1300];
+        let mut bodies = Bodies::new();
+        let mut keys: Vec<Option<BodyKey>> =
+            (0..5000).map(|number| Some(bodies.add(Body::from(body(number))))).collect();
+        for round in 2..6 {
+            for number in (0..5000).step_by(round) {
+                match keys[number].take() {
+                    Some(key) => bodies.remove(key),
+                    None => keys[number] = Some(bodies.copy(&body(number))),
+                }
+            }
+            for (number, key) in keys.iter().enumerate().filter_map(|(number, key)| Some((number, (*key)?))) {
+                assert_eq!(bodies.get(key).bytes(), body(number), "body {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn empty_pages_give_their_memory_back_but_one() {
+        let mut bodies = Bodies::new();
+        let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&[1; 64])).collect();
+        let of_64 = class_of(64);
+        assert_eq!(bodies.classes[of_64].pages.len(), 5);
+        keys.iter().rev().for_each(|&key| bodies.remove(key));
+        let kept = bodies.classes[of_64].pages.iter().filter(|page| page.bytes.capacity() > 0).count();
+        assert_eq!(kept, 1);
+    }
+}

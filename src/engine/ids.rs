@@ -1,0 +1,161 @@
+//! Which slot belongs to which id.
+//!
+//! Owns the table. Ids are given in rising order, so most jobs stand in full rows of sixteen; only rows are looked up by
+//! hash, which makes the hash table small enough to stay in the CPU's caches. A lone survivor costs a row of its own and no
+//! more, however far away the next one is. Must not know jobs.
+
+use std::num::NonZeroU32;
+
+use super::index::{Chained, Index};
+use super::job::JobId;
+use super::list::NIL;
+use super::slots::Slots;
+
+/// Ids in a row. More would save little (a row costs sixteen bytes beside its slots) and cost survivors more.
+const ROW: u64 = 16;
+
+/// The slots of consecutive ids, the first of which is a multiple of [`ROW`].
+#[derive(Debug)]
+pub struct Row {
+    number: u64,
+    /// [`NIL`] for ids without a job.
+    slots: [u32; ROW as usize],
+    /// One, and one for each id that is here, and one if it is the last row.
+    claims: NonZeroU32,
+    /// The next row in the same bucket.
+    chain: u32,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Ids {
+    rows: Slots<Row>,
+    index: Index,
+    /// The row that was added to last, which the next id most likely goes to as well, so it stays if it empties; or [`NIL`].
+    last: u32,
+}
+
+impl Ids {
+    /// A table without ids; allocates nothing.
+    pub const fn new() -> Ids {
+        Ids { rows: Slots::new(), index: Index::new(), last: NIL }
+    }
+
+    /// The slot of `id`.
+    pub fn find(&self, id: JobId) -> Option<u32> {
+        let slot = self.rows.get(self.row(id.0 / ROW)?).slots[(id.0 % ROW) as usize];
+        (slot != NIL).then_some(slot)
+    }
+
+    /// Enters `id`, which must be new.
+    pub fn insert(&mut self, id: JobId, slot: u32) {
+        let (number, place) = (id.0 / ROW, (id.0 % ROW) as usize);
+        let row = self.row(number).unwrap_or_else(|| self.open(number));
+        if row != self.last {
+            self.claim(row);
+            let left = std::mem::replace(&mut self.last, row);
+            if left != NIL {
+                self.let_go(left);
+            }
+        }
+        self.claim(row).slots[place] = slot;
+    }
+
+    /// Forgets `id`, which must be there.
+    pub fn remove(&mut self, id: JobId) {
+        let row = self.row(id.0 / ROW).expect("the row of a known id");
+        self.rows.get_mut(row).slots[(id.0 % ROW) as usize] = NIL;
+        self.let_go(row);
+    }
+
+    /// How many ids there are, counted row by row; for checks.
+    pub fn counted(&self) -> usize {
+        assert_eq!(self.index.len(), self.rows.len(), "every row is in the index");
+        let claims: usize = self.rows.iter().map(|(_, row)| row.claims.get() as usize - 1).sum();
+        claims - usize::from(self.last != NIL)
+    }
+
+    fn row(&self, number: u64) -> Option<u32> {
+        if self.last != NIL && self.rows.get(self.last).number == number {
+            return Some(self.last);
+        }
+        self.index.find(hash(number), &self.rows, |row| self.rows.get(row).number == number)
+    }
+
+    /// A new row; nobody has claimed it yet.
+    fn open(&mut self, number: u64) -> u32 {
+        let row = self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL });
+        self.index.insert(row, &mut self.rows);
+        row
+    }
+
+    fn claim(&mut self, row: u32) -> &mut Row {
+        let row = self.rows.get_mut(row);
+        row.claims = row.claims.saturating_add(1);
+        row
+    }
+
+    /// Takes a claim back; a row without claims goes.
+    fn let_go(&mut self, number: u32) {
+        let row = self.rows.get_mut(number);
+        row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");
+        if row.claims == NonZeroU32::MIN {
+            self.index.remove(number, &mut self.rows);
+            self.rows.remove(number);
+        }
+    }
+}
+
+/// Rows come and go one after the other, so they fill buckets one after the other, and a walk over them is a walk over
+/// memory. Where a stretch of them begins is scattered, so that no pattern of survivors piles up in a few buckets.
+fn hash(number: u64) -> usize {
+    let stretch = (number >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    number.wrapping_add(stretch) as usize
+}
+
+impl Chained for Slots<Row> {
+    fn hash(&self, row: u32) -> usize {
+        hash(self.get(row).number)
+    }
+    fn chain(&self, row: u32) -> u32 {
+        self.get(row).chain
+    }
+    fn set_chain(&mut self, row: u32, next: u32) {
+        self.get_mut(row).chain = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_while_rows_come_and_go() {
+        let mut ids = Ids::new();
+        (1..=10_000).for_each(|id| ids.insert(JobId(id), id as u32 + 5));
+        assert!((1..=10_000).all(|id| ids.find(JobId(id)) == Some(id as u32 + 5)));
+        for id in (1..=10_000).filter(|id| id % 37 != 0) {
+            ids.remove(JobId(id));
+            assert_eq!(ids.find(JobId(id)), None);
+        }
+        let survives = |id: u64| (id % 37 == 0).then_some(id as u32 + 5);
+        assert!((1..=10_000).all(|id| ids.find(JobId(id)) == survives(id)));
+        assert!(ids.index.buckets() <= 2 * ids.rows.len() + 1, "{} buckets", ids.index.buckets());
+        (37..=10_000).step_by(37).for_each(|id| ids.remove(JobId(id)));
+        assert_eq!((ids.rows.len(), ids.counted()), (1, 0), "only the last row stays");
+        ids.insert(JobId(3), 7);
+        assert_eq!((ids.find(JobId(3)), ids.find(JobId(4))), (Some(7), None));
+    }
+
+    #[test]
+    fn survivors_of_any_stride_spread_over_the_buckets_and_cost_a_row_each() {
+        for stride in [16, 64, 1000, 1024, 65_536, 1 << 40] {
+            let mut ids = Ids::new();
+            (1..=4096).for_each(|n| ids.insert(JobId(n * stride), n as u32));
+            let longest = ids.index.chains(&ids.rows).max();
+            assert!(longest < Some(48), "stride {stride}: a chain of {longest:?}");
+            assert_eq!(ids.rows.len(), 4096);
+        }
+        assert_eq!(size_of::<Row>(), 80);
+    }
+}

@@ -1,0 +1,187 @@
+//! Things by number, in chunks.
+//!
+//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about what the median one
+//! does, and a chunk in which nothing is left gives its memory back. Must not know what the things are.
+
+use super::list::NIL;
+
+/// Things in a chunk. With 70 bytes each, a chunk is just above 128 KiB, from where on malloc maps memory instead of
+/// cutting it from a heap, and gives it back to the system when it is freed.
+const CHUNK: usize = 2048;
+
+#[derive(Debug)]
+enum Entry<T> {
+    Held(T),
+    /// The next vacant entry of the same chunk, or [`NIL`].
+    Vacant(u32),
+}
+
+/// A chunk without things may have given its memory back: then it has no entries at all.
+#[derive(Debug)]
+struct Chunk<T> {
+    entries: Vec<Entry<T>>,
+    first_vacant: u32,
+    held: usize,
+}
+
+/// See the module's page. The number of a thing, its slot, is its chunk's number × [`CHUNK`] + its entry.
+#[derive(Debug)]
+pub struct Slots<T> {
+    chunks: Vec<Chunk<T>>,
+    /// The chunks that have room, each once.
+    open: Vec<u32>,
+    /// How many chunks hold memory but nothing else.
+    idle: usize,
+    len: usize,
+}
+
+impl<T> Chunk<T> {
+    const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0 };
+
+    fn is_full(&self) -> bool {
+        self.held == CHUNK
+    }
+
+    fn insert(&mut self, thing: T) -> usize {
+        self.held += 1;
+        if self.first_vacant != NIL {
+            let entry = self.first_vacant as usize;
+            match std::mem::replace(&mut self.entries[entry], Entry::Held(thing)) {
+                Entry::Vacant(next) => self.first_vacant = next,
+                Entry::Held(_) => unreachable!("a thing in the list of vacant entries"),
+            }
+            return entry;
+        }
+        if self.entries.capacity() == 0 {
+            self.entries.reserve_exact(CHUNK);
+        }
+        self.entries.push(Entry::Held(thing));
+        self.entries.len() - 1
+    }
+
+    fn remove(&mut self, entry: usize) -> T {
+        let vacant = Entry::Vacant(self.first_vacant);
+        match std::mem::replace(&mut self.entries[entry], vacant) {
+            Entry::Held(thing) => {
+                self.first_vacant = entry as u32;
+                self.held -= 1;
+                thing
+            }
+            Entry::Vacant(_) => unreachable!("a vacant slot was removed"),
+        }
+    }
+}
+
+impl<T> Slots<T> {
+    /// Nothing yet; allocates nothing.
+    pub const fn new() -> Slots<T> {
+        Slots { chunks: Vec::new(), open: Vec::new(), idle: 0, len: 0 }
+    }
+
+    /// How many things there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Stores a thing and tells its slot.
+    pub fn insert(&mut self, thing: T) -> u32 {
+        if self.open.is_empty() {
+            self.open.push(self.chunks.len() as u32);
+            self.chunks.push(Chunk::EMPTY);
+        }
+        let number = self.open[self.open.len() - 1] as usize;
+        let chunk = &mut self.chunks[number];
+        if chunk.held == 0 && chunk.entries.capacity() > 0 {
+            self.idle -= 1;
+        }
+        let entry = chunk.insert(thing);
+        if chunk.is_full() {
+            self.open.pop();
+        }
+        self.len += 1;
+        (number * CHUNK + entry) as u32
+    }
+
+    /// Takes out the thing in `slot`, which must hold one.
+    pub fn remove(&mut self, slot: u32) -> T {
+        let number = slot as usize / CHUNK;
+        let chunk = &mut self.chunks[number];
+        if chunk.is_full() {
+            self.open.push(number as u32);
+        }
+        let thing = chunk.remove(slot as usize % CHUNK);
+        self.len -= 1;
+        if chunk.held == 0 {
+            // One idle chunk is kept, so that a queue that fills and empties does not allocate each time.
+            if self.idle > 0 {
+                *chunk = Chunk::EMPTY;
+            } else {
+                self.idle += 1;
+            }
+        }
+        thing
+    }
+
+    /// The thing in `slot`, which must hold one.
+    pub fn get(&self, slot: u32) -> &T {
+        match &self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
+            Entry::Held(thing) => thing,
+            Entry::Vacant(_) => unreachable!("a vacant slot was read"),
+        }
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, slot: u32) -> &mut T {
+        match &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
+            Entry::Held(thing) => thing,
+            Entry::Vacant(_) => unreachable!("a vacant slot was written"),
+        }
+    }
+
+    /// All things with their slots, in no useful order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.iter_from(0)
+    }
+
+    /// The same from this slot on.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
+        let chunks = self.chunks.iter().enumerate().skip(from as usize / CHUNK);
+        let things = chunks.flat_map(|(number, chunk)| {
+            chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
+                Entry::Held(thing) => Some(((number * CHUNK + entry) as u32, thing)),
+                Entry::Vacant(_) => None,
+            })
+        });
+        things.skip_while(move |(slot, _)| *slot < from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ids::Row;
+    use super::super::job::Job;
+    use super::*;
+
+    #[test]
+    fn empty_chunks_give_their_memory_back_but_one() {
+        let mut things = Slots::new();
+        let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
+        let slots: Vec<u32> = (0..5 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
+        assert_eq!(chunks(&things), 5);
+        // First every other one, then the rest.
+        for &slot in slots.iter().step_by(2).chain(slots.iter().skip(1).step_by(2)) {
+            assert_eq!(things.remove(slot), u64::from(slot));
+        }
+        assert_eq!((chunks(&things), things.idle, things.len()), (1, 1, 0));
+        let again: Vec<u32> = (0..6 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
+        assert_eq!((chunks(&things), things.chunks.len(), things.idle), (6, 6, 0));
+        assert!(again.iter().enumerate().all(|(thing, &slot)| *things.get(slot) == thing as u64));
+    }
+
+    #[test]
+    fn an_entry_costs_no_more_than_what_it_holds() {
+        assert_eq!(size_of::<Entry<Job>>(), size_of::<Job>());
+        assert_eq!(size_of::<Entry<Row>>(), size_of::<Row>());
+        assert!(CHUNK * size_of::<Job>() >= 128 * 1024);
+    }
+}
