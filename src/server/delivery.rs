@@ -76,6 +76,9 @@ struct OutletState {
 pub enum Gate {
     /// Read on.
     Open,
+    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else touches
+    /// the output, and the owner may [`Outlet::send`] without asking again.
+    Clear,
     /// The client waits for an event.
     Waiting,
     /// Its replies wait for the log.
@@ -114,7 +117,10 @@ impl Outlet {
     /// client waits for it from now on. `held`: they must not leave before [`Outlet::release`].
     pub fn reply(&self, out: &mut Output, waiting: bool, held: bool) {
         let mut state = self.state.lock();
-        state.output.append(out);
+        // Else the thread's buffer would stay behind with a client that waits.
+        if !out.is_empty() {
+            state.output.append(out);
+        }
         state.waiting = waiting;
         state.held = held;
     }
@@ -160,11 +166,33 @@ impl Outlet {
             Gate::Drained
         } else if closing || state.output.len() > max_output {
             Gate::Full
-        } else {
+        } else if state.flushing || !state.output.is_empty() {
             Gate::Open
+        } else {
+            Gate::Clear
         };
         state.resume = matches!(gate, Gate::Waiting | Gate::Held | Gate::Full) && more;
         gate
+    }
+
+    /// Sends the owner's own replies at once, which takes no lock; only while the gate is [`Gate::Clear`]. False if it no
+    /// longer is: the socket is full, and the rest waits, or the peer is gone.
+    pub fn send(&self, out: &mut Output) -> bool {
+        let Err(error) = send(&self.stream, out) else {
+            if out.capacity() > KEEP_BUFFER {
+                *out = Output::new();
+            }
+            return true;
+        };
+        let mut state = self.state.lock();
+        debug_assert!(state.output.is_empty() && !state.flushing, "somebody else has something to send");
+        let rest = std::mem::take(out);
+        if error.kind() == ErrorKind::WouldBlock {
+            state.output = rest;
+        } else {
+            state.broken = true;
+        }
+        false
     }
 
     /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
@@ -234,16 +262,23 @@ impl Outlet {
 /// Writes until nothing is left or an error, which may be that the socket is full.
 fn send(stream: &Stream, output: &mut Output) -> io::Result<()> {
     loop {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let mut count = 0;
-        for (slice, chunk) in slices.iter_mut().zip(output.chunks().filter(|chunk| !chunk.is_empty())) {
-            *slice = IoSlice::new(chunk);
-            count += 1;
-        }
-        if count == 0 {
-            return Ok(());
-        }
-        match stream.write(&slices[..count]) {
+        let written = match output.only() {
+            Some([]) => return Ok(()),
+            Some(bytes) => stream.write(&[IoSlice::new(bytes)]),
+            None => {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let mut count = 0;
+                for (slice, chunk) in slices.iter_mut().zip(output.chunks().filter(|chunk| !chunk.is_empty())) {
+                    *slice = IoSlice::new(chunk);
+                    count += 1;
+                }
+                if count == 0 {
+                    return Ok(());
+                }
+                stream.write(&slices[..count])
+            }
+        };
+        match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(sent) => output.consume(sent),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -35,20 +35,22 @@ pub enum Stream {
 impl Stream {
     /// Reads into the buffers, in order.
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&mut &*stream).read_vectored(buffers),
-            Stream::Unix(stream) => (&mut &*stream).read_vectored(buffers),
+        // The kernel has a shorter way for one buffer than for a list of one.
+        match (self, buffers) {
+            (Stream::Tcp(stream), [one]) => (&mut &*stream).read(one),
+            (Stream::Unix(stream), [one]) => (&mut &*stream).read(one),
+            (Stream::Tcp(stream), buffers) => (&mut &*stream).read_vectored(buffers),
+            (Stream::Unix(stream), buffers) => (&mut &*stream).read_vectored(buffers),
         }
     }
 
     /// Writes from the buffers, in order.
     pub fn write(&self, buffers: &[IoSlice]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => match buffers {
-                [one] => (&mut &*stream).write(one),
-                _ => (&mut &*stream).write_vectored(buffers),
-            },
-            Stream::Unix(stream) => (&mut &*stream).write_vectored(buffers),
+        match (self, buffers) {
+            (Stream::Tcp(stream), [one]) => (&mut &*stream).write(one),
+            (Stream::Unix(stream), [one]) => (&mut &*stream).write(one),
+            (Stream::Tcp(stream), buffers) => (&mut &*stream).write_vectored(buffers),
+            (Stream::Unix(stream), buffers) => (&mut &*stream).write_vectored(buffers),
         }
     }
 
