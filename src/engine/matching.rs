@@ -101,6 +101,10 @@ impl Engine {
 
     /// The best ready job of all tubes that `client` watches and that are not paused.
     pub(super) fn best_watched(&self, client: ClientId) -> Option<u32> {
+        // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
+        if self.counts.ready == 0 {
+            return None;
+        }
         let watched = &self.clients[client.0 as usize].watched;
         let heads = watched.iter().filter_map(|watch| {
             let tube = self.tubes.get(self.watches.get(watch).tube);

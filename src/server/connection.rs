@@ -129,7 +129,11 @@ impl Connection {
 
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
-        let _ = self.outlet.stream().deregister(registry);
+        // The client is gone, so nobody can come to hold the outlet any more. If nobody does, the socket closes here, which
+        // ends the reports as well.
+        if Arc::strong_count(&self.outlet) > 1 {
+            let _ = self.outlet.stream().deregister(registry);
+        }
         hub.account_upload(self.uploading, 0);
     }
 

@@ -6,6 +6,7 @@
 //! out itself, without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -27,20 +28,41 @@ const ROUNDS: usize = 4;
 const KEEP_BUFFER: usize = 64 * 1024;
 
 /// The way to the thread that owns a connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Owner {
     /// Its inbox.
-    pub inbox: Sender<Note>,
+    inbox: Sender<Note>,
     /// Wakes it up to look there.
-    pub waker: Arc<Waker>,
+    waker: Waker,
+    /// It has said that it will sleep; whoever takes that back wakes it.
+    asleep: AtomicBool,
 }
 
 impl Owner {
-    /// Leaves a note and wakes the thread.
+    /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
+    pub fn new(inbox: Sender<Note>, waker: Waker) -> Owner {
+        Owner { inbox, waker, asleep: AtomicBool::new(false) }
+    }
+
+    /// Leaves a note and wakes the thread, if it sleeps.
     pub fn send(&self, note: Note) {
         // Both fail only when the thread has ended, and then nobody needs to be told.
         let _ = self.inbox.send(note);
-        let _ = self.waker.wake();
+        // In one order with the thread's own two steps (the channel's are of that kind too): either it is seen to sleep
+        // here, or it has seen the note.
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// The thread will look into its inbox once more and then sleep.
+    pub fn will_sleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// The thread is awake, and will look into its inbox before it sleeps again.
+    pub fn is_awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
@@ -48,7 +70,7 @@ impl Owner {
 #[derive(Debug)]
 pub struct Outlet {
     stream: Stream,
-    owner: Owner,
+    owner: Arc<Owner>,
     /// The connection's number with its owner.
     token: usize,
     state: Mutex<OutletState>,
@@ -104,7 +126,7 @@ pub enum Flushed {
 
 impl Outlet {
     /// Of a new connection, number `token` of `owner`.
-    pub fn new(stream: Stream, owner: Owner, token: usize) -> Arc<Outlet> {
+    pub fn new(stream: Stream, owner: Arc<Owner>, token: usize) -> Arc<Outlet> {
         Arc::new(Outlet { stream, owner, token, state: Mutex::default() })
     }
 

@@ -24,6 +24,10 @@ use crate::protocol::{Intake, Output, World};
 /// Deadlines that one turn lets pass; the rest waits for the next, so that clients come in between.
 const TICK_STEPS: usize = 128;
 
+/// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some, and
+/// a deadline by itself is still kept to the moment.
+const TICK_REST: Span = Span::from_millis(1);
+
 /// Everything under the lock.
 #[derive(Debug)]
 pub struct Core {
@@ -33,6 +37,8 @@ pub struct Core {
     journal: Option<Journal>,
     /// The connection of each client, by its number.
     outlets: Vec<Option<Arc<Outlet>>>,
+    /// When the next tick may be.
+    rests_until: Time,
 }
 
 /// Buffers of one thread, used again from turn to turn.
@@ -71,8 +77,13 @@ impl Hub {
             max_watched: config.max_watched,
             hash_secret: super::host::random(),
         };
-        let mut core =
-            Core { engine: Engine::new(limits), tally: Tally::default(), journal: None, outlets: Vec::new() };
+        let mut core = Core {
+            engine: Engine::new(limits),
+            tally: Tally::default(),
+            journal: None,
+            outlets: Vec::new(),
+            rests_until: Time::default(),
+        };
         let mut log = None;
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
@@ -98,8 +109,11 @@ impl Hub {
         let mut core = self.core.lock();
         let now = self.clock.now();
         core.ask_room();
-        if core.engine.next_deadline() <= now {
-            core.engine.tick(now, TICK_STEPS);
+        if core.next_tick() <= now {
+            // A clock that is moved by hand moves from deadline to deadline.
+            if core.engine.tick(now, TICK_STEPS) && !self.clock.is_manual() {
+                core.rests_until = now + TICK_REST;
+            }
             core.record();
             core.collect(scratch);
         }
@@ -111,7 +125,7 @@ impl Hub {
             let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
             log.appended(journal.position(), space, journal.needs_tidying());
         }
-        let next = core.engine.next_deadline();
+        let next = core.next_tick();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
         drop(core);
         self.alarm.advance(next);
@@ -242,6 +256,11 @@ impl Books for Hub {
 }
 
 impl Core {
+    /// When something is due and the engine may tick.
+    fn next_tick(&self) -> Time {
+        self.engine.next_deadline().max(self.rests_until)
+    }
+
     /// A new client behind `outlet`.
     pub fn connect(&mut self, outlet: Arc<Outlet>) -> ClientId {
         let client = self.engine.connect();
