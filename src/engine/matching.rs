@@ -160,6 +160,10 @@ impl Engine {
 
     /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
     pub(super) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
+        // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
+        if self.counts.ready == 0 {
+            return None;
+        }
         match self.clients[client.0 as usize].manner {
             Manner::Holder => self.best_by_priority(client),
             Manner::Sleeper => self.best_in_turn(client),

@@ -94,6 +94,15 @@ impl Output {
         self.chunks.iter().map(move |chunk| &chunk.bytes()[std::mem::take(&mut gone)..])
     }
 
+    /// What waits, if it is all in one piece.
+    pub fn only(&self) -> Option<&[u8]> {
+        match self.chunks.len() {
+            0 => Some(&[]),
+            1 => Some(&self.chunks[0].bytes()[self.gone..]),
+            _ => None,
+        }
+    }
+
     /// The first `count` bytes that wait are gone.
     pub fn consume(&mut self, count: usize) {
         self.gone += count;

@@ -4,6 +4,8 @@
 //! what it waits for. Kept for the protocols that need it; a beanstalk client has no entry and costs nothing here. Must not
 //! know sockets.
 
+use std::fmt::Display;
+
 use super::Wire;
 use crate::engine::ClientId;
 
@@ -31,7 +33,7 @@ pub struct Roster {
 
 impl Roster {
     /// A client has come.
-    pub fn enter(&mut self, client: ClientId, wire: Wire, address: &str) {
+    pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         self.counts[wire as usize] += 1;
         if wire == Wire::Beanstalk {
             return;
@@ -41,7 +43,7 @@ impl Roster {
             self.peers.resize(place + 1, None);
         }
         let name = b"-".as_slice().into();
-        let peer = Peer { wire, address: address.into(), name, exceptions: false, awaited: [0; 16] };
+        let peer = Peer { wire, address: address.to_string().into(), name, exceptions: false, awaited: [0; 16] };
         self.peers[place] = Some(Box::new(peer));
     }
 

@@ -45,6 +45,11 @@ impl Clock {
         }
     }
 
+    /// Whether it is moved by hand.
+    pub fn is_manual(&self) -> bool {
+        matches!(self, Clock::Manual(_))
+    }
+
     /// When the machine's monotonic clock shows this time; none if that is out of its reach or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {

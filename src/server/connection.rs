@@ -33,11 +33,13 @@ pub struct Desk {
     /// For turns of the engine.
     pub scratch: Scratch,
     buffer: Vec<u8>,
+    /// Empty.
+    pending: VecDeque<Request>,
 }
 
 impl Default for Desk {
     fn default() -> Desk {
-        Desk { scratch: Scratch::default(), buffer: vec![0; FIRST_BUFFER] }
+        Desk { scratch: Scratch::default(), buffer: vec![0; FIRST_BUFFER], pending: VecDeque::new() }
     }
 }
 
@@ -61,6 +63,8 @@ pub struct Connection {
     urgent: bool,
     /// All that the peer sent was read.
     ended: bool,
+    /// The gate was [`Gate::Clear`] and still is.
+    clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
     /// It stands in its thread's queue of connections with more to do.
@@ -111,6 +115,7 @@ impl Connection {
             half_closed: false,
             urgent: false,
             ended: false,
+            clear: false,
             closing: false,
             queued: false,
         }
@@ -123,7 +128,11 @@ impl Connection {
 
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
-        let _ = self.outlet.stream().deregister(registry);
+        // The client is gone, so nobody can come to hold the outlet any more. If nobody does, the socket closes here, which
+        // ends the reports as well.
+        if Arc::strong_count(&self.outlet) > 1 {
+            let _ = self.outlet.stream().deregister(registry);
+        }
         hub.account_upload(self.uploading, 0);
     }
 
@@ -136,7 +145,7 @@ impl Connection {
 
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, desk: &mut Desk) -> bool {
-        self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken
+        self.clear || self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken
     }
 
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
@@ -170,9 +179,8 @@ impl Connection {
         let mut reads = 0;
         let mut batches = 0;
         loop {
-            let more = self.has_more(input) || self.closing;
-            match self.outlet.gate(hub.config().max_output, self.closing, more) {
-                Gate::Open => {}
+            match self.gate(input, hub) {
+                Gate::Open | Gate::Clear => {}
                 Gate::Waiting if self.half_closed => {
                     self.hang_up(hub, desk);
                     continue;
@@ -200,6 +208,16 @@ impl Connection {
         }
     }
 
+    fn gate(&mut self, input: &Input, hub: &Hub) -> Gate {
+        if self.clear && !self.closing {
+            return Gate::Clear;
+        }
+        let more = self.has_more(input) || self.closing;
+        let gate = self.outlet.gate(hub.config().max_output, self.closing, more);
+        self.clear = gate == Gate::Clear;
+        gate
+    }
+
     /// Whether there is anything to do before the peer speaks again.
     fn has_more(&self, input: &Input) -> bool {
         input.from < input.to || !self.pending.is_empty() || self.readable || self.half_closed
@@ -213,16 +231,19 @@ impl Connection {
         let to = self.rest.len();
         desk.buffer[..to].copy_from_slice(&self.rest);
         self.rest = Vec::new();
+        if self.pending.is_empty() {
+            std::mem::swap(&mut self.pending, &mut desk.pending);
+        }
         Input { from: 0, to }
     }
 
     /// Keeps what is left over, and gives back what is not needed while idle.
-    fn put_down(&mut self, input: &Input, desk: &Desk) {
+    fn put_down(&mut self, input: &Input, desk: &mut Desk) {
         if input.from < input.to {
             self.rest = desk.buffer[input.from..input.to].to_vec();
         }
-        if self.pending.is_empty() && self.pending.capacity() > 0 {
-            self.pending = VecDeque::new();
+        if self.pending.is_empty() {
+            desk.pending = std::mem::take(&mut self.pending);
         }
     }
 
@@ -281,6 +302,8 @@ impl Connection {
         }
         hub.provide(self.pending.iter().map(Request::log_size).sum());
         let mut out = std::mem::take(&mut desk.scratch.out);
+        let was_clear = self.clear;
+        let mut silent = false;
         hub.turn(&mut desk.scratch, |core, now| {
             let before = core.promised();
             let mut flow = Flow::Next;
@@ -297,7 +320,11 @@ impl Connection {
                 Flow::Stop { graceful } => core.wish_stop(graceful),
             }
             let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
-            self.outlet.reply(&mut out, flow == Flow::Wait, held);
+            self.clear &= flow != Flow::Wait && !held;
+            silent = was_clear && out.is_empty();
+            if !self.clear {
+                self.outlet.reply(&mut out, flow == Flow::Wait, held);
+            }
             if let (true, Some(log)) = (held, hub.log()) {
                 log.hold(before, core.promised(), &self.outlet);
             }
@@ -306,7 +333,11 @@ impl Connection {
             self.pending.clear();
         }
         desk.scratch.out = out;
-        self.outlet.flush(&mut desk.scratch.out);
+        if self.clear {
+            self.clear = self.outlet.send(&mut desk.scratch.out);
+        } else if !silent {
+            self.outlet.flush(&mut desk.scratch.out);
+        }
         true
     }
 

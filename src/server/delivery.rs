@@ -6,6 +6,7 @@
 //! out itself, without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -27,20 +28,41 @@ const ROUNDS: usize = 4;
 const KEEP_BUFFER: usize = 64 * 1024;
 
 /// The way to the thread that owns a connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Owner {
     /// Its inbox.
-    pub inbox: Sender<Note>,
+    inbox: Sender<Note>,
     /// Wakes it up to look there.
-    pub waker: Arc<Waker>,
+    waker: Waker,
+    /// It has said that it will sleep; whoever takes that back wakes it.
+    asleep: AtomicBool,
 }
 
 impl Owner {
-    /// Leaves a note and wakes the thread.
+    /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
+    pub fn new(inbox: Sender<Note>, waker: Waker) -> Owner {
+        Owner { inbox, waker, asleep: AtomicBool::new(false) }
+    }
+
+    /// Leaves a note and wakes the thread, if it sleeps.
     pub fn send(&self, note: Note) {
         // Both fail only when the thread has ended, and then nobody needs to be told.
         let _ = self.inbox.send(note);
-        let _ = self.waker.wake();
+        // In one order with the thread's own two steps (the channel's are of that kind too): either it is seen to sleep
+        // here, or it has seen the note.
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// The thread will look into its inbox once more and then sleep.
+    pub fn will_sleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// The thread is awake, and will look into its inbox before it sleeps again.
+    pub fn is_awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
@@ -48,7 +70,7 @@ impl Owner {
 #[derive(Debug)]
 pub struct Outlet {
     stream: Stream,
-    owner: Owner,
+    owner: Arc<Owner>,
     /// The connection's number with its owner.
     token: usize,
     state: Mutex<OutletState>,
@@ -76,6 +98,9 @@ struct OutletState {
 pub enum Gate {
     /// Read on.
     Open,
+    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else touches
+    /// the output, and the owner may [`Outlet::send`] without asking again.
+    Clear,
     /// The client waits for an event.
     Waiting,
     /// Its replies wait for the log.
@@ -101,7 +126,7 @@ pub enum Flushed {
 
 impl Outlet {
     /// Of a new connection, number `token` of `owner`.
-    pub fn new(stream: Stream, owner: Owner, token: usize) -> Arc<Outlet> {
+    pub fn new(stream: Stream, owner: Arc<Owner>, token: usize) -> Arc<Outlet> {
         Arc::new(Outlet { stream, owner, token, state: Mutex::default() })
     }
 
@@ -114,7 +139,10 @@ impl Outlet {
     /// client waits for it from now on. `held`: they must not leave before [`Outlet::release`].
     pub fn reply(&self, out: &mut Output, waiting: bool, held: bool) {
         let mut state = self.state.lock();
-        state.output.append(out);
+        // Else the thread's buffer would stay behind with a client that waits.
+        if !out.is_empty() {
+            state.output.append(out);
+        }
         state.waiting = waiting;
         state.held = held;
     }
@@ -160,11 +188,33 @@ impl Outlet {
             Gate::Drained
         } else if closing || state.output.len() > max_output {
             Gate::Full
-        } else {
+        } else if state.flushing || !state.output.is_empty() {
             Gate::Open
+        } else {
+            Gate::Clear
         };
         state.resume = matches!(gate, Gate::Waiting | Gate::Held | Gate::Full) && more;
         gate
+    }
+
+    /// Sends the owner's own replies at once, which takes no lock; only while the gate is [`Gate::Clear`]. False if it no
+    /// longer is: the socket is full, and the rest waits, or the peer is gone.
+    pub fn send(&self, out: &mut Output) -> bool {
+        let Err(error) = send(&self.stream, out) else {
+            if out.capacity() > KEEP_BUFFER {
+                *out = Output::new();
+            }
+            return true;
+        };
+        let mut state = self.state.lock();
+        debug_assert!(state.output.is_empty() && !state.flushing, "somebody else has something to send");
+        let rest = std::mem::take(out);
+        if error.kind() == ErrorKind::WouldBlock {
+            state.output = rest;
+        } else {
+            state.broken = true;
+        }
+        false
     }
 
     /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
@@ -234,16 +284,23 @@ impl Outlet {
 /// Writes until nothing is left or an error, which may be that the socket is full.
 fn send(stream: &Stream, output: &mut Output) -> io::Result<()> {
     loop {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let mut count = 0;
-        for (slice, chunk) in slices.iter_mut().zip(output.chunks().filter(|chunk| !chunk.is_empty())) {
-            *slice = IoSlice::new(chunk);
-            count += 1;
-        }
-        if count == 0 {
-            return Ok(());
-        }
-        match stream.write(&slices[..count]) {
+        let written = match output.only() {
+            Some([]) => return Ok(()),
+            Some(bytes) => stream.write(&[IoSlice::new(bytes)]),
+            None => {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let mut count = 0;
+                for (slice, chunk) in slices.iter_mut().zip(output.chunks().filter(|chunk| !chunk.is_empty())) {
+                    *slice = IoSlice::new(chunk);
+                    count += 1;
+                }
+                if count == 0 {
+                    return Ok(());
+                }
+                stream.write(&slices[..count])
+            }
+        };
+        match written {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(sent) => output.consume(sent),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}

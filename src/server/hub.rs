@@ -4,6 +4,7 @@
 //! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write, a
 //! line of log, or while a body is copied in.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -24,6 +25,10 @@ use crate::protocol::{tell, Intake, Output, Roster, Wire, World};
 /// Deadlines that one turn lets pass; the rest waits for the next, so that clients come in between.
 const TICK_STEPS: usize = 128;
 
+/// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some, and
+/// a deadline by itself is still kept to the moment.
+const TICK_REST: Span = Span::from_millis(1);
+
 /// Everything under the lock.
 #[derive(Debug)]
 pub struct Core {
@@ -36,6 +41,8 @@ pub struct Core {
     journal: Option<Journal>,
     /// The connection of each client, by its number.
     outlets: Vec<Option<Arc<Outlet>>>,
+    /// When the next tick may be.
+    rests_until: Time,
 }
 
 /// Buffers of one thread, used again from turn to turn.
@@ -102,8 +109,11 @@ impl Hub {
         let mut core = self.core.lock();
         let now = self.clock.now();
         core.ask_room();
-        if core.engine.next_deadline() <= now {
-            core.engine.tick(now, TICK_STEPS);
+        if core.next_tick() <= now {
+            // A clock that is moved by hand moves from deadline to deadline.
+            if core.engine.tick(now, TICK_STEPS) && !self.clock.is_manual() {
+                core.rests_until = now + TICK_REST;
+            }
             core.record();
             core.collect(&self.process, scratch);
         }
@@ -119,7 +129,7 @@ impl Hub {
             core.stops_when_empty = false;
             super::signals::request_stop();
         }
-        let next = core.engine.next_deadline();
+        let next = core.next_tick();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
         drop(core);
         self.alarm.advance(next);
@@ -260,6 +270,7 @@ impl Core {
             stops_when_empty: false,
             journal: None,
             outlets: Vec::new(),
+            rests_until: Time::default(),
         }
     }
 
@@ -273,8 +284,13 @@ impl Core {
         }
     }
 
+    /// When something is due and the engine may tick.
+    fn next_tick(&self) -> Time {
+        self.engine.next_deadline().max(self.rests_until)
+    }
+
     /// A new client behind `outlet`.
-    pub fn connect(&mut self, outlet: Arc<Outlet>, wire: Wire, address: &str) -> ClientId {
+    pub fn connect(&mut self, outlet: Arc<Outlet>, wire: Wire, address: &impl Display) -> ClientId {
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
             other => self.engine.connect_as(other.manner()),

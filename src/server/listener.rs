@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Threads {
     /// The threads.
-    pub owners: Vec<Owner>,
+    pub owners: Vec<Arc<Owner>>,
     /// Counts connections, to give each thread every n-th.
     pub next: AtomicUsize,
 }

@@ -102,7 +102,7 @@ pub struct Server {
     listeners: Vec<(Arc<Listener>, Wire)>,
     /// The listeners were handed to this process.
     inherited: bool,
-    owners: Vec<Owner>,
+    owners: Vec<Arc<Owner>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     syncer: Option<JoinHandle<()>>,

@@ -14,7 +14,7 @@ use slab::Slab;
 use super::connection::{Connection, Desk, Next, Seen};
 use super::delivery::{Outlet, Owner};
 use super::hub::Hub;
-use super::socket::Stream;
+use super::socket::{Peer, Stream};
 use crate::protocol::Wire;
 
 /// The token of the waker; connections count from zero.
@@ -33,7 +33,7 @@ const STOP_STEP: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub enum Note {
     /// This connection is yours; who it is, and what it speaks.
-    Adopt(Stream, String, Wire),
+    Adopt(Stream, Peer, Wire),
     /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
     Resume(usize),
     /// Send what waits, and end.
@@ -44,7 +44,7 @@ pub enum Note {
 pub struct PoolThread {
     hub: Arc<Hub>,
     poll: Poll,
-    owner: Owner,
+    owner: Arc<Owner>,
     inbox: Receiver<Note>,
     connections: Slab<Connection>,
     /// Connections with more to do.
@@ -54,10 +54,10 @@ pub struct PoolThread {
 
 impl PoolThread {
     /// A thread's state, to be run by [`PoolThread::run`], and the way to it.
-    pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Owner)> {
+    pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Arc<Owner>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
-        let owner = Owner { inbox: sender, waker: Arc::new(Waker::new(poll.registry(), WAKER)?) };
+        let owner = Arc::new(Owner::new(sender, Waker::new(poll.registry(), WAKER)?));
         let thread = PoolThread {
             hub,
             poll,
@@ -76,8 +76,10 @@ impl PoolThread {
         loop {
             // What this round has changed is brought to the log in one go, for all connections.
             self.hub.commit(&mut self.desk.scratch);
+            self.owner.will_sleep();
             let wait = if self.again.is_empty() && self.inbox.is_empty() { None } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
+            self.owner.is_awake();
             for event in &events {
                 if event.token() != WAKER {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -100,7 +102,7 @@ impl PoolThread {
             for _ in 0..self.inbox.len() {
                 let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
-                    Note::Adopt(stream, peer, wire) => self.adopt(stream, &peer, wire),
+                    Note::Adopt(stream, peer, wire) => self.adopt(stream, peer, wire),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
                     Note::Stop => return self.stop(&mut events),
                 }
@@ -115,7 +117,7 @@ impl PoolThread {
         }
     }
 
-    fn adopt(&mut self, mut stream: Stream, peer: &str, wire: Wire) {
+    fn adopt(&mut self, mut stream: Stream, peer: Peer, wire: Wire) {
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         if let Err(error) = stream.register(self.poll.registry(), Token(number)) {
@@ -123,7 +125,7 @@ impl PoolThread {
             return self.hub.dismiss();
         }
         let outlet = Outlet::new(stream, self.owner.clone(), number);
-        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone(), wire, peer));
+        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         entry.insert(Connection::new(outlet, client, wire));
     }
@@ -160,8 +162,8 @@ impl PoolThread {
         }
         let client = connection.client();
         log::debug!("{}: disconnected", client.0);
-        connection.forget(&self.hub, self.poll.registry());
         self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));
+        connection.forget(&self.hub, self.poll.registry());
         self.hub.dismiss();
     }
 

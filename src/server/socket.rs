@@ -3,15 +3,16 @@
 //! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server listens
 //! on is never taken away, ours is removed at the end. Must not know protocols.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
+use mio::net::{TcpListener, UnixListener};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::{Flock, FlockArg};
@@ -35,20 +36,22 @@ pub enum Stream {
 impl Stream {
     /// Reads into the buffers, in order.
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&mut &*stream).read_vectored(buffers),
-            Stream::Unix(stream) => (&mut &*stream).read_vectored(buffers),
+        // The kernel has a shorter way for one buffer than for a list of one.
+        match (self, buffers) {
+            (Stream::Tcp(stream), [one]) => (&mut &*stream).read(one),
+            (Stream::Unix(stream), [one]) => (&mut &*stream).read(one),
+            (Stream::Tcp(stream), buffers) => (&mut &*stream).read_vectored(buffers),
+            (Stream::Unix(stream), buffers) => (&mut &*stream).read_vectored(buffers),
         }
     }
 
     /// Writes from the buffers, in order.
     pub fn write(&self, buffers: &[IoSlice]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => match buffers {
-                [one] => (&mut &*stream).write(one),
-                _ => (&mut &*stream).write_vectored(buffers),
-            },
-            Stream::Unix(stream) => (&mut &*stream).write_vectored(buffers),
+        match (self, buffers) {
+            (Stream::Tcp(stream), [one]) => (&mut &*stream).write(one),
+            (Stream::Unix(stream), [one]) => (&mut &*stream).write(one),
+            (Stream::Tcp(stream), buffers) => (&mut &*stream).write_vectored(buffers),
+            (Stream::Unix(stream), buffers) => (&mut &*stream).write_vectored(buffers),
         }
     }
 
@@ -77,7 +80,25 @@ impl AsRawFd for Stream {
     }
 }
 
-/// A blocking listener.
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub enum Peer {
+    /// This address.
+    Tcp(SocketAddr),
+    /// Somebody on this machine.
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(formatter),
+            Peer::Unix => formatter.write_str("unix"),
+        }
+    }
+}
+
+/// A blocking listener; of `mio`'s types, whose `accept` makes the connection non-blocking in the same call.
 #[derive(Debug)]
 pub enum Listener {
     /// Over TCP.
@@ -144,16 +165,26 @@ impl Bound {
     /// Lets clients connect.
     pub fn listen(self) -> io::Result<Listener> {
         if self.file.is_some() {
-            return Ok(Listener::Unix(self.socket.into(), self.file));
+            return Ok(Listener::unix(self.socket, self.file));
         }
         self.socket.listen(BACKLOG)?;
-        let listener = Listener::Tcp(self.socket.into());
+        let listener = Listener::tcp(self.socket);
         listener.prepare()?;
         Ok(listener)
     }
 }
 
 impl Listener {
+    /// Of a TCP socket that listens, and blocks.
+    pub fn tcp(socket: Socket) -> Listener {
+        Listener::Tcp(TcpListener::from_std(socket.into()))
+    }
+
+    /// Of a Unix socket that does.
+    pub fn unix(socket: Socket, file: Option<SocketFile>) -> Listener {
+        Listener::Unix(UnixListener::from_std(socket.into()), file)
+    }
+
     /// Options that accepted connections inherit.
     pub fn prepare(&self) -> io::Result<()> {
         if let Listener::Tcp(listener) = self {
@@ -165,18 +196,10 @@ impl Listener {
     }
 
     /// Waits for a connection; tells who it is.
-    pub fn accept(&self) -> io::Result<(Stream, String)> {
+    pub fn accept(&self) -> io::Result<(Stream, Peer)> {
         match self {
-            Listener::Tcp(listener) => {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Tcp(mio::net::TcpStream::from_std(stream)), peer.to_string()))
-            }
-            Listener::Unix(listener, _) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Unix(mio::net::UnixStream::from_std(stream)), "unix".to_owned()))
-            }
+            Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), Peer::Tcp(peer))),
+            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| (Stream::Unix(stream), Peer::Unix)),
         }
     }
 

@@ -45,8 +45,8 @@ fn take(number: RawFd) -> io::Result<Listener> {
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;
     let listener = match socket.local_addr()?.domain() {
-        Domain::UNIX => Listener::Unix(socket.into(), None),
-        Domain::IPV4 | Domain::IPV6 => Listener::Tcp(socket.into()),
+        Domain::UNIX => Listener::unix(socket, None),
+        Domain::IPV4 | Domain::IPV6 => Listener::tcp(socket),
         _ => return Err(wrong("TCP or Unix socket")),
     };
     listener.prepare()?;

@@ -185,7 +185,7 @@ impl World for Within {
             Wire::Beanstalk => self.engine.connect(),
             _ => self.engine.connect_as(speech.manner()),
         };
-        self.roster.enter(client, speech, "127.0.0.1");
+        self.roster.enter(client, speech, &"127.0.0.1");
         let peer = Peer {
             client,
             dialogue: Dialogue::new(speech),
