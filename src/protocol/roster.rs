@@ -29,9 +29,15 @@ pub struct Peer {
 pub struct Roster {
     peers: Vec<Option<Box<Peer>>>,
     counts: [usize; 3],
+    exceptions: bool,
 }
 
 impl Roster {
+    /// With nobody yet; `exceptions` says whether each Gearman client is told why a job failed without asking.
+    pub fn new(exceptions: bool) -> Roster {
+        Roster { exceptions, ..Roster::default() }
+    }
+
     /// A client has come.
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         self.counts[wire as usize] += 1;
@@ -43,7 +49,7 @@ impl Roster {
             self.peers.resize(place + 1, None);
         }
         let name = b"-".as_slice().into();
-        let peer = Peer { wire, address: address.to_string().into(), name, exceptions: false, awaited: [0; 16] };
+        let peer = Peer { wire, address: address.to_string().into(), name, exceptions: self.exceptions, awaited: [0; 16] };
         self.peers[place] = Some(Box::new(peer));
     }
 

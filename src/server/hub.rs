@@ -83,7 +83,7 @@ impl Hub {
             wakeups: config.worker_wakeup,
             hash_secret: super::host::random(),
         };
-        let mut core = Core::new(limits);
+        let mut core = Core::new(limits, config.protocols.exceptions);
         let mut log = None;
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
@@ -262,11 +262,11 @@ impl Books for Hub {
 }
 
 impl Core {
-    fn new(limits: Limits) -> Core {
+    fn new(limits: Limits, exceptions: bool) -> Core {
         Core {
             engine: Engine::new(limits),
             tally: Tally::default(),
-            roster: Roster::default(),
+            roster: Roster::new(exceptions),
             stops_when_empty: false,
             journal: None,
             outlets: Vec::new(),
