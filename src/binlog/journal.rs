@@ -7,18 +7,25 @@
 //! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
 //! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
 
+mod room;
+
 use std::collections::VecDeque;
 
 use super::homes::{Homes, Inhabitants};
-use super::record::{encode, full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT};
+use super::record::{encode, full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT, SNAPSHOT};
 use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired};
-use crate::engine::{Change, Engine, Job, LogRoom};
+use crate::engine::{Change, Engine, Job};
 
 /// Bytes of records that compaction may write again in one turn of the engine: well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 
 /// While the disk fails, changes are kept in memory up to this size; then only deletes are.
 const BACKLOG: u64 = 16 << 20;
+
+/// Bytes of the full record of the job in `slot`, at most.
+fn size_of(slot: u32, engine: &Engine) -> u64 {
+    full_size(engine.tube_of(&engine.job_at(slot)).len(), engine.logged_own(slot))
+}
 
 #[derive(Debug)]
 struct Segment {
@@ -174,14 +181,27 @@ impl Journal {
 
     /// Writes down a job that no segment knows yet.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
-        let job = engine.job_at(slot);
-        let tube = engine.tube_of(&job);
-        let size = full_size(tube.len(), job.body().len());
-        self.make_room(size, engine.last_id());
-        self.append(&Record::Snapshot(JobRecord::of(job, tube)));
+        let size = size_of(slot, engine);
         self.jobs += 1;
         self.live += size;
+        self.write_whole(slot, size, engine);
+    }
+
+    /// Writes down the job in `slot` as it is, where it is at home from now on.
+    fn write_whole(&mut self, slot: u32, size: u64, engine: &Engine) {
+        self.make_room(size, engine.last_id());
+        self.append(&Record::Snapshot(JobRecord::of(engine.job_at(slot), engine)));
         self.move_in(slot, size);
+    }
+
+    /// Writes down a job that is no longer what its record says; `before`: its own bytes there, if it has one.
+    fn rewrite(&mut self, slot: u32, before: Option<usize>, engine: &Engine) {
+        let Some(before) = before else { return self.adopt(slot, engine) };
+        let job = engine.job_at(slot);
+        let (old, size) = (full_size(engine.tube_of(&job).len(), before), size_of(slot, engine));
+        self.live = self.live - old + size;
+        self.move_out(slot, old);
+        self.write_whole(slot, size, engine);
     }
 
     /// Appends the records of what the engine changed.
@@ -208,11 +228,9 @@ impl Journal {
     fn record_one(&mut self, change: Change, engine: &Engine) {
         match change {
             Change::Put(slot) => {
-                let job = engine.job_at(slot);
-                let tube = engine.tube_of(&job);
-                self.make_room((PUT + tube.len() + job.body().len()) as u64, engine.last_id());
-                self.append(&Record::Put(JobRecord::of(job, tube)));
-                let size = full_size(tube.len(), job.body().len());
+                let size = size_of(slot, engine);
+                self.make_room(size - (SNAPSHOT - PUT) as u64, engine.last_id());
+                self.append(&Record::Put(JobRecord::of(engine.job_at(slot), engine)));
                 self.jobs += 1;
                 self.live += size;
                 self.move_in(slot, size);
@@ -228,8 +246,13 @@ impl Journal {
                 self.append(&Record::pause(&name, pause));
                 self.pause_bytes += (CHANGE + name.len()) as u64;
             }
-            Change::Lease(_) | Change::Rewrite { .. } => {}
-            Change::Reserve(_) | Change::Expire(_) if self.must_save() => {}
+            Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
+            Change::Rewrite { slot, before } => self.rewrite(slot, before, engine),
+            Change::Lease(slot) => self.change(engine, slot, |job| Record::Lease {
+                id: job.id().0,
+                due: job.due(),
+                count: job.history().reserves,
+            }),
             Change::Reserve(slot) => {
                 self.change(engine, slot, |job| Record::Reserve(job.id().0, job.history().reserves))
             }
@@ -324,9 +347,7 @@ impl Journal {
                 self.retire();
                 continue;
             };
-            let job = engine.job_at(slot);
-            let tube = engine.tube_of(&job);
-            let size = full_size(tube.len(), job.body().len());
+            let size = size_of(slot, engine);
             let space = self.space(self.reserve());
             if self.health != Health::Ok && self.segments[0].live > space {
                 // A segment that cannot be emptied to the end would give no space back.
@@ -340,10 +361,8 @@ impl Journal {
                 return true;
             }
             quota -= size.min(COMPACT_BYTES);
-            self.make_room(size, engine.last_id());
             self.move_out(slot, size);
-            self.append(&Record::Snapshot(JobRecord::of(job, tube)));
-            self.move_in(slot, size);
+            self.write_whole(slot, size, engine);
             self.migrated += 1;
             self.repeat_pauses(engine);
         }
@@ -468,64 +487,6 @@ impl Journal {
         self.ready += size;
         self.large += usize::from(size > self.segment_size);
         self.prepared.push_back((number, size));
-    }
-
-    /// Bytes kept back so that every job can be deleted.
-    fn reserve(&self) -> u64 {
-        DELETE as u64 * self.jobs
-    }
-
-    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
-    fn ahead(&self) -> u64 {
-        if self.large == 0 {
-            return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
-        }
-        self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
-    }
-
-    /// Bytes of space in the segment that is being written to.
-    fn rest(&self) -> u64 {
-        self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + CHANGE as u64))
-    }
-
-    /// Bytes of space in a new segment of this size, of which the pauses take some.
-    fn fresh(&self, size: u64) -> u64 {
-        let space = size - HEADER as u64;
-        space.saturating_sub(self.pause_bytes.min(space / 2) + CHANGE as u64).max(1)
-    }
-
-    /// Bytes that a record or a few may take of the space on the disk, if so many are to be kept: all in one segment.
-    fn space(&self, kept: u64) -> u64 {
-        let mut ahead = self.ahead();
-        let mut most = 0;
-        // Of segments of one size, the first has the most behind it.
-        let first = if self.large == 0 { 1 } else { self.prepared.len() };
-        let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
-        for space in std::iter::once(self.rest()).chain(fresh) {
-            most = most.max(space.min(ahead.saturating_sub(kept)));
-            // What goes into a later segment leaves this one's space behind.
-            ahead -= space;
-        }
-        most
-    }
-
-    /// Bytes that records other than deletes may take: on a full disk, compaction keeps some for itself.
-    fn room(&self) -> u64 {
-        match self.health {
-            Health::Ok => u64::MAX,
-            Health::Full => self.ahead().saturating_sub(self.reserve() + self.segment_size / 4),
-            Health::Failing => BACKLOG.saturating_sub(self.buffer.len() as u64),
-        }
-    }
-
-    /// What the engine may still put into the log; ask before every verb.
-    pub fn engine_room(&self) -> LogRoom {
-        let puts = match self.health {
-            Health::Ok => self.space(self.reserve()),
-            Health::Full => self.space(self.reserve() + self.segment_size / 4),
-            Health::Failing => 0,
-        };
-        LogRoom { puts, changes: self.room(), put: (PUT + DELETE) as u64, change: CHANGE as u64 }
     }
 
     /// How the log is.

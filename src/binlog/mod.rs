@@ -15,6 +15,7 @@ mod replay;
 mod storage;
 mod terms;
 mod writer;
+mod written;
 
 pub use journal::Journal;
 pub use keeper::{Books, Keeper};

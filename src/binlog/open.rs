@@ -280,6 +280,7 @@ impl Recovery<'_> {
             }
             Record::Reserve(id, count) => self.change(id, Restored::Reserve(count)),
             Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
+            Record::Lease { id, due, count } => self.change(id, Restored::Lease(count, due)),
             Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
             Record::Release { id, pri, delay, due, count } => {
                 self.change(id, Restored::Release { pri, delay, due, count });
@@ -304,7 +305,21 @@ impl Recovery<'_> {
             let due = if job.state == State::Buried { Time::from_nanos(job.order) } else { job.due };
             let (id, tube, body) = (JobId(job.id), &*job.tube, job.body.bytes());
             let ImportedJob { pri, delay, ttr, created, state, history, .. } = *job;
-            self.engine.restore_job(&RestoredJob { id, tube, pri, delay, ttr, created, state, due, history, body }).0
+            self.engine
+                .restore_job(&RestoredJob {
+                    id,
+                    tube,
+                    pri,
+                    delay,
+                    ttr,
+                    created,
+                    state,
+                    due,
+                    history,
+                    body,
+                    terms: None,
+                })
+                .0
         };
         imported.jobs.iter().map(restore).collect()
     }
@@ -312,7 +327,7 @@ impl Recovery<'_> {
     fn job(&mut self, job: &JobRecord) {
         self.last_id = self.last_id.max(job.id);
         let (slot, before) = self.engine.restore_job(&job.restore());
-        self.journal.found_job(slot, before, job.tube.len(), job.body.len());
+        self.journal.found_job(slot, before, job.tube.len(), self.engine.logged_own(slot));
         self.report.progress.jobs += u64::from(before.is_none());
     }
 }

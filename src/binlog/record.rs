@@ -4,7 +4,8 @@
 //! byte, and must be changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
 //! Must not know files, and never trusts what it reads.
 
-use crate::engine::{History, JobId, JobView, Pause, RestoredJob, Span, State, Time};
+use super::written;
+use crate::engine::{Engine, History, JobId, JobView, Pause, RestoredJob, Span, State, Time, WrittenTerms};
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -64,12 +65,14 @@ pub struct JobRecord<'a> {
     pub tube: &'a [u8],
     /// Its body.
     pub body: &'a [u8],
-    /// Where it stands; never reserved, since no client survives a restart.
+    /// Where it stands; reserved only if it is leased, since no client survives a restart.
     pub state: State,
-    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
     pub due: Time,
     /// What happened to it.
     pub history: History,
+    /// Its terms, if it has any.
+    pub terms: Option<WrittenTerms<'a>>,
 }
 
 /// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after a
@@ -110,6 +113,15 @@ pub enum Record<'a> {
     Kick(u64, u32),
     /// Its time to run ended, so often by now.
     Expire(u64, u32),
+    /// It was leased.
+    Lease {
+        /// The job.
+        id: u64,
+        /// When the lease ends.
+        due: Time,
+        /// So often reserved by now.
+        count: u32,
+    },
     /// It was deleted.
     Delete(u64),
     /// A tube was paused.
@@ -133,25 +145,29 @@ impl Record<'_> {
 
 impl<'a> JobRecord<'a> {
     /// Of a job as it is. A reserved one is ready to whoever reads this.
-    pub fn of(job: JobView<'a>, tube: &'a [u8]) -> JobRecord<'a> {
+    pub fn of(job: JobView<'a>, engine: &'a Engine) -> JobRecord<'a> {
         JobRecord {
             id: job.id().0,
             created: job.created(),
             pri: job.priority(),
             delay: job.delay(),
             ttr: job.ttr(),
-            tube,
+            tube: engine.tube_of(&job),
             body: job.body().bytes(),
-            state: if job.state() == State::Reserved { State::Ready } else { job.state() },
+            state: match job.state() {
+                State::Reserved if !job.is_leased() => State::Ready,
+                state => state,
+            },
             due: job.due(),
             history: job.history(),
+            terms: engine.written_terms(&job),
         }
     }
 
     /// As the engine takes it back.
     pub fn restore(&self) -> RestoredJob<'a> {
-        let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history } = *self;
-        RestoredJob { id: JobId(id), tube, pri, delay, ttr, created, state, due, history, body }
+        let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history, terms } = *self;
+        RestoredJob { id: JobId(id), tube, pri, delay, ttr, created, state, due, history, body, terms }
     }
 }
 
@@ -196,8 +212,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
     match record {
         Record::Put(job) => {
             job_fields(job, out);
-            out.extend_from_slice(job.body);
-            b'P'
+            terms_and_body(job, b'P', out)
         }
         Record::Snapshot(job) => {
             job_fields(job, out);
@@ -207,8 +222,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             [reserves, timeouts, releases, buries, kicks]
                 .iter()
                 .for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
-            out.extend_from_slice(job.body);
-            b'J'
+            terms_and_body(job, b'J', out)
         }
         Record::Release { id, pri, delay, due, count } => {
             out.extend_from_slice(&id.to_le_bytes());
@@ -234,10 +248,28 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         Record::Reserve(id, count) => counted(*id, *count, b'R', out),
         Record::Kick(id, count) => counted(*id, *count, b'K', out),
         Record::Expire(id, count) => counted(*id, *count, b'X', out),
+        Record::Lease { id, due, count } => {
+            counted(*id, *count, b'A', out);
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+            b'A'
+        }
         Record::Delete(id) => {
             out.extend_from_slice(&id.to_le_bytes());
             b'D'
         }
+    }
+}
+
+/// The kind of a record with terms is the small letter.
+fn terms_and_body(job: &JobRecord, kind: u8, out: &mut Vec<u8>) -> u8 {
+    if let Some(terms) = &job.terms {
+        written::encode(terms, out);
+    }
+    out.extend_from_slice(job.body);
+    if job.terms.is_some() {
+        kind.to_ascii_lowercase()
+    } else {
+        kind
     }
 }
 
@@ -259,7 +291,8 @@ fn job_fields(job: &JobRecord, out: &mut Vec<u8>) {
 
 fn state_letter(state: State) -> u8 {
     match state {
-        State::Ready | State::Reserved => b'r',
+        State::Ready => b'r',
+        State::Reserved => b'l',
         State::Delayed => b'd',
         State::Buried => b'b',
         State::Finished => b'f',
@@ -282,7 +315,7 @@ pub fn decode(segment: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let length = u32::from_le_bytes(prefix[..4].try_into().ok()?) as usize;
     let kind = prefix[8];
     // The cheap tests first: this runs at every byte of a damaged stretch.
-    if !b"PJRLBKXDZ".contains(&kind) || length > MAX_PAYLOAD {
+    if !b"PJpjRLBKXADZ".contains(&kind) || length > MAX_PAYLOAD {
         return None;
     }
     let whole = bytes.get(..PREFIX + length)?;
@@ -296,11 +329,15 @@ pub fn decode(segment: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
 fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
-        b'P' | b'J' => return read_job(kind, fields),
+        b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields),
         b'R' => Record::Reserve(fields.u64()?, fields.u32()?),
         b'K' => Record::Kick(fields.u64()?, fields.u32()?),
         b'X' => Record::Expire(fields.u64()?, fields.u32()?),
         b'D' => Record::Delete(fields.u64()?),
+        b'A' => {
+            let (id, count) = (fields.u64()?, fields.u32()?);
+            Record::Lease { id, due: fields.time()?, count }
+        }
         b'L' => {
             let (id, count, pri) = (fields.u64()?, fields.u32()?, fields.u32()?);
             Record::Release { id, pri, delay: fields.span()?, due: fields.time()?, count }
@@ -334,15 +371,19 @@ fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
         state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
         due: created + delay,
         history: History::default(),
+        terms: None,
     };
-    if kind == b'P' {
-        job.body = fields.0;
-        return Some(Record::Put(job));
+    if kind.eq_ignore_ascii_case(&b'P') {
+        read_terms_and_body(kind, fields, &mut job)?;
+        // It has no outcome: that comes with a snapshot.
+        return job.terms.is_none_or(|terms| terms.outcome.is_none()).then_some(Record::Put(job));
     }
     job.state = match fields.take(1)? {
         b"r" => State::Ready,
         b"d" => State::Delayed,
         b"b" => State::Buried,
+        b"l" => State::Reserved,
+        b"f" => State::Finished,
         _ => return None,
     };
     job.due = fields.time()?;
@@ -353,8 +394,18 @@ fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
         buries: fields.u32()?,
         kicks: fields.u32()?,
     };
+    read_terms_and_body(kind, fields, &mut job)?;
+    let is_over = job.terms.is_some_and(|terms| terms.outcome.is_some());
+    (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
+}
+
+fn read_terms_and_body<'a>(kind: u8, fields: Fields<'a>, job: &mut JobRecord<'a>) -> Option<()> {
     job.body = fields.0;
-    Some(Record::Snapshot(job))
+    if kind.is_ascii_lowercase() {
+        let (terms, body) = written::decode(fields.0)?;
+        (job.terms, job.body) = (Some(terms), body);
+    }
+    Some(())
 }
 
 /// What is left of a payload.
@@ -387,6 +438,7 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Ending, WrittenUnique};
 
     fn samples() -> Vec<Record<'static>> {
         let job = JobRecord {
@@ -400,11 +452,36 @@ mod tests {
             state: State::Delayed,
             due: Time::from_nanos(1050),
             history: History::default(),
+            terms: None,
+        };
+        let terms = WrittenTerms {
+            ending: Ending::Keep,
+            unique: WrittenUnique::Id([3; 16]),
+            ttl: Span::from_secs(1),
+            expires: Time::from_nanos(5),
+            start: Time::NEVER,
+            order: 0,
+            max_attempts: 1,
+            max_fails: 2,
+            fails: 3,
+            outcome: None,
+            reducer: None,
+        };
+        let bound = JobRecord { terms: Some(terms), ..job };
+        let over = JobRecord {
+            state: State::Finished,
+            terms: Some(WrittenTerms { outcome: Some((false, 5)), ..terms }),
+            ..job
         };
         let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
         vec![
             Record::Put(job),
             Record::Snapshot(JobRecord { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
+            Record::Put(bound),
+            Record::Snapshot(bound),
+            Record::Snapshot(over),
+            Record::Snapshot(JobRecord { state: State::Reserved, ..job }),
+            Record::Lease { id: 1, due: Time::from_nanos(9), count: 2 },
             Record::Reserve(1, 2),
             Record::Release { id: 1, pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4), count: 5 },
             Record::Bury { id: 1, pri: 2, order: 3, count: 4 },
@@ -424,6 +501,8 @@ mod tests {
             assert_eq!(
                 length,
                 match record {
+                    Record::Put(JobRecord { terms: Some(_), .. })
+                    | Record::Snapshot(JobRecord { terms: Some(_), .. }) => length,
                     Record::Put(job) => PUT + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => SNAPSHOT + job.tube.len() + job.body.len(),
                     Record::Delete(_) => DELETE,

@@ -76,6 +76,70 @@ impl Default for Terms {
     }
 }
 
+/// What a log has to remember of a job's terms, and of what came of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrittenTerms<'a> {
+    /// What becomes of it; never [`Ending::Drop`], which needs no terms.
+    pub ending: Ending,
+    /// What no other job may share.
+    pub unique: WrittenUnique<'a>,
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// When that ends; [`Time::NEVER`] if it does not.
+    pub expires: Time,
+    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    pub start: Time,
+    /// Its place among jobs of its priority from its start on; zero before.
+    pub order: u64,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// How often a worker said that it failed.
+    pub fails: u8,
+    /// Over: whether it is done, and where in its body the result begins.
+    pub outcome: Option<(bool, u32)>,
+    /// Bytes that go with it to its worker.
+    pub reducer: Option<&'a [u8]>,
+}
+
+/// [`Unique`], borrowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WrittenUnique<'a> {
+    /// Nothing.
+    None,
+    /// A name in its tube.
+    Name(&'a [u8]),
+    /// Its body in its tube.
+    Body,
+    /// A number that no other job may have.
+    Id([u8; 16]),
+}
+
+impl Unique {
+    /// For a log.
+    pub fn written(&self) -> WrittenUnique<'_> {
+        match self {
+            Unique::None => WrittenUnique::None,
+            Unique::Name(name) => WrittenUnique::Name(name),
+            Unique::Body => WrittenUnique::Body,
+            Unique::Id(id) => WrittenUnique::Id(*id),
+        }
+    }
+}
+
+impl WrittenUnique<'_> {
+    /// From a log.
+    pub fn restored(self) -> Unique {
+        match self {
+            WrittenUnique::None => Unique::None,
+            WrittenUnique::Name(name) => Unique::Name(name.into()),
+            WrittenUnique::Body => Unique::Body,
+            WrittenUnique::Id(id) => Unique::Id(id),
+        }
+    }
+}
+
 /// What few contracts need.
 #[derive(Debug)]
 pub(super) struct Rare {

@@ -237,6 +237,11 @@ impl Job {
         self.ending
     }
 
+    /// Whether it is reserved, and by nobody in particular.
+    pub fn is_leased(&self) -> bool {
+        self.state == State::Reserved && self.holder == super::NOBODY.0
+    }
+
     /// Whether it is forgotten when the server stops.
     pub fn is_volatile(&self) -> bool {
         self.marks & VOLATILE != 0

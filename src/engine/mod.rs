@@ -41,13 +41,13 @@ use slab::Slab;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
 pub use client::{ClientId, Manner, MARGIN};
-pub use contract::{Contract, Ending, Terms, Unique};
+pub use contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique};
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};
 pub use list::{Linked, Links, List};
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
-pub use submit::Submitted;
+pub use submit::{Submitted, EXTRA};
 pub use taking::Awaited;
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
@@ -455,6 +455,13 @@ impl Engine {
         let Some(changes) = &mut self.changes else { return };
         if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
             changes.push_back(change);
+        }
+    }
+
+    /// What happened to the job in `slot` in this verb or tick is not told any more, since the job is gone.
+    fn forget_changes(&mut self, slot: u32) {
+        if let Some(changes) = &mut self.changes {
+            changes.retain(|change| change.slot() != Some(slot));
         }
     }
 

@@ -3,11 +3,12 @@
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
 
+use super::contract::WrittenTerms;
 use super::details::{Count, Details};
 use super::job::{History, Job, JobId, Priority, State};
 use super::time::{Span, Time};
 use super::tube::Pause;
-use super::{Engine, JOB_COST};
+use super::{Engine, JOB_COST, NOBODY};
 
 /// A job as the log has it.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct RestoredJob<'a> {
     pub history: History,
     /// Its bytes.
     pub body: &'a [u8],
+    /// Its terms, if it has any.
+    pub terms: Option<WrittenTerms<'a>>,
 }
 
 /// What happened to a job after it was written down.
@@ -43,6 +46,8 @@ pub enum Restored {
     Expire(u32),
     /// It was kicked, so often by now.
     Kick(u32),
+    /// It was leased, so often by now, until then.
+    Lease(u32, Time),
     /// It was released.
     Release {
         /// Its new priority.
@@ -66,8 +71,8 @@ pub enum Restored {
 }
 
 impl Engine {
-    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the lengths of its tube's name
-    /// and its body before.
+    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the length of its tube's name,
+    /// and that of its body and terms, before.
     pub fn restore_job(&mut self, found: &RestoredJob) -> (u32, Option<(usize, usize)>) {
         // Most are new, and newer than all before.
         let known = if found.id.0 > self.last_id { None } else { self.jobs.find(found.id) };
@@ -75,8 +80,10 @@ impl Engine {
         let mut before = None;
         if let Some(slot) = known {
             let job = self.jobs.get(slot);
-            before = Some((self.tubes.get(job.tube).name.len(), job.body.len()));
-            self.memory -= job.body.len() as u64;
+            let body = job.body.len() as u64;
+            before = Some((self.tubes.get(job.tube).name.len(), self.logged_own(slot)));
+            self.memory -= body;
+            self.unbind(slot);
         } else {
             self.memory += JOB_COST;
         }
@@ -90,13 +97,17 @@ impl Engine {
         let mut job = Job::new(found.id, tube, found.pri, details, body, found.created);
         job.state = found.state;
         job.due = found.due;
-        match known {
+        let slot = match known {
             Some(slot) => {
                 self.jobs.replace(slot, job);
-                (slot, before)
+                slot
             }
-            None => (self.jobs.insert(job), None),
+            None => self.jobs.insert(job),
+        };
+        if let Some(terms) = &found.terms {
+            self.restore_terms(slot, terms);
         }
+        (slot, before)
     }
 
     /// Something happened to a job; nothing, if it is not known.
@@ -107,6 +118,10 @@ impl Engine {
         match change {
             Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
             Restored::Expire(count) => job.details.set_count(Count::Timeouts, count),
+            Restored::Lease(count, until) => {
+                job.details.set_count(Count::Reserves, count);
+                (job.due, job.state) = (until, State::Reserved);
+            }
             Restored::Kick(count) => job.details.set_count(Count::Kicks, count),
             Restored::Release { pri, delay, due, count } => {
                 job.details.set_count(Count::Releases, count);
@@ -123,12 +138,14 @@ impl Engine {
         }
     }
 
-    /// A job was deleted. Returns where it was, and the lengths of its tube's name and its body.
+    /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and terms.
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize, usize)> {
         let slot = self.jobs.find(id)?;
+        let own = self.logged_own(slot);
+        self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory -= JOB_COST + job.body.len() as u64;
-        Some((slot, self.tubes.get(job.tube).name.len(), job.body.len()))
+        Some((slot, self.tubes.get(job.tube).name.len(), own))
     }
 
     /// A tube was paused, or its pause ended if `length` is zero.
@@ -149,11 +166,13 @@ impl Engine {
                 buried.push((job.due, slot));
                 continue;
             }
-            // A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
-            // without a battery wakes up in 1970.
-            job.due = job.due.min(now + job.delay());
-            if job.state == State::Delayed && job.due <= now {
-                job.state = State::Ready;
+            match job.state {
+                State::Reserved => {
+                    job.holder = NOBODY.0;
+                    job.due = job.due.min(now + job.ttr());
+                }
+                State::Delayed => self.settle_delay(slot, now),
+                State::Ready | State::Buried | State::Finished => {}
             }
             self.enter(slot);
         }
@@ -166,6 +185,19 @@ impl Engine {
             let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
             self.set_pause(number, pause.filter(|pause| pause.until > now));
             self.close_tube_if_idle(number);
+        }
+    }
+
+    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine without a
+    /// battery wakes up in 1970. But a start that was given as a moment is just that.
+    fn settle_delay(&mut self, slot: u32, now: Time) {
+        let fixed = self.contract(self.jobs.get(slot)).is_some_and(|contract| contract.start().is_some());
+        let job = self.jobs.get_mut(slot);
+        if !fixed {
+            job.due = job.due.min(now + job.delay());
+        }
+        if job.due <= now {
+            job.state = State::Ready;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::change::Change;
 use super::client::{ClientId, Waiting};
-use super::contract::{Contract, Ending, Terms, Unique};
+use super::contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique};
 use super::deadlines::Owner;
 use super::details::Details;
 use super::job::{band, Job, JobId, NewJob, State};
@@ -259,36 +259,90 @@ impl Engine {
         self.tubes.get(job.tube).name.len() + self.logged_own(slot)
     }
 
-    /// The same without its tube.
-    pub(super) fn logged_own(&self, slot: u32) -> usize {
+    /// Bytes that the body and the terms of the job in `slot` take in the log. They change with its outcome only.
+    pub fn logged_own(&self, slot: u32) -> usize {
         let job = self.jobs.get(slot);
-        job.body.len() + self.logged_extra(job)
+        if job.ending == Ending::Drop {
+            return job.body.len();
+        }
+        let contract = self.contract(job);
+        let reducer = contract.and_then(Contract::reducer);
+        job.body.len() + extra(contract.map_or(&Unique::None, Contract::unique), reducer)
     }
 
-    /// Bytes of its terms in the log.
-    pub fn logged_extra(&self, job: &Job) -> usize {
-        match (job.is_bound(), job.ending) {
-            (false, Ending::Drop) => 0,
-            (false, _) => EXTRA,
-            (true, _) => {
-                let contract = self.contract(job).expect("a bound job");
-                let name = if let Unique::Name(name) = contract.unique() { name.len() } else { 0 };
-                EXTRA + name + contract.reducer().map_or(0, <[u8]>::len)
-            }
+    /// What the log must remember of the terms of a job.
+    pub fn written_terms(&self, job: &Job) -> Option<WrittenTerms<'_>> {
+        if job.ending == Ending::Drop {
+            return None;
+        }
+        let contract = self.contract(job);
+        let rare = contract.and_then(Contract::rare);
+        Some(WrittenTerms {
+            ending: job.ending,
+            unique: contract.map_or(WrittenUnique::None, |contract| contract.unique.written()),
+            ttl: contract.map_or(Span::MAX, Contract::ttl),
+            expires: contract.map_or(Time::NEVER, Contract::expires),
+            start: rare.map_or(Time::NEVER, |rare| rare.start),
+            order: rare.map_or(0, |rare| rare.order),
+            max_attempts: contract.map_or(0, Contract::max_attempts),
+            max_fails: contract.map_or(0, Contract::max_fails),
+            fails: contract.map_or(0, Contract::fails),
+            outcome: contract.filter(|_| job.state == State::Finished).map(|it| (it.done, it.result_at)),
+            reducer: contract.and_then(Contract::reducer),
+        })
+    }
+
+    /// Gives a job from a log, which has no contract, the terms that it had.
+    pub(super) fn restore_terms(&mut self, slot: u32, terms: &WrittenTerms) {
+        self.jobs.get_mut(slot).ending = terms.ending;
+        let rare = terms.start != Time::NEVER || terms.order != 0 || terms.reducer.is_some();
+        let limits = terms.max_attempts > 0 || terms.max_fails > 0 || terms.fails > 0;
+        let plain = terms.unique == WrittenUnique::None && terms.ttl == Span::MAX && terms.outcome.is_none();
+        if plain && !rare && !limits {
+            return;
+        }
+        let number = self.new_contract(slot, terms.unique.restored(), terms.expires);
+        let contract = self.contracts.get_mut(number);
+        contract.ttl = terms.ttl;
+        (contract.max_attempts, contract.max_fails) = (terms.max_attempts, terms.max_fails);
+        contract.fails = terms.fails;
+        (contract.done, contract.result_at) = terms.outcome.unwrap_or_default();
+        if rare {
+            let rare = contract.rare_mut();
+            (rare.start, rare.order) = (terms.start, terms.order);
+            rare.reducer = terms.reducer.map(Box::from);
+        }
+        self.memory += self.contracts.get(number).cost();
+    }
+
+    /// The job in `slot` has no contract any more.
+    pub(super) fn unbind(&mut self, slot: u32) {
+        if self.jobs.get(slot).is_bound() {
+            let contract = self.contracts.remove(self.contracts.of(slot));
+            self.memory -= contract.cost();
+            self.retime_contracts();
         }
     }
+}
+
+/// Bytes that a log may take for the terms of a job beside its name and its reducer: at most so many, and counted as such.
+pub const EXTRA: usize = 68;
+
+/// Bytes of terms in the log.
+fn extra(unique: &Unique, reducer: Option<&[u8]>) -> usize {
+    let name = if let Unique::Name(name) = unique { name.len() } else { 0 };
+    EXTRA + name + reducer.map_or(0, <[u8]>::len)
+}
+
+/// Bytes of terms in the log, before there is a job.
+fn logged_terms(terms: &Terms) -> usize {
+    if terms.ending == Ending::Drop {
+        return 0;
+    }
+    extra(&terms.unique, terms.reducer.as_deref())
 }
 
 /// Whether nobody would be told any more of what becomes of a job whose submitters are told.
 fn is_over(job: &Job) -> bool {
     job.state == State::Buried
-}
-
-/// Bytes that a log may take for the terms of a job beside its name and its reducer: at most so many, and counted as such.
-pub const EXTRA: usize = 80;
-
-/// Bytes of terms in the log.
-fn logged_terms(terms: &Terms) -> usize {
-    let name = if let Unique::Name(name) = &terms.unique { name.len() } else { 0 };
-    EXTRA + name + terms.reducer.as_ref().map_or(0, |reducer| reducer.len())
 }

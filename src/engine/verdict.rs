@@ -85,7 +85,7 @@ impl Engine {
             State::Buried => self.transfer(slot, Cause::Kick),
             State::Ready | State::Delayed | State::Finished => {}
         }
-        self.changed(Change::Rewrite { slot, before });
+        self.rewritten(slot, before);
         self.serve(self.jobs.get(slot).tube, now);
         Ok(())
     }
@@ -100,9 +100,15 @@ impl Engine {
         contract.done = done;
         self.jobs.extend_body(slot, result);
         self.memory += result.len() as u64;
-        self.changed(Change::Rewrite { slot, before });
+        self.rewritten(slot, before);
         let result = Body::from(result);
         self.tell_outcome(slot, &if done { Outcome::Done(result) } else { Outcome::Failed(result) });
+    }
+
+    /// The log must have the job in `slot` as it is. It has room, unless this is no verdict, and nothing depends on it: after
+    /// a restart the job would come to the same end once more.
+    fn rewritten(&mut self, slot: u32, before: Option<usize>) {
+        self.changed(Change::Rewrite { slot, before });
     }
 
     /// A worker says that it failed.
@@ -249,17 +255,14 @@ impl Engine {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
         let own = self.logged_own(slot);
-        if self.jobs.get(slot).is_bound() {
-            let contract = self.contracts.remove(self.contracts.of(slot));
-            self.memory -= contract.cost();
-            self.retime_contracts();
-        }
+        self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory -= JOB_COST + job.body.len() as u64;
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
             let tube = tube.name.len();
+            self.forget_changes(slot);
             self.changed(Change::Delete { slot, id: job.id, tube, body: own });
         }
         self.close_tube_if_idle(job.tube);

@@ -1,0 +1,69 @@
+//! How much the journal can still take.
+//!
+//! Owns the arithmetic of space: what is on the disk already, what is kept back for deletes, what the engine may use. Must not
+//! change anything.
+
+use super::{Journal, BACKLOG};
+use crate::binlog::record::{CHANGE, DELETE, HEADER, PUT};
+use crate::binlog::terms::Health;
+use crate::engine::LogRoom;
+
+impl Journal {
+    /// Bytes kept back so that every job can be deleted.
+    pub(super) fn reserve(&self) -> u64 {
+        DELETE as u64 * self.jobs
+    }
+
+    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
+    pub(super) fn ahead(&self) -> u64 {
+        if self.large == 0 {
+            return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
+        }
+        self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
+    }
+
+    /// Bytes of space in the segment that is being written to.
+    fn rest(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + CHANGE as u64))
+    }
+
+    /// Bytes of space in a new segment of this size, of which the pauses take some.
+    fn fresh(&self, size: u64) -> u64 {
+        let space = size - HEADER as u64;
+        space.saturating_sub(self.pause_bytes.min(space / 2) + CHANGE as u64).max(1)
+    }
+
+    /// Bytes that a record or a few may take of the space on the disk, if so many are to be kept: all in one segment.
+    pub(super) fn space(&self, kept: u64) -> u64 {
+        let mut ahead = self.ahead();
+        let mut most = 0;
+        // Of segments of one size, the first has the most behind it.
+        let first = if self.large == 0 { 1 } else { self.prepared.len() };
+        let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
+        for space in std::iter::once(self.rest()).chain(fresh) {
+            most = most.max(space.min(ahead.saturating_sub(kept)));
+            // What goes into a later segment leaves this one's space behind.
+            ahead -= space;
+        }
+        most
+    }
+
+    /// Bytes that records other than deletes may take: on a full disk, compaction keeps some for itself.
+    pub(super) fn room(&self) -> u64 {
+        match self.health {
+            Health::Ok => u64::MAX,
+            Health::Full => self.ahead().saturating_sub(self.reserve() + self.segment_size / 4),
+            Health::Failing => BACKLOG.saturating_sub(self.buffer.len() as u64),
+        }
+    }
+
+    /// What the engine may still put into the log; ask before every verb.
+    pub fn engine_room(&self) -> LogRoom {
+        let puts = match self.health {
+            Health::Ok => self.space(self.reserve()),
+            Health::Full => self.space(self.reserve() + self.segment_size / 4),
+            Health::Failing => 0,
+        };
+        LogRoom { puts, changes: self.room(), put: (PUT + DELETE) as u64, change: CHANGE as u64 }
+    }
+}
