@@ -149,6 +149,19 @@ impl<T> Slots<T> {
         }
     }
 
+    /// The first slot from `slot` on that holds a thing.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        let mut entry = slot as usize % CHUNK;
+        for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / CHUNK) {
+            let mut rest = chunk.entries.iter().skip(entry);
+            if let Some(further) = rest.position(|held| matches!(held, Entry::Held(_))) {
+                return Some((number * CHUNK + entry + further) as u32);
+            }
+            entry = 0;
+        }
+        None
+    }
+
     /// All things with their slots, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.iter_from(0)
@@ -187,6 +200,17 @@ mod tests {
         let again: Vec<u32> = (0..6 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
         assert_eq!((chunks(&things), things.chunks.len(), things.idle), (6, 6, NIL));
         assert!(again.iter().enumerate().all(|(thing, &slot)| *things.get(slot) == thing as u64));
+    }
+
+    #[test]
+    fn a_walk_from_slot_to_slot_passes_all() {
+        let mut things = Slots::new();
+        let slots: Vec<u32> = (0..3 * CHUNK).map(|_| things.insert(())).collect();
+        let gone = |slot: &u32| *slot % 3 == 0 || (10..2 * CHUNK as u32 + 5).contains(slot);
+        slots.iter().filter(|slot| gone(slot)).for_each(|&slot| things.remove(slot));
+        let walk = std::iter::successors(things.next(0), |&slot| things.next(slot + 1));
+        assert!(walk.eq(things.iter().map(|(slot, ())| slot)));
+        assert!(things.iter().map(|(slot, ())| slot).eq(slots.into_iter().filter(|slot| !gone(slot))));
     }
 
     #[test]
