@@ -6,8 +6,9 @@
 
 use crate::engine::{Linked, Links, List};
 
-/// Homes in a chunk; tables grow by chunks, so that growing never stalls.
-const CHUNK: usize = 4096;
+/// Homes in a chunk; tables grow by chunks, so that growing never stalls. At this size malloc maps each by itself, and a
+/// chunk in which nobody is at home any more goes back to the system.
+const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]
 struct Home {
@@ -18,7 +19,14 @@ struct Home {
 /// The home of each slot.
 #[derive(Debug, Default)]
 pub struct Homes {
-    chunks: Vec<Box<[Home; CHUNK]>>,
+    chunks: Vec<Chunk>,
+}
+
+/// The first chunk keeps its memory, the others have none while they hold none.
+#[derive(Debug, Default)]
+struct Chunk {
+    homes: Vec<Home>,
+    inhabited: usize,
 }
 
 /// The jobs at home in one segment, those written first first.
@@ -27,29 +35,49 @@ pub type Inhabitants = List;
 impl Homes {
     /// The segment that the job in `slot` is at home in; it must have one.
     pub fn of(&self, slot: u32) -> u32 {
-        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK].segment
+        self.home(slot).segment
     }
 
     /// The job in `slot`, which has no home, moves into a segment.
     pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut Inhabitants) {
-        while self.chunks.len() <= slot as usize / CHUNK {
-            self.chunks.push(Box::new([Home { links: Links::NONE, segment: 0 }; CHUNK]));
+        let number = slot as usize / CHUNK;
+        while self.chunks.len() <= number {
+            self.chunks.push(Chunk::default());
         }
-        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK].segment = segment;
+        let chunk = &mut self.chunks[number];
+        chunk.inhabited += 1;
+        if chunk.homes.is_empty() {
+            chunk.homes.reserve_exact(CHUNK);
+        }
+        let place = slot as usize % CHUNK;
+        if chunk.homes.len() <= place {
+            chunk.homes.resize(place + 1, Home { links: Links::NONE, segment });
+        }
+        chunk.homes[place].segment = segment;
         list.push_back(slot, self);
     }
 
     /// The job in `slot` leaves its segment.
     pub fn move_out(&mut self, slot: u32, list: &mut Inhabitants) {
         list.remove(slot, self);
+        let number = slot as usize / CHUNK;
+        let chunk = &mut self.chunks[number];
+        chunk.inhabited -= 1;
+        if chunk.inhabited == 0 && number > 0 {
+            chunk.homes = Vec::new();
+        }
+    }
+
+    fn home(&self, slot: u32) -> &Home {
+        &self.chunks[slot as usize / CHUNK].homes[slot as usize % CHUNK]
     }
 }
 
 impl Linked for Homes {
     fn links(&self, slot: u32) -> Links {
-        self.chunks[slot as usize / CHUNK][slot as usize % CHUNK].links
+        self.home(slot).links
     }
     fn links_mut(&mut self, slot: u32) -> &mut Links {
-        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK].links
+        &mut self.chunks[slot as usize / CHUNK].homes[slot as usize % CHUNK].links
     }
 }

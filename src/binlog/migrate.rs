@@ -54,9 +54,10 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     }
     step(BEGUN, storage.create(BEGUN, 0).map(drop))?;
     let mut importer = Importer::new();
+    let mut bytes = Vec::new();
     for number in foreign {
         let name = format!("binlog.{number}");
-        let bytes = storage.read(&name).map_err(|error| OpenError::File(name.clone(), error))?;
+        storage.read(&name, &mut bytes).map_err(|error| OpenError::File(name.clone(), error))?;
         importer.file(&name, &bytes);
     }
     Ok(Some(importer.finish()))

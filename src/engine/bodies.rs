@@ -41,10 +41,10 @@ struct Class {
     /// Entries in a page, as a power of two.
     bits: u32,
     pages: Vec<Page>,
-    /// The pages that have room, each once.
-    open: Vec<u32>,
-    /// A page holds memory but no body.
-    idle: bool,
+    /// The first of the pages that have room, or [`NIL`].
+    open: u32,
+    /// The page that holds memory but no body, or [`NIL`].
+    idle: u32,
 }
 
 /// A page without bodies may have given its memory back.
@@ -55,6 +55,8 @@ struct Page {
     /// The entries that became vacant, as a list: each begins with the number of the next one, or [`NIL`].
     first_vacant: u32,
     held: u32,
+    /// The next page that has room, or [`NIL`].
+    next_open: u32,
 }
 
 impl BodyKey {
@@ -83,7 +85,7 @@ const fn size_of_class(class: usize) -> usize {
 }
 
 impl Page {
-    const EMPTY: Page = Page { bytes: Vec::new(), first_vacant: NIL, held: 0 };
+    const EMPTY: Page = Page { bytes: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
 
     fn add(&mut self, body: &[u8], size: usize, bits: u32) -> u32 {
         self.held += 1;
@@ -114,22 +116,22 @@ impl Class {
     fn new(class: usize) -> Class {
         let size = size_of_class(class);
         let bits = (PAGE / size).next_power_of_two().trailing_zeros();
-        Class { size, bits, pages: Vec::new(), open: Vec::new(), idle: false }
+        Class { size, bits, pages: Vec::new(), open: NIL, idle: NIL }
     }
 
     fn add(&mut self, body: &[u8]) -> u32 {
-        if self.open.is_empty() {
-            self.open.push(self.pages.len() as u32);
+        if self.open == NIL {
+            self.open = self.pages.len() as u32;
             self.pages.push(Page::EMPTY);
         }
-        let number = self.open[self.open.len() - 1];
-        let page = &mut self.pages[number as usize];
-        if page.held == 0 && page.bytes.capacity() > 0 {
-            self.idle = false;
+        let number = self.open;
+        if self.idle == number {
+            self.idle = NIL;
         }
+        let page = &mut self.pages[number as usize];
         let entry = page.add(body, self.size, self.bits);
         if page.held == 1 << self.bits {
-            self.open.pop();
+            self.open = page.next_open;
         }
         number << self.bits | entry
     }
@@ -138,15 +140,24 @@ impl Class {
         let (number, entry) = self.split(place);
         let page = &mut self.pages[number];
         if page.held == 1 << self.bits {
-            self.open.push(number as u32);
+            page.next_open = std::mem::replace(&mut self.open, number as u32);
         }
         page.remove(entry, self.size);
         if page.held == 0 {
-            // One is kept, so that a queue that fills and empties does not allocate each time.
-            if self.idle {
-                *page = Page::EMPTY;
-            }
-            self.idle = true;
+            self.rest(number as u32);
+        }
+    }
+
+    /// A page became empty. One is kept, the lower of two, as in [`super::slots`].
+    fn rest(&mut self, number: u32) {
+        let mut gone = number;
+        let start = |number: u32| self.pages[number as usize].bytes.as_ptr();
+        if self.idle == NIL || start(number) < start(self.idle) {
+            gone = std::mem::replace(&mut self.idle, number);
+        }
+        if gone != NIL {
+            let page = &mut self.pages[gone as usize];
+            *page = Page { next_open: page.next_open, ..Page::EMPTY };
         }
     }
 

@@ -94,6 +94,11 @@ impl Jobs {
         JobView { job, body: self.bodies.get(job.body) }
     }
 
+    /// The first slot from `slot` on that holds a job.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        self.slots.next(slot)
+    }
+
     /// How many ids and how many bodies are known, counted one by one; for checks.
     pub fn counted(&self) -> (usize, usize) {
         (self.ids.counted(), self.bodies.counted())

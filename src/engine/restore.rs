@@ -158,9 +158,10 @@ impl Engine {
     /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
     pub fn settle(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
-        let slots: Vec<u32> = self.jobs.iter().map(|(slot, _)| slot).collect();
         let mut buried = Vec::new();
-        for slot in slots {
+        let mut next = self.jobs.next(0);
+        while let Some(slot) = next {
+            next = self.jobs.next(slot + 1);
             let job = self.jobs.get_mut(slot);
             if job.state == State::Buried {
                 buried.push((job.due, slot));

@@ -22,21 +22,23 @@ struct Chunk<T> {
     entries: Vec<Entry<T>>,
     first_vacant: u32,
     held: usize,
+    /// The next chunk that has room, or [`NIL`].
+    next_open: u32,
 }
 
 /// See the module's page. The number of a thing, its slot, is its chunk's number × [`CHUNK`] + its entry.
 #[derive(Debug)]
 pub struct Slots<T> {
     chunks: Vec<Chunk<T>>,
-    /// The chunks that have room, each once.
-    open: Vec<u32>,
-    /// How many chunks hold memory but nothing else.
-    idle: usize,
+    /// The first of the chunks that have room, or [`NIL`].
+    open: u32,
+    /// The chunk that holds memory but nothing else, or [`NIL`].
+    idle: u32,
     len: usize,
 }
 
 impl<T> Chunk<T> {
-    const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0 };
+    const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
 
     fn is_full(&self) -> bool {
         self.held == CHUNK
@@ -75,7 +77,7 @@ impl<T> Chunk<T> {
 impl<T> Slots<T> {
     /// Nothing yet; allocates nothing.
     pub const fn new() -> Slots<T> {
-        Slots { chunks: Vec::new(), open: Vec::new(), idle: 0, len: 0 }
+        Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0 }
     }
 
     /// How many things there are.
@@ -85,21 +87,21 @@ impl<T> Slots<T> {
 
     /// Stores a thing and tells its slot.
     pub fn insert(&mut self, thing: T) -> u32 {
-        if self.open.is_empty() {
-            self.open.push(self.chunks.len() as u32);
+        if self.open == NIL {
+            self.open = self.chunks.len() as u32;
             self.chunks.push(Chunk::EMPTY);
         }
-        let number = self.open[self.open.len() - 1] as usize;
-        let chunk = &mut self.chunks[number];
-        if chunk.held == 0 && chunk.entries.capacity() > 0 {
-            self.idle -= 1;
+        let number = self.open;
+        if self.idle == number {
+            self.idle = NIL;
         }
+        let chunk = &mut self.chunks[number as usize];
         let entry = chunk.insert(thing);
         if chunk.is_full() {
-            self.open.pop();
+            self.open = chunk.next_open;
         }
         self.len += 1;
-        (number * CHUNK + entry) as u32
+        number * CHUNK as u32 + entry as u32
     }
 
     /// Takes out the thing in `slot`, which must hold one.
@@ -107,19 +109,28 @@ impl<T> Slots<T> {
         let number = slot as usize / CHUNK;
         let chunk = &mut self.chunks[number];
         if chunk.is_full() {
-            self.open.push(number as u32);
+            chunk.next_open = std::mem::replace(&mut self.open, number as u32);
         }
         let thing = chunk.remove(slot as usize % CHUNK);
         self.len -= 1;
         if chunk.held == 0 {
-            // One idle chunk is kept, so that a queue that fills and empties does not allocate each time.
-            if self.idle > 0 {
-                *chunk = Chunk::EMPTY;
-            } else {
-                self.idle += 1;
-            }
+            self.rest(number as u32);
         }
         thing
+    }
+
+    /// A chunk became empty. One is kept, so that a queue that fills and empties does not allocate each time: the lower of
+    /// two, because what lies high in malloc's heap keeps all below it from being given back to the system.
+    fn rest(&mut self, number: u32) {
+        let mut gone = number;
+        let start = |number: u32| self.chunks[number as usize].entries.as_ptr();
+        if self.idle == NIL || start(number) < start(self.idle) {
+            gone = std::mem::replace(&mut self.idle, number);
+        }
+        if gone != NIL {
+            let chunk = &mut self.chunks[gone as usize];
+            *chunk = Chunk { next_open: chunk.next_open, ..Chunk::EMPTY };
+        }
     }
 
     /// The thing in `slot`, which must hold one.
@@ -136,6 +147,19 @@ impl<T> Slots<T> {
             Entry::Held(thing) => thing,
             Entry::Vacant(_) => unreachable!("a vacant slot was written"),
         }
+    }
+
+    /// The first slot from `slot` on that holds a thing.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        let mut entry = slot as usize % CHUNK;
+        for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / CHUNK) {
+            let mut rest = chunk.entries.iter().skip(entry);
+            if let Some(further) = rest.position(|held| matches!(held, Entry::Held(_))) {
+                return Some((number * CHUNK + entry + further) as u32);
+            }
+            entry = 0;
+        }
+        None
     }
 
     /// All things with their slots, in no useful order.
@@ -172,10 +196,21 @@ mod tests {
         for &slot in slots.iter().step_by(2).chain(slots.iter().skip(1).step_by(2)) {
             assert_eq!(things.remove(slot), u64::from(slot));
         }
-        assert_eq!((chunks(&things), things.idle, things.len()), (1, 1, 0));
+        assert_eq!((chunks(&things), things.idle != NIL, things.len()), (1, true, 0));
         let again: Vec<u32> = (0..6 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
-        assert_eq!((chunks(&things), things.chunks.len(), things.idle), (6, 6, 0));
+        assert_eq!((chunks(&things), things.chunks.len(), things.idle), (6, 6, NIL));
         assert!(again.iter().enumerate().all(|(thing, &slot)| *things.get(slot) == thing as u64));
+    }
+
+    #[test]
+    fn a_walk_from_slot_to_slot_passes_all() {
+        let mut things = Slots::new();
+        let slots: Vec<u32> = (0..3 * CHUNK).map(|_| things.insert(())).collect();
+        let gone = |slot: &u32| *slot % 3 == 0 || (10..2 * CHUNK as u32 + 5).contains(slot);
+        slots.iter().filter(|slot| gone(slot)).for_each(|&slot| things.remove(slot));
+        let walk = std::iter::successors(things.next(0), |&slot| things.next(slot + 1));
+        assert!(walk.eq(things.iter().map(|(slot, ())| slot)));
+        assert!(things.iter().map(|(slot, ())| slot).eq(slots.into_iter().filter(|slot| !gone(slot))));
     }
 
     #[test]

@@ -164,6 +164,8 @@ impl BuildHasher for Secret {
 pub struct Tubes {
     slab: Slab<Tube>,
     by_name: HashMap<Arc<[u8]>, u32, Secret>,
+    /// The tube that was opened last, which is likely to be opened next: a log's jobs are mostly of few tubes.
+    recent: u32,
     /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
     order: Vec<u32>,
 }
@@ -176,7 +178,7 @@ impl Tubes {
     /// Just the default tube.
     pub fn new(hash_secret: u64) -> Tubes {
         let by_name = HashMap::with_hasher(Secret(hash_secret));
-        let mut tubes = Tubes { slab: Slab::new(), by_name, order: Vec::new() };
+        let mut tubes = Tubes { slab: Slab::new(), by_name, recent: DEFAULT_TUBE, order: Vec::new() };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes
@@ -199,13 +201,18 @@ impl Tubes {
 
     /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
+        if self.slab.get(self.recent as usize).is_some_and(|tube| *tube.name == *name) {
+            return self.recent;
+        }
         if let Some(number) = self.find(name) {
+            self.recent = number;
             return number;
         }
         let name: Arc<[u8]> = name.into();
         let number = self.slab.insert(Tube::new(name.clone(), self.order.len() as u32)) as u32;
         self.order.push(number);
         self.by_name.insert(name, number);
+        self.recent = number;
         number
     }
 

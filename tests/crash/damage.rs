@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::binlog::{OpenError, Settings, Storage, SyncMode};
+use beanpole::binlog::{OpenError, Settings, SyncMode};
 use beanpole::engine::{Engine, JobId};
 
 use crate::disk::Disk;
@@ -19,7 +19,7 @@ fn number(name: &str) -> Option<u64> {
 
 fn segments(disk: &Disk) -> Vec<(u64, Vec<u8>)> {
     let names = disk.names();
-    let read = |name: &String| Some((number(name)?, disk.read(name).expect("a file")));
+    let read = |name: &String| Some((number(name)?, disk.bytes(name)));
     names.iter().filter_map(read).collect()
 }
 
@@ -72,7 +72,7 @@ fn damaged_life(seed: u64) -> bool {
         if problems.iter().any(|problem| problem.starts_with(name.as_str())) {
             let aside = format!("damaged/{name}");
             assert!(disk.names().contains(&aside), "seed {seed}: {aside} is not among {:?}", disk.names());
-            let (is, was) = (disk.read(&aside).expect("a file"), &before[&number(name).expect("a segment")]);
+            let (is, was) = (disk.bytes(&aside), &before[&number(name).expect("a segment")]);
             assert!(was.starts_with(&is) && was[is.len()..].iter().all(|&byte| byte == 0), "it was changed");
         }
     }

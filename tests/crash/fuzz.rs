@@ -2,7 +2,7 @@
 //!
 //! Owns the promise that no bytes in the folder can make the server panic, or hang, or take much memory.
 
-use beanpole::binlog::{Storage, SyncMode};
+use beanpole::binlog::SyncMode;
 use beanpole::engine::{Body, NewJob, Span};
 
 use crate::disk::Disk;
@@ -61,7 +61,7 @@ fn mutated_logs() {
         for _ in 0..10 {
             let disk = life.disk.power_cut(seed);
             for name in disk.names() {
-                let other = disk.read(&name).expect("a file");
+                let other = disk.bytes(&name);
                 disk.alter(&name, |bytes| mutate(bytes, &other, &mut random));
             }
             open(&disk);

@@ -95,8 +95,8 @@ impl Storage for Disk {
         self.folder.list()
     }
 
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.folder.read(name)
+    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
+        self.folder.read(name, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
