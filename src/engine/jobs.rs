@@ -11,6 +11,9 @@ use super::list::{Linked, Links, NIL};
 /// Jobs in a chunk of slots: about 100 kB, small beside a process, large beside malloc's overhead.
 const CHUNK: usize = 1024;
 
+/// Bytes of memory made ready for the bodies of a chunk's jobs; less than makes glibc give memory back to the system.
+const AHEAD: usize = 96 * 1024;
+
 /// See the module's page.
 #[derive(Debug)]
 pub struct Jobs {
@@ -127,6 +130,9 @@ impl Chunk {
         }
         if self.entries.capacity() == 0 {
             self.entries.reserve_exact(CHUNK);
+            // As many bodies will come, and glibc lets the heap of a thread grow by a page at a time, a system call each.
+            // What is taken and given back here, untouched, stays at the heap's end for them.
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(AHEAD)));
         }
         self.entries.push(Entry::Held(job));
         self.entries.len() - 1
