@@ -408,8 +408,9 @@ impl Journal {
     }
 
     /// The bytes that were appended since the last time.
-    pub fn take(&mut self, spare: Vec<u8>) -> Batch {
+    pub fn take(&mut self, mut spare: Vec<u8>) -> Batch {
         debug_assert!(spare.is_empty());
+        spare.reserve(self.buffer.len().min(1 << 16)); // as much will come again
         let bytes = std::mem::replace(&mut self.buffer, spare);
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);

@@ -12,6 +12,9 @@ use crate::engine::BodyRef;
 /// this a client that is always a little behind would make one buffer grow for ever.
 const CHUNK: usize = 64 * 1024;
 
+/// The first size of a buffer: enough for most replies, and for one that waits for the log.
+const REPLY: usize = 128;
+
 /// A stretch of output.
 #[derive(Debug)]
 pub enum Chunk {
@@ -57,7 +60,7 @@ impl Output {
     /// The buffer to append short bytes to.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK) {
-            self.chunks.push_back(Chunk::Bytes(Vec::new()));
+            self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(REPLY)));
         }
         match self.chunks.back_mut() {
             Some(Chunk::Bytes(bytes)) => bytes,

@@ -81,6 +81,13 @@ impl Dialogue {
         }
     }
 
+    /// Whether the client may be told something at any time, and not just while it waits.
+    pub fn is_told_unasked(&self) -> bool {
+        match self {
+            Dialogue::Beanstalk(_) => false,
+        }
+    }
+
     /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
     pub fn hang_up(&mut self, world: &mut World, out: &mut Output) -> bool {
         match self {

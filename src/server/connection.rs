@@ -50,7 +50,7 @@ pub struct Connection {
     client: ClientId,
     dialogue: Dialogue,
     /// Bytes that are no whole request yet, or wait behind one that is not done.
-    rest: Vec<u8>,
+    rest: Box<[u8]>,
     /// Requests that wait behind one that is not done.
     pending: VecDeque<Request>,
     /// The account of a body that is arriving.
@@ -108,7 +108,7 @@ impl Connection {
             outlet,
             client,
             dialogue: Dialogue::new(wire),
-            rest: Vec::new(),
+            rest: Box::default(),
             pending: VecDeque::new(),
             uploading: 0,
             readable: false,
@@ -214,7 +214,7 @@ impl Connection {
         }
         let more = self.has_more(input) || self.closing;
         let gate = self.outlet.gate(hub.config().max_output, self.closing, more);
-        self.clear = gate == Gate::Clear;
+        self.clear = gate == Gate::Clear && !self.dialogue.is_told_unasked();
         gate
     }
 
@@ -230,7 +230,7 @@ impl Connection {
         }
         let to = self.rest.len();
         desk.buffer[..to].copy_from_slice(&self.rest);
-        self.rest = Vec::new();
+        self.rest = Box::default();
         if self.pending.is_empty() {
             std::mem::swap(&mut self.pending, &mut desk.pending);
         }
@@ -240,7 +240,7 @@ impl Connection {
     /// Keeps what is left over, and gives back what is not needed while idle.
     fn put_down(&mut self, input: &Input, desk: &mut Desk) {
         if input.from < input.to {
-            self.rest = desk.buffer[input.from..input.to].to_vec();
+            self.rest = desk.buffer[input.from..input.to].into();
         }
         if self.pending.is_empty() {
             desk.pending = std::mem::take(&mut self.pending);
@@ -287,32 +287,52 @@ impl Connection {
         }
     }
 
-    /// Understands and carries out some requests; false if there is none.
-    fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
+    /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through it.
+    fn understand(&mut self, input: &mut Input, hub: &Hub, desk: &Desk) -> Option<Request> {
+        let mut first = self.pending.pop_front();
+        // Nothing new, unless it went to its place already, past the buffer.
+        if input.from == input.to && self.dialogue.uploading() == 0 {
+            return first;
+        }
         let intake = hub.intake();
         let mut bytes = &desk.buffer[input.from..input.to];
-        while self.pending.len() < BATCH {
+        while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &intake) else { break };
             log::trace!("{}: {}", self.client.0, request.name());
-            self.pending.push_back(request);
+            if first.is_none() {
+                first = Some(request);
+            } else {
+                self.pending.push_back(request);
+            }
+            if bytes.is_empty() {
+                break;
+            }
         }
         input.from = input.to - bytes.len();
-        if self.pending.is_empty() {
-            return false;
+        first
+    }
+
+    /// Understands and carries out some requests; false if there is none.
+    fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
+        let Some(mut request) = self.understand(input, hub, desk) else { return false };
+        if hub.log().is_some() {
+            hub.provide(request.log_size() + self.pending.iter().map(Request::log_size).sum::<u64>());
         }
-        hub.provide(self.pending.iter().map(Request::log_size).sum());
         let mut out = std::mem::take(&mut desk.scratch.out);
         let was_clear = self.clear;
         let mut silent = false;
         hub.turn(&mut desk.scratch, |core, now| {
             let before = core.promised();
-            let mut flow = Flow::Next;
-            while flow == Flow::Next && out.len() <= hub.config().max_output {
-                let Some(request) = self.pending.pop_front() else { break };
+            let flow = loop {
                 let mut world = core.world(hub, self.client, now, self.half_closed);
-                flow = self.dialogue.execute(request, &mut world, &mut out);
+                let flow = self.dialogue.execute(request, &mut world, &mut out);
                 core.record();
-            }
+                if flow != Flow::Next || out.len() > hub.config().max_output {
+                    break flow;
+                }
+                let Some(next) = self.pending.pop_front() else { break flow };
+                request = next;
+            };
             match flow {
                 Flow::Next | Flow::Wait => {}
                 Flow::Close => self.closing = true,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 use mio::Waker;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::pool::Note;
 use super::socket::Stream;
@@ -149,13 +149,11 @@ impl Outlet {
 
     /// The log holds what the output promises.
     pub fn release(&self, spare: &mut Output) {
-        let resume = {
-            let mut state = self.state.lock();
-            state.held = false;
-            // Also while the client waits: its owner may have seen a half-close that it could not act upon.
-            std::mem::take(&mut state.resume)
-        };
-        self.flush(spare);
+        let mut state = self.state.lock();
+        state.held = false;
+        // Also while the client waits: its owner may have seen a half-close that it could not act upon.
+        let resume = std::mem::take(&mut state.resume);
+        self.flush_locked(state, spare);
         if resume {
             self.wake_owner();
         }
@@ -219,7 +217,11 @@ impl Outlet {
 
     /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
-        let mut state = self.state.lock();
+        self.flush_locked(self.state.lock(), spare)
+    }
+
+    /// The same for who has taken the lock, which is let go of during each write and at the end.
+    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutletState>, spare: &mut Output) -> Flushed {
         if state.held {
             return Flushed::Later;
         }

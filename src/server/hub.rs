@@ -108,7 +108,6 @@ impl Hub {
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
-        core.ask_room();
         if core.next_tick() <= now {
             // A clock that is moved by hand moves from deadline to deadline.
             if core.engine.tick(now, TICK_STEPS) && !self.clock.is_manual() {
@@ -311,9 +310,12 @@ impl Core {
         self.outlets[client.0 as usize] = None;
     }
 
-    /// Everything a command of `client` may touch.
+    /// Everything a command of `client` may touch; for one command, before which the engine must know what the log can take.
     pub fn world<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> World<'a> {
         let Core { engine, tally, roster, journal, .. } = self;
+        if let Some(journal) = journal {
+            engine.set_log_room(journal.engine_room());
+        }
         let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
         let settings = &hub.config.protocols;
         World { engine, tally, roster, settings, host: &hub.process, log, now, client, half_closed }
@@ -323,14 +325,6 @@ impl Core {
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.record(&mut self.engine);
-        }
-        self.ask_room();
-    }
-
-    /// Tells the engine how much the log can take.
-    fn ask_room(&mut self) {
-        if let Some(journal) = &self.journal {
-            self.engine.set_log_room(journal.engine_room());
         }
     }
 

@@ -155,9 +155,13 @@ impl Log {
 
     /// Lets go of the replies that need wait no longer.
     fn release(&self, spare: &mut Output) {
-        let mut free = Vec::new();
+        let mut free;
         {
             let mut holds = self.holds.lock();
+            if holds.is_empty() {
+                return;
+            }
+            free = Vec::with_capacity(holds.len());
             let safe = self.keeper.safe();
             while holds.front().is_some_and(|hold| hold.position <= safe) {
                 free.extend(holds.pop_front().map(|hold| hold.outlet));
