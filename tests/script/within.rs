@@ -95,7 +95,7 @@ impl Within {
         Within {
             engine: Engine::new(limits),
             tally: Tally::default(),
-            roster: Roster::default(),
+            roster: Roster::new(config.protocols.exceptions),
             settings: config.protocols.clone(),
             host,
             now,

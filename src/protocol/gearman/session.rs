@@ -116,11 +116,6 @@ fn submit(submission: Submission, world: &mut World, out: &mut Output) {
             None => return reply::error(out, &reply::WRONG_SCHEDULE),
         },
     };
-    if world.settings.exceptions {
-        if let Some(peer) = world.roster.get_mut(world.client) {
-            peer.exceptions = true;
-        }
-    }
     let terms = Terms {
         ending: Ending::Tell,
         unique: submission.unique,
