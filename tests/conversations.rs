@@ -10,9 +10,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use beanpole::options::{parse, Command};
 use beanpole::{Address, Config, Server};
-use script::{load, run, Connection, Conversation, Sockets, What};
-use within::{Pieces, Within};
+use script::{load, run, Connection, Conversation, Sockets, What, Wire};
+use within::{speech, Pieces, Within};
 
 /// How long to listen for bytes that must not come.
 const QUIET: Duration = Duration::from_millis(40);
@@ -30,9 +31,20 @@ fn check(failures: Vec<String>) {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// What the options of a conversation say.
+fn config(conversation: &Conversation) -> Config {
+    let config = match parse(&conversation.options) {
+        Ok(Command::Run(settings)) => settings.config,
+        other => panic!("{}: {other:?}", conversation.place),
+    };
+    let max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);
+    let Config { port, gearman_port, workq_port, .. } = Config::embedded();
+    Config { max_job_size, port, gearman_port, workq_port, ..config }
+}
+
 fn run_within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {
     let fails = |conversation: &Conversation| {
-        let mut world = Within::new(conversation.max_job_size, pieces);
+        let mut world = Within::new(&config(conversation), pieces);
         let result = run(conversation, &mut world);
         result.err().map(|problem| format!("{} ({}): {problem}", conversation.title, conversation.place))
     };
@@ -99,18 +111,26 @@ fn over_a_real_socket() {
     check(failures);
 }
 
-/// Every other one over TCP, the rest over a Unix socket.
+/// Every other one over TCP, the rest over Unix sockets.
 fn over_socket(number: usize, conversation: &Conversation) -> Result<(), String> {
-    let mut config = Config::embedded();
-    config.max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);
-    let path = std::env::temp_dir().join(format!("conversation-{}-{number}.sock", std::process::id()));
-    if number % 2 == 1 {
-        config.listen = vec![Address::Unix(path.clone())];
-    }
+    let mut config = config(conversation);
+    let path =
+        |wire: Wire| std::env::temp_dir().join(format!("conversation-{}-{number}-{wire:?}.sock", std::process::id()));
+    let address = |wire: Wire| match number % 2 {
+        0 => Address::Tcp(None, None),
+        _ => Address::Unix(path(wire)),
+    };
+    config.listen = vec![address(Wire::Beanstalk)];
+    let speaks = |wire| conversation.steps.iter().any(|step| conversation.wire_of(&step.who) == wire);
+    config.gearman.extend(speaks(Wire::Gearman).then(|| address(Wire::Gearman)));
+    config.workq.extend(speaks(Wire::Workq).then(|| address(Wire::Workq)));
     let (server, clock) = Server::with_manual_clock(config).expect("a server");
-    let connect = |_| match number % 2 {
-        0 => Connection::Tcp(TcpStream::connect(server.address()).expect("a connection")),
-        _ => Connection::Unix(UnixStream::connect(&path).expect("a connection")),
+    let connect = |wire| match number % 2 {
+        0 => {
+            let address = server.address_of(speech(wire)).expect("a server that listens for this");
+            Connection::Tcp(TcpStream::connect(address).expect("a connection"))
+        }
+        _ => Connection::Unix(UnixStream::connect(path(wire)).expect("a connection")),
     };
     let mut world = Sockets::new(connect, |time| clock.advance(time), || server.drain(), QUIET);
     let result = run(conversation, &mut world);

@@ -1,11 +1,13 @@
-//! The golden conversations against the original daemon: what we say it does, it does.
+//! The golden conversations against the original daemons: what we say they do, they do.
 //!
-//! `cargo test --test oracle -- /usr/bin/beanstalkd`. Each conversation has a fresh daemon on a Unix socket of its own. One that
-//! the daemon does not satisfy must be listed in `differences.txt` with the reason; one that is listed and is satisfied all
-//! the same fails, so that the list stays true.
+//! `cargo test --test oracle -- /usr/bin/beanstalkd`, or `-- /usr/sbin/gearmand`: which conversations there are goes by the
+//! program's name. Each has a fresh daemon, on a Unix socket or a port of its own. One that the daemon does not satisfy must be
+//! listed in the `differences.txt` of its folder with the reason; one that is listed and is satisfied all the same fails, so that
+//! the list stays true.
 
 mod script;
 
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -19,42 +21,114 @@ use script::{load, run, Connection, Conversation, Sockets, Wire};
 /// Conversations at a time; most of their time is sleep.
 const THREADS: usize = 16;
 
+/// What gearmand is told to call the machine in its handles.
+const HOST: &str = "h";
+
 /// A daemon of its own for one conversation, ended with it.
 struct Daemon {
     child: Child,
-    socket: PathBuf,
+    door: Door,
+}
+
+/// Where it listens.
+enum Door {
+    Socket(PathBuf),
+    Port(u16),
+}
+
+impl Door {
+    fn connect(&self) -> std::io::Result<Connection> {
+        match self {
+            Door::Socket(path) => UnixStream::connect(path).map(Connection::Unix),
+            Door::Port(port) => TcpStream::connect(("127.0.0.1", *port)).map(Connection::Tcp),
+        }
+    }
 }
 
 impl Daemon {
-    fn start(program: &str, folder: &Path, number: usize, max_job_size: Option<u32>) -> Daemon {
-        let socket = folder.join(format!("{number}.sock"));
-        let mut command = Command::new(program);
-        command.arg("-l").arg(format!("unix:{}", socket.display()));
-        if let Some(size) = max_job_size {
-            command.arg("-z").arg(size.to_string());
+    fn start(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Daemon {
+        loop {
+            let (command, door) = match wire(program) {
+                Wire::Gearman => gearmand(program, folder, number, conversation),
+                _ => beanstalkd(program, folder, number, conversation.max_job_size),
+            };
+            if let Some(daemon) = Daemon::begin(command, door) {
+                return daemon;
+            }
         }
+    }
+
+    /// None if the daemon ends at once: its port was taken meanwhile.
+    fn begin(mut command: Command, door: Door) -> Option<Daemon> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let daemon = Daemon { child: child.expect("the daemon starts"), socket };
+        let mut daemon = Daemon { child: child.expect("the daemon starts"), door };
         let start = Instant::now();
-        while UnixStream::connect(&daemon.socket).is_err() {
+        while daemon.door.connect().is_err() {
             assert!(start.elapsed() < Duration::from_secs(10), "the daemon does not listen");
+            if daemon.child.try_wait().expect("our own child").is_some() {
+                return None;
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
-        daemon
+        Some(daemon)
     }
+}
+
+/// Which protocol the daemon speaks.
+fn wire(program: &str) -> Wire {
+    if program.ends_with("gearmand") {
+        Wire::Gearman
+    } else {
+        Wire::Beanstalk
+    }
+}
+
+fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<u32>) -> (Command, Door) {
+    let socket = folder.join(format!("{number}.sock"));
+    let mut command = Command::new(program);
+    command.arg("-l").arg(format!("unix:{}", socket.display()));
+    if let Some(size) = max_job_size {
+        command.arg("-z").arg(size.to_string());
+    }
+    (command, Door::Socket(socket))
+}
+
+/// It is told to wake one worker for a job, as beanpole does by itself; its `-j` counts tries and not retries.
+fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let mut command = Command::new(program);
+    command.args(["-L", "127.0.0.1", "-p", &free.port().to_string(), "--job-handle-prefix", &format!("H:{HOST}")]);
+    command.arg("-l").arg(folder.join(format!("{number}.log")));
+    let mut wakeup = "1";
+    let mut words = conversation.options.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "--job-retries" => {
+                let retries: u32 = words.next().and_then(|number| number.parse().ok()).expect("a number");
+                command.arg("-j").arg((retries + 1).to_string());
+            }
+            "--worker-wakeup" => wakeup = words.next().expect("a number"),
+            "--exceptions" => drop(command.arg(word)),
+            _ => {}
+        }
+    }
+    command.args(["-w", wakeup]);
+    (command, Door::Port(free.port()))
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
+        if let Door::Socket(path) = &self.door {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
-    let daemon = Daemon::start(program, folder, number, conversation.max_job_size);
-    let connect = |_| Connection::Unix(UnixStream::connect(&daemon.socket).expect("a connection"));
+    let daemon = Daemon::start(program, folder, number, conversation);
+    let connect = |_| daemon.door.connect().expect("a connection");
     let drain = || {
         kill(Pid::from_raw(daemon.child.id() as i32), Signal::SIGUSR1).expect("a signal to our own child");
         std::thread::sleep(Duration::from_millis(80));
@@ -66,11 +140,13 @@ fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversa
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let [program] = arguments.as_slice() else {
-        eprintln!("usage: oracle PROGRAM, the original daemon, for example /usr/bin/beanstalkd");
+        eprintln!("usage: oracle PROGRAM, the original daemon: /usr/bin/beanstalkd or /usr/sbin/gearmand");
         return ExitCode::from(2);
     };
-    let (mut conversations, differences) = load(Path::new("tests/conversations"), "");
-    conversations.retain(|conversation| conversation.is_all(Wire::Beanstalk));
+    let wire = wire(program);
+    let home = if wire == Wire::Gearman { "tests/conversations/gearman" } else { "tests/conversations" };
+    let (mut conversations, differences) = load(Path::new(home), HOST);
+    conversations.retain(|conversation| conversation.is_all(wire));
     let folder = std::env::temp_dir().join(format!("oracle-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder of our own");
     let (next, passed) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -92,7 +168,7 @@ fn main() -> ExitCode {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a thread that ends")).collect()
     });
-    let _ = std::fs::remove_dir(&folder);
+    let _ = std::fs::remove_dir_all(&folder);
     failures.iter().for_each(|failure| println!("{failure}"));
     println!("known differences: {}", differences.len());
     println!("{} passed, {} failed", passed.into_inner(), failures.len());

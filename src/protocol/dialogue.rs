@@ -2,7 +2,7 @@
 //!
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
-use super::{beanstalk, Flow, Host, Intake, Output, Roster, Wire, World};
+use super::{beanstalk, gearman, Flow, Host, Intake, Output, Roster, Wire, World};
 use crate::engine::{Engine, Event, Manner};
 
 /// What a connection remembers of what it was told.
@@ -10,6 +10,8 @@ use crate::engine::{Engine, Event, Manner};
 pub enum Dialogue {
     /// In the beanstalk protocol.
     Beanstalk(beanstalk::Decoder),
+    /// In the Gearman protocol.
+    Gearman(gearman::Decoder, gearman::Session),
 }
 
 /// Something that a client asks for.
@@ -17,6 +19,8 @@ pub enum Dialogue {
 pub enum Request {
     /// In the beanstalk protocol.
     Beanstalk(beanstalk::Request),
+    /// In the Gearman protocol.
+    Gearman(gearman::Request),
     /// Going on with what was too much for one turn.
     Resume,
 }
@@ -33,7 +37,10 @@ impl Wire {
 
     /// What a client is told that connects when there is no room for it.
     pub fn too_many_connections(self) -> &'static [u8] {
-        beanstalk::TOO_MANY_CONNECTIONS
+        match self {
+            Wire::Gearman => gearman::TOO_MANY_CONNECTIONS,
+            Wire::Beanstalk | Wire::Workq => beanstalk::TOO_MANY_CONNECTIONS,
+        }
     }
 }
 
@@ -41,7 +48,8 @@ impl Dialogue {
     /// Of a new connection.
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
-            Wire::Beanstalk | Wire::Gearman | Wire::Workq => Dialogue::Beanstalk(beanstalk::Decoder::default()),
+            Wire::Gearman => Dialogue::Gearman(gearman::Decoder::default(), gearman::Session::default()),
+            Wire::Beanstalk | Wire::Workq => Dialogue::Beanstalk(beanstalk::Decoder::default()),
         }
     }
 
@@ -49,6 +57,7 @@ impl Dialogue {
     pub fn next(&mut self, bytes: &mut &[u8], intake: &Intake) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, intake).map(Request::Beanstalk),
+            Dialogue::Gearman(decoder, _) => decoder.next(bytes, intake).map(Request::Gearman),
         }
     }
 
@@ -56,6 +65,7 @@ impl Dialogue {
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.gap(),
+            Dialogue::Gearman(decoder, _) => decoder.gap(),
         }
     }
 
@@ -63,6 +73,7 @@ impl Dialogue {
     pub fn filled(&mut self, count: usize) {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.filled(count),
+            Dialogue::Gearman(decoder, _) => decoder.filled(count),
         }
     }
 
@@ -70,6 +81,7 @@ impl Dialogue {
     pub fn uploading(&self) -> u64 {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.uploading(),
+            Dialogue::Gearman(decoder, _) => decoder.uploading(),
         }
     }
 
@@ -77,7 +89,12 @@ impl Dialogue {
     pub fn execute(&mut self, request: Request, world: &mut World, out: &mut Output) -> Flow {
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
-            (_, Request::Resume) => unreachable!("nothing was left to go on with"),
+            (Dialogue::Gearman(_, session), Request::Gearman(request)) => {
+                gearman::execute(request, session, world, out)
+            }
+            (Dialogue::Gearman(_, session), Request::Resume) => gearman::resume(session, world, out),
+            (Dialogue::Beanstalk(_), Request::Resume) => unreachable!("nothing was left to go on with"),
+            (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
     }
 
@@ -92,6 +109,7 @@ impl Dialogue {
     pub fn hang_up(&mut self, world: &mut World, out: &mut Output) -> bool {
         match self {
             Dialogue::Beanstalk(_) => beanstalk::hang_up(world, out),
+            Dialogue::Gearman(..) => gearman::hang_up(world, out),
         }
     }
 }
@@ -101,6 +119,7 @@ impl Request {
     pub fn log_size(&self) -> u64 {
         match self {
             Request::Beanstalk(request) => request.log_size(),
+            Request::Gearman(request) => request.log_size(),
             Request::Resume => 0,
         }
     }
@@ -109,6 +128,7 @@ impl Request {
     pub fn name(&self) -> String {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")),
+            Request::Gearman(request) => request.name().to_owned(),
             Request::Resume => "more".to_owned(),
         }
     }
@@ -116,11 +136,8 @@ impl Request {
 
 /// Tells the client of an event what it is about, in its own protocol.
 pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) {
-    let wire = roster.get(event.client()).map_or(Wire::Beanstalk, |peer| peer.wire);
-    match wire {
-        Wire::Beanstalk | Wire::Gearman | Wire::Workq => {
-            let _ = host;
-            beanstalk::tell(event, engine, out);
-        }
+    match roster.get_mut(event.client()) {
+        Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
+        _ => beanstalk::tell(event, engine, out),
     }
 }

@@ -9,6 +9,7 @@ use beanpole::protocol::{
     tell, Dialogue, Facts, Flow, Host, Intake, Output, Request, Roster, Settings, Usage, Wire as Speech,
     World as Protocol,
 };
+use beanpole::Config;
 
 use crate::script::{Patience, Wire, World};
 
@@ -22,6 +23,15 @@ pub enum Pieces {
     AsSent,
     /// One at a time.
     Bytes,
+}
+
+/// The protocol that a conversation names.
+pub fn speech(wire: Wire) -> Speech {
+    match wire {
+        Wire::Beanstalk => Speech::Beanstalk,
+        Wire::Gearman => Speech::Gearman,
+        Wire::Workq => Speech::Workq,
+    }
 }
 
 struct Peer {
@@ -60,8 +70,15 @@ impl Host for Fixed {
 
 impl Within {
     /// An empty queue.
-    pub fn new(max_job_size: Option<u32>, pieces: Pieces) -> Within {
-        let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };
+    pub fn new(config: &Config, pieces: Pieces) -> Within {
+        let limits = Limits {
+            max_memory: 1 << 40,
+            max_tubes: 1 << 20,
+            max_watched: 1 << 20,
+            max_losses: config.job_retries,
+            wakeups: config.worker_wakeup,
+            ..Limits::NONE
+        };
         let now = Time::from_nanos(1_700_000_000_000_000_000);
         let facts = Facts {
             pid: 1,
@@ -71,15 +88,15 @@ impl Within {
             os: "o".to_owned(),
             platform: "p".to_owned(),
             started: now,
-            max_job_size: max_job_size.unwrap_or(65_535),
+            max_job_size: config.max_job_size,
             max_connections: 10,
         };
         let host = Fixed(facts);
         Within {
             engine: Engine::new(limits),
             tally: Tally::default(),
-            roster: Roster::default(),
-            settings: Settings::default(),
+            roster: Roster::new(config.protocols.exceptions),
+            settings: config.protocols.clone(),
             host,
             now,
             peers: BTreeMap::new(),
@@ -176,11 +193,7 @@ impl Within {
 
 impl World for Within {
     fn open(&mut self, who: &str, wire: Wire) {
-        let speech = match wire {
-            Wire::Beanstalk => Speech::Beanstalk,
-            Wire::Gearman => Speech::Gearman,
-            Wire::Workq => Speech::Workq,
-        };
+        let speech = speech(wire);
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
             _ => self.engine.connect_as(speech.manner()),

@@ -1,0 +1,206 @@
+//! THE table of text commands, and how a line becomes one.
+//!
+//! Owns their words, and the short answers. A word counts in capitals as well; the words of a line are parted by spaces. Must
+//! not carry a command out: that is `session`'s business, and of lists `listing`'s.
+
+use super::commands::lenient;
+use super::names::{from_word, push_word};
+
+/// The most words of a line, which is that of `maxqueue` with three sizes (and of gearmand).
+const MAX_WORDS: usize = 5;
+
+/// A line of text as a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // each is the command of its name; the table says what each does
+pub enum Command {
+    Version,
+    Getpid,
+    Verbose,
+    Status,
+    PriorityStatus,
+    Workers,
+    ShowJobs,
+    ShowUniqueJobs,
+    CancelJob(Box<[u8]>),
+    CreateFunction(Box<[u8]>),
+    DropFunction(Box<[u8]>),
+    /// The most jobs of high, normal and low priority.
+    Maxqueue(Box<[u8]>, [Option<u32>; 3]),
+    Shutdown {
+        graceful: bool,
+    },
+    /// Answered with this line.
+    Wrong(Box<[u8]>),
+}
+
+/// One row.
+pub struct TextCommand {
+    /// The words that it begins with.
+    pub words: &'static str,
+    /// What follows them.
+    pub arguments: &'static str,
+    /// Reads the arguments; none if there are too few.
+    parse: fn(&[&[u8]]) -> Option<Command>,
+    /// What it does, in one line.
+    pub summary: &'static str,
+}
+
+const fn row(
+    words: &'static str,
+    arguments: &'static str,
+    parse: fn(&[&[u8]]) -> Option<Command>,
+    summary: &'static str,
+) -> TextCommand {
+    TextCommand { words, arguments, parse, summary }
+}
+
+/// See the module's page.
+#[rustfmt::skip]
+pub const TEXT_COMMANDS: [TextCommand; 13] = [
+    row("version", "", |_| Some(Command::Version), "the version of the server"),
+    row("getpid", "", |_| Some(Command::Getpid), "the number of its process"),
+    row("verbose", "", |_| Some(Command::Verbose), "how much it logs"),
+    row("status", "", |_| Some(Command::Status), "functions, with jobs, running jobs and workers"),
+    row("prioritystatus", "", |_| Some(Command::PriorityStatus), "functions, with queued jobs by priority, and workers"),
+    row("workers", "", |_| Some(Command::Workers), "connections, with the functions that they can do"),
+    row("show unique jobs", "", |args| args.is_empty().then_some(Command::ShowUniqueJobs), "the unique ids of all jobs"),
+    row("show jobs", "", |args| args.is_empty().then_some(Command::ShowJobs), "the handles of all jobs"),
+    row("cancel job", "<handle>", |args| args.first().map(|handle| Command::CancelJob((*handle).into())), "take a job away"),
+    row("create function", "<function>", |args| args.first().map(|name| Command::CreateFunction(from_word(name))), "have status list a function"),
+    row("drop function", "<function>", |args| args.first().map(|name| Command::DropFunction(from_word(name))), "have status list it no longer"),
+    row("maxqueue", "<function> [<size> | <high> <normal> <low>]", maxqueue, "limit the queued and running jobs of a function"),
+    row("shutdown", "[graceful]", shutdown, "stop the server, if an option allows it"),
+];
+
+/// The command on a line, which is without its end.
+pub fn parse(line: &[u8]) -> Command {
+    let words: Vec<&[u8]> =
+        line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
+    let first = words.first().copied().unwrap_or_default();
+    if words.len() > MAX_WORDS {
+        return incomplete(first, b"Too+many+arguments+were+sent+to+this+command+");
+    }
+    for row in &TEXT_COMMANDS {
+        let mut rest = words.iter();
+        if row.words.split(' ').all(|word| rest.next().is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes())))
+        {
+            if let Some(command) = (row.parse)(rest.as_slice()) {
+                return command;
+            }
+            break;
+        }
+    }
+    wrong(first, words.len())
+}
+
+/// What is wrong with a line, as gearmand tells it.
+fn wrong(first: &[u8], words: usize) -> Command {
+    let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
+    if is("show") && words > 1 {
+        return Command::Wrong(b"ERR UNKNOWN_SHOW_ARGUMENTS\r\n".as_slice().into());
+    }
+    if is("cancel") && words > 2 {
+        return Command::Wrong(b"ERR UNKNOWN_ERROR\r\n".as_slice().into());
+    }
+    if is("create") || is("drop") || is("maxqueue") {
+        return incomplete(first, b"An+incomplete+set+of+arguments+was+sent+to+this+command+");
+    }
+    unknown(first)
+}
+
+fn incomplete(word: &[u8], text: &[u8]) -> Command {
+    line_about(b"ERR INVALID_ARGUMENTS ", text, word)
+}
+
+/// There is no such command, or none that this server takes.
+pub fn unknown(word: &[u8]) -> Command {
+    line_about(b"ERR UNKNOWN_COMMAND ", b"Unknown+server+command", word)
+}
+
+fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> Command {
+    let mut line = [code, text].concat();
+    push_word(&mut line, word);
+    line.extend_from_slice(b"\r\n");
+    Command::Wrong(line.into())
+}
+
+/// One size holds for each of the three priorities. None, zero and less are no limit.
+fn maxqueue(args: &[&[u8]]) -> Option<Command> {
+    let (name, sizes) = args.split_first()?;
+    let size =
+        |text: &&[u8]| lenient(text).filter(|size| *size > 0).map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    let sizes = match sizes {
+        [] => [None; 3],
+        [all] => [size(all); 3],
+        [high, normal] => [size(high), size(normal), None],
+        [high, normal, low, ..] => [size(high), size(normal), size(low)],
+    };
+    Some(Command::Maxqueue(from_word(name), sizes))
+}
+
+fn shutdown(args: &[&[u8]]) -> Option<Command> {
+    match args {
+        [] => Some(Command::Shutdown { graceful: false }),
+        [word] if word.eq_ignore_ascii_case(b"graceful") => Some(Command::Shutdown { graceful: true }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(line: &str) -> String {
+        match parse(line.as_bytes()) {
+            Command::Wrong(line) => String::from_utf8(line.into()).expect("text"),
+            other => panic!("{line:?} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn words_are_found_in_any_case_and_with_any_spaces() {
+        assert_eq!(parse(b"StaTus"), Command::Status);
+        assert_eq!(parse(b"  show   unique  JOBS "), Command::ShowUniqueJobs);
+        assert_eq!(parse(b"show jobs"), Command::ShowJobs);
+        assert_eq!(parse(b"version please"), Command::Version);
+        assert_eq!(parse(b"create function F%20g"), Command::CreateFunction(b"F g".as_slice().into()));
+        assert_eq!(parse(b"shutdown GRACEFUL"), Command::Shutdown { graceful: true });
+    }
+
+    #[test]
+    fn sizes_are_numbers_above_zero() {
+        let f: Box<[u8]> = b"f".as_slice().into();
+        for (line, sizes) in [
+            ("maxqueue f", [None; 3]),
+            ("maxqueue f 7", [Some(7); 3]),
+            ("maxqueue f 0", [None; 3]),
+            ("maxqueue f -3", [None; 3]),
+            ("maxqueue f 1 2 3", [Some(1), Some(2), Some(3)]),
+            ("maxqueue f 1 0 99999999999", [Some(1), None, Some(u32::MAX)]),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Command::Maxqueue(f.clone(), sizes), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_gearmand_s_words() {
+        let incomplete =
+            |word| format!("ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+{word}\r\n");
+        assert_eq!(answer("foo"), "ERR UNKNOWN_COMMAND Unknown+server+commandfoo\r\n");
+        assert_eq!(answer(""), "ERR UNKNOWN_COMMAND Unknown+server+command\r\n");
+        assert_eq!(answer("show"), "ERR UNKNOWN_COMMAND Unknown+server+commandshow\r\n");
+        assert_eq!(answer("show x"), "ERR UNKNOWN_SHOW_ARGUMENTS\r\n");
+        assert_eq!(answer("show jobs x"), "ERR UNKNOWN_SHOW_ARGUMENTS\r\n");
+        assert_eq!(answer("cancel job"), "ERR UNKNOWN_COMMAND Unknown+server+commandcancel\r\n");
+        assert_eq!(answer("cancel foo bar"), "ERR UNKNOWN_ERROR\r\n");
+        assert_eq!(answer("create foo bar"), incomplete("create"));
+        assert_eq!(answer("drop function"), incomplete("drop"));
+        assert_eq!(answer("maxqueue"), incomplete("maxqueue"));
+        assert!(answer("a b c d e f").starts_with("ERR INVALID_ARGUMENTS Too+many"));
+    }
+
+    #[test]
+    fn a_line_is_never_told_back_with_an_end_of_its_own() {
+        assert_eq!(answer("a\rOK\t"), "ERR UNKNOWN_COMMAND Unknown+server+commanda%0DOK%09\r\n");
+    }
+}

@@ -1,0 +1,325 @@
+//! THE table of Gearman packets: their numbers, names and arguments, and how those are read.
+//!
+//! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol document,
+//! and from 37 on of gearmand's `libgearman/command.hpp`.
+
+use super::calendar::Schedule;
+use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
+use super::reply::{self, Fault};
+use super::request::{Act, Submission, When, Work};
+use crate::engine::{Body, Priority, Span, Time, Unique, BANDS};
+
+/// A packet, by its number on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+#[allow(missing_docs)] // they are the protocol's words; the table says what each does
+pub enum Kind {
+    CanDo = 1,
+    CantDo,
+    ResetAbilities,
+    PreSleep,
+    Unused,
+    Noop,
+    SubmitJob,
+    JobCreated,
+    GrabJob,
+    NoJob,
+    JobAssign,
+    WorkStatus,
+    WorkComplete,
+    WorkFail,
+    GetStatus,
+    EchoReq,
+    EchoRes,
+    SubmitJobBg,
+    Error,
+    StatusRes,
+    SubmitJobHigh,
+    SetClientId,
+    CanDoTimeout,
+    AllYours,
+    WorkException,
+    OptionReq,
+    OptionRes,
+    WorkData,
+    WorkWarning,
+    GrabJobUniq,
+    JobAssignUniq,
+    SubmitJobHighBg,
+    SubmitJobLow,
+    SubmitJobLowBg,
+    SubmitJobSched,
+    SubmitJobEpoch,
+    SubmitReduceJob,
+    SubmitReduceJobBackground,
+    GrabJobAll,
+    JobAssignAll,
+    GetStatusUnique,
+    StatusResUnique,
+}
+
+/// Reads the arguments of a packet.
+pub type Parse = fn(&[&[u8]]) -> Result<Act, Fault>;
+
+/// One row.
+pub struct Packet {
+    /// Which packet; rows stand in the order of their numbers.
+    pub kind: Kind,
+    /// Its name in the protocol document.
+    pub name: &'static str,
+    /// The arguments of a request. Each ends with a NUL but the last one, which ends with the body, unless data follow.
+    pub arguments: &'static [&'static str],
+    /// The rest of the body, behind the arguments, is opaque data.
+    pub data: bool,
+    /// Reads the arguments, as many as there must be; the data are added later. None: the server does not take it.
+    pub parse: Option<Parse>,
+    /// What it does, in one line.
+    pub summary: &'static str,
+}
+
+const HIGH: Priority = BANDS[0];
+const NORMAL: Priority = BANDS[1];
+const LOW: Priority = BANDS[2];
+
+const fn takes(
+    kind: Kind,
+    name: &'static str,
+    arguments: &'static [&'static str],
+    parse: Parse,
+    summary: &'static str,
+) -> Packet {
+    Packet { kind, name, arguments, data: false, parse: Some(parse), summary }
+}
+
+const fn takes_data(
+    kind: Kind,
+    name: &'static str,
+    arguments: &'static [&'static str],
+    parse: Parse,
+    summary: &'static str,
+) -> Packet {
+    Packet { kind, name, arguments, data: true, parse: Some(parse), summary }
+}
+
+const fn sends(kind: Kind, name: &'static str, summary: &'static str) -> Packet {
+    Packet { kind, name, arguments: &[], data: false, parse: None, summary }
+}
+
+const SUBMIT: &[&str] = &["function", "unique"];
+const REDUCE: &[&str] = &["function", "unique", "reducer", "aggregator"];
+const SCHED: &[&str] = &["function", "unique", "minute", "hour", "day of month", "month", "day of week"];
+const HANDLE: &[&str] = &["handle"];
+
+/// See the module's page.
+#[rustfmt::skip]
+pub const PACKETS: [Packet; 42] = [
+    takes(Kind::CanDo, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),
+    takes(Kind::CantDo, "CANT_DO", &["function"], |args| function(args[0]).map(Act::CantDo), "the worker can do this function no longer"),
+    takes(Kind::ResetAbilities, "RESET_ABILITIES", &[], |_| Ok(Act::ResetAbilities), "the worker can do no function any longer"),
+    takes(Kind::PreSleep, "PRE_SLEEP", &[], |_| Ok(Act::PreSleep), "the worker is to be woken when there is a job for it"),
+    sends(Kind::Unused, "UNUSED", "nothing"),
+    sends(Kind::Noop, "NOOP", "there may be a job for the worker"),
+    takes_data(Kind::SubmitJob, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result"),
+    sends(Kind::JobCreated, "JOB_CREATED", "the handle of the job that was submitted"),
+    takes(Kind::GrabJob, "GRAB_JOB", &[], |_| Ok(Act::Grab(Kind::JobAssign)), "ask for a job"),
+    sends(Kind::NoJob, "NO_JOB", "there is no job"),
+    sends(Kind::JobAssign, "JOB_ASSIGN", "handle, function and data of a job"),
+    takes(Kind::WorkStatus, "WORK_STATUS", &["handle", "numerator", "denominator"], work_status, "how far the job is"),
+    takes_data(Kind::WorkComplete, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "the job is done, with this result"),
+    takes(Kind::WorkFail, "WORK_FAIL", HANDLE, |args| work(args, Kind::WorkFail), "the job has failed"),
+    takes(Kind::GetStatus, "GET_STATUS", HANDLE, |args| Ok(Act::GetStatus(last(args).into())), "ask how far a job is"),
+    takes_data(Kind::EchoReq, "ECHO_REQ", &[], |_| Ok(Act::Echo(Body::default())), "ask for these data"),
+    sends(Kind::EchoRes, "ECHO_RES", "the data of ECHO_REQ"),
+    takes_data(Kind::SubmitJobBg, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a job whose result nobody waits for"),
+    sends(Kind::Error, "ERROR", "code and text of what is wrong"),
+    sends(Kind::StatusRes, "STATUS_RES", "handle, known, running, numerator and denominator"),
+    takes_data(Kind::SubmitJobHigh, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first"),
+    takes(Kind::SetClientId, "SET_CLIENT_ID", &["id"], |args| Ok(Act::SetClientId(client_id(args))), "what the text command workers calls the connection"),
+    takes(Kind::CanDoTimeout, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit in milliseconds for each job"),
+    sends(Kind::AllYours, "ALL_YOURS", "nothing; no server has ever taken it"),
+    takes_data(Kind::WorkException, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why"),
+    takes(Kind::OptionReq, "OPTION_REQ", &["option"], |args| Ok(Act::Option(last(args).into())), "set an option of the connection; there is exceptions"),
+    sends(Kind::OptionRes, "OPTION_RES", "the option that was set"),
+    takes_data(Kind::WorkData, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "a part of the result"),
+    takes_data(Kind::WorkWarning, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "a warning about the job"),
+    takes(Kind::GrabJobUniq, "GRAB_JOB_UNIQ", &[], |_| Ok(Act::Grab(Kind::JobAssignUniq)), "ask for a job with its unique id"),
+    sends(Kind::JobAssignUniq, "JOB_ASSIGN_UNIQ", "handle, function, unique id and data of a job"),
+    takes_data(Kind::SubmitJobHighBg, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG, to be done first"),
+    takes_data(Kind::SubmitJobLow, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB, to be done last"),
+    takes_data(Kind::SubmitJobLowBg, "SUBMIT_JOB_LOW_BG", SUBMIT, |args| submit(args, LOW, true), "SUBMIT_JOB_BG, to be done last"),
+    takes_data(Kind::SubmitJobSched, "SUBMIT_JOB_SCHED", SCHED, scheduled, "SUBMIT_JOB_BG, at the next minute that matches"),
+    takes_data(Kind::SubmitJobEpoch, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG, at this second since 1970"),
+    takes_data(Kind::SubmitReduceJob, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB, with a reducer"),
+    takes_data(Kind::SubmitReduceJobBackground, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG, with a reducer"),
+    takes(Kind::GrabJobAll, "GRAB_JOB_ALL", &[], |_| Ok(Act::Grab(Kind::JobAssignAll)), "ask for a job with its unique id and, if it has one, its reducer"),
+    sends(Kind::JobAssignAll, "JOB_ASSIGN_ALL", "handle, function, unique id, reducer and data of a job"),
+    takes(Kind::GetStatusUnique, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Act::GetStatusUnique(last(args).into())), "ask how far the job with this unique id is"),
+    sends(Kind::StatusResUnique, "STATUS_RES_UNIQUE", "unique id, known, running, numerator, denominator and number of waiting clients"),
+];
+
+/// The row of a number on the wire, if there is one.
+pub fn packet(number: u32) -> Option<&'static Packet> {
+    PACKETS.get((number as usize).wrapping_sub(1))
+}
+
+/// The last argument, which some clients end with a NUL although the body's length ends it.
+fn last<'a>(args: &[&'a [u8]]) -> &'a [u8] {
+    let last = args.last().copied().unwrap_or_default();
+    last.strip_suffix(b"\0").unwrap_or(last)
+}
+
+fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
+    let name = name.strip_suffix(b"\0").unwrap_or(name);
+    match name {
+        name if name.is_empty() || name.contains(&0) => Err(reply::WRONG_FUNCTION),
+        name if name.len() > MAX_FUNCTION => Err(reply::LARGE_FUNCTION),
+        name => Ok(name.into()),
+    }
+}
+
+fn can_do(name: &[u8], limit: Option<Span>) -> Result<Act, Fault> {
+    Ok(Act::CanDo { function: function(name)?, limit })
+}
+
+/// Milliseconds, of which gearmand makes a thousand at least; what is no number, or none above zero, is no limit.
+fn limit(text: &[u8]) -> Option<Span> {
+    let millis = lenient(text).filter(|millis| *millis > 0)?;
+    Some(Span::from_millis(millis.max(1000) as u64))
+}
+
+fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
+    let unique = match args[1] {
+        b"" => Unique::None,
+        b"-" => Unique::Body,
+        name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
+        name => Unique::Name(name.into()),
+    };
+    let (function, body) = (function(args[0])?, Body::default());
+    Ok(Submission { function, unique, pri, background, when: When::Now, reducer: None, body })
+}
+
+fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Act, Fault> {
+    Ok(Act::Submit(Box::new(submission(args, pri, background)?)))
+}
+
+/// A time that has passed, or is none, is now.
+fn epoch(args: &[&[u8]]) -> Result<Act, Fault> {
+    let mut submission = submission(args, NORMAL, true)?;
+    if let Some(secs) = lenient(args[2]).filter(|secs| *secs > 0) {
+        submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
+    }
+    Ok(Act::Submit(Box::new(submission)))
+}
+
+fn scheduled(args: &[&[u8]]) -> Result<Act, Fault> {
+    let mut submission = submission(args, NORMAL, true)?;
+    let fields = [args[2], args[3], args[4], args[5], args[6]];
+    submission.when = When::On(Schedule::parse(fields).ok_or(reply::WRONG_SCHEDULE)?);
+    Ok(Act::Submit(Box::new(submission)))
+}
+
+/// The aggregator has never been looked at by any server.
+fn reduce(args: &[&[u8]], background: bool) -> Result<Act, Fault> {
+    let mut submission = submission(args, NORMAL, background)?;
+    if args[2].len() > MAX_FUNCTION {
+        return Err(reply::LARGE_REDUCER);
+    }
+    submission.reducer = Some(args[2].into());
+    Ok(Act::Submit(Box::new(submission)))
+}
+
+fn work(args: &[&[u8]], kind: Kind) -> Result<Act, Fault> {
+    Ok(Act::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
+}
+
+/// The two numbers are forwarded as they came, with the NUL between them.
+fn work_status(args: &[&[u8]]) -> Result<Act, Fault> {
+    let text = [args[1], last(args)].join(&0);
+    Ok(Act::Work(Work { kind: Kind::WorkStatus, handle: args[0].into(), body: Body::from(text) }))
+}
+
+fn client_id(args: &[&[u8]]) -> Box<[u8]> {
+    let id = last(args);
+    id[..id.len().min(MAX_CLIENT_ID)].into()
+}
+
+/// Reads a number as C's `strtoll` does: any white space, an optional sign, and whatever follows the digits is left; out of
+/// range is the nearest that is in.
+pub fn lenient(text: &[u8]) -> Option<i64> {
+    let white = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let text = &text[text.iter().take_while(|byte| white(byte)).count()..];
+    let (sign, digits) = match text {
+        [b'-', rest @ ..] => (-1, rest),
+        [b'+', rest @ ..] => (1, rest),
+        _ => (1, text),
+    };
+    let digits = &digits[..digits.iter().take_while(|byte| byte.is_ascii_digit()).count()];
+    let next = |number: i64, digit: &u8| number.saturating_mul(10).saturating_add(sign * i64::from(digit - b'0'));
+    (!digits.is_empty()).then(|| digits.iter().fold(0, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_their_numbers() {
+        for (place, row) in PACKETS.iter().enumerate() {
+            assert_eq!(row.kind as usize, place + 1, "{}", row.name);
+            assert!(!row.summary.is_empty());
+            assert!(row.parse.is_some() || (row.arguments.is_empty() && !row.data), "{}", row.name);
+        }
+        assert!(packet(0).is_none() && packet(43).is_none() && packet(u32::MAX).is_none());
+        assert_eq!(packet(42).map(|row| row.kind), Some(Kind::StatusResUnique));
+    }
+
+    #[test]
+    fn no_arguments_make_a_parser_panic() {
+        let odd: [&[u8]; 6] = [b"", b"\0", b"a", b"-1", b"99999999999999999999", &[b'x'; 9000]];
+        for row in &PACKETS {
+            let Some(parse) = row.parse else { continue };
+            for text in odd {
+                drop(parse(&vec![text; row.arguments.len()]));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_leniently_as_gearmand_does() {
+        for (text, expected) in [
+            ("3.5", Some(3)),
+            (" -5x", Some(-5)),
+            ("+7", Some(7)),
+            ("abc", None),
+            ("", None),
+            ("-", None),
+            ("99999999999999999999", Some(i64::MAX)),
+            ("-99999999999999999999", Some(i64::MIN)),
+        ] {
+            assert_eq!(lenient(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_second_at_least() {
+        assert_eq!(limit(b"5"), Some(Span::from_secs(1)));
+        assert_eq!(limit(b"1500"), Some(Span::from_millis(1500)));
+        assert_eq!(limit(b"1500\0"), Some(Span::from_millis(1500)));
+        for none in ["0", "-1", "x", ""] {
+            assert_eq!(limit(none.as_bytes()), None, "{none:?}");
+        }
+        assert!(limit(b"99999999999999999999").is_some());
+    }
+
+    #[test]
+    fn names_have_their_bounds() {
+        assert!(function(&[b'f'; MAX_FUNCTION]).is_ok());
+        assert_eq!(function(&[b'f'; MAX_FUNCTION + 1]), Err(reply::LARGE_FUNCTION));
+        assert_eq!(function(b""), Err(reply::WRONG_FUNCTION));
+        assert_eq!(function(b"a\0b"), Err(reply::WRONG_FUNCTION));
+        assert_eq!(function(b"a\0").as_deref(), Ok(b"a".as_slice()));
+        let unique = |length| submission(&[b"f", &vec![b'u'; length]], NORMAL, false).map(|it| it.unique);
+        assert!(matches!(unique(64), Ok(Unique::Name(name)) if name.len() == 64));
+        assert_eq!(unique(65), Err(reply::LARGE_UNIQUE));
+    }
+}

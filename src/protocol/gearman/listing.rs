@@ -1,0 +1,170 @@
+//! The lists of the text protocol.
+//!
+//! Owns their columns, and how a list is cut into pages, so that no list keeps other clients waiting. A job or function that
+//! comes or goes between two pages may be missing or not; every other is listed once.
+
+use super::admin::Command;
+use super::names::{push_handle, push_line, push_name, push_word};
+use crate::engine::{Engine, Job, State, Unique};
+use crate::protocol::text::push_number;
+use crate::protocol::{Flow, Output, Wire, World};
+
+/// Jobs looked at in one turn.
+const JOBS: usize = 1000;
+
+/// Tubes looked at in one turn.
+const TUBES: usize = 500;
+
+/// Connections looked at in one turn.
+const PEERS: usize = 100;
+
+/// How far a list is that is sent in several turns: the number of the next job, tube or connection.
+#[derive(Debug, Default)]
+pub struct Place(u32);
+
+/// Sends the next page of a list.
+pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut Output) -> Flow {
+    let more = match command {
+        Command::Status => tubes(place, world, out, status_line),
+        Command::PriorityStatus => tubes(place, world, out, priority_line),
+        Command::Workers => workers(place, world, out),
+        Command::ShowJobs => jobs(place, world, out, job_line),
+        Command::ShowUniqueJobs => jobs(place, world, out, |engine, job, _, text| {
+            let unique = engine.contract(job).map_or(Vec::new(), |contract| unique(contract.unique()));
+            push_line(text, &unique);
+            text.push(b'\n');
+        }),
+        other => unreachable!("{other:?} is no list"),
+    };
+    if more {
+        return Flow::Again;
+    }
+    out.text().extend_from_slice(b".\n");
+    Flow::Next
+}
+
+/// A unique id as Gearman has it: that of other protocols is told as the text it has there.
+pub fn unique(unique: &Unique) -> Vec<u8> {
+    match unique {
+        Unique::None => Vec::new(),
+        Unique::Name(name) => name.to_vec(),
+        Unique::Body => b"-".to_vec(),
+        Unique::Id(id) => uuid(id),
+    }
+}
+
+fn uuid(id: &[u8; 16]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(36);
+    for (place, byte) in id.iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            text.push(b'-');
+        }
+        for digit in [byte >> 4, byte & 15] {
+            text.push(b"0123456789abcdef"[usize::from(digit)]);
+        }
+    }
+    text
+}
+
+fn columns(text: &mut Vec<u8>, numbers: &[u64]) {
+    for &number in numbers {
+        text.push(b'\t');
+        push_number(text, number);
+    }
+    text.push(b'\n');
+}
+
+/// What the lists tell of one tube.
+struct Figures {
+    total: u64,
+    running: u64,
+    bands: [u32; 3],
+    workers: u32,
+}
+
+fn status_line(figures: &Figures, text: &mut Vec<u8>) {
+    columns(text, &[figures.total, figures.running, figures.workers.into()]);
+}
+
+fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
+    let [high, normal, low] = figures.bands.map(u64::from);
+    columns(text, &[high, normal, low, figures.workers.into()]);
+}
+
+/// One page of tubes. A tube is a function if it was made one, or has jobs that a worker can get.
+fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> bool {
+    let engine = &*world.engine;
+    let (tubes, next) = engine.tubes_page(place.0, TUBES, world.now);
+    for tube in tubes {
+        let figures = Figures {
+            total: tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved,
+            running: tube.jobs.reserved,
+            bands: tube.bands,
+            workers: tube.watching,
+        };
+        if tube.kept || figures.total > 0 {
+            let text = out.text();
+            push_name(text, tube.name);
+            line(&figures, text);
+        }
+    }
+    place.0 = next.unwrap_or(0);
+    next.is_some()
+}
+
+/// One page of jobs, each written by `line`.
+fn jobs(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Engine, &Job, &str, &mut Vec<u8>)) -> bool {
+    let engine = &*world.engine;
+    let host = &world.host.facts().hostname;
+    let (jobs, next) = engine.jobs_page(place.0, JOBS);
+    for job in jobs.into_iter().filter(|job| job.state() != State::Finished) {
+        line(engine, &job, host, out.text());
+    }
+    place.0 = next.unwrap_or(0);
+    next.is_some()
+}
+
+/// Handle, losses, a column that says "to be ignored" in gearmand, and whether it is a background job.
+fn job_line(_: &Engine, job: &Job, host: &str, text: &mut Vec<u8>) {
+    let losses = job.history().timeouts;
+    push_handle(text, host, job.id());
+    columns(text, &[losses.into(), 0, (!job.is_volatile()).into()]);
+}
+
+/// One page of connections: number, address, id, and the functions that it can do.
+fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> bool {
+    let World { engine, roster, .. } = world;
+    let peers = roster.iter().filter(|(client, peer)| client.0 >= place.0 && peer.wire == Wire::Gearman);
+    let mut last = None;
+    let mut count = 0;
+    for (client, peer) in peers.take(PEERS) {
+        let text = out.text();
+        push_number(text, client.0.into());
+        text.push(b' ');
+        push_word(text, peer.address.as_bytes());
+        text.push(b' ');
+        push_word(text, if peer.name.is_empty() { b"-" } else { &peer.name });
+        text.extend_from_slice(b" :");
+        for function in engine.watched(client) {
+            text.push(b' ');
+            push_word(text, function);
+        }
+        text.push(b'\n');
+        (last, count) = (Some(client.0), count + 1);
+    }
+    place.0 = last.map_or(0, |last| last + 1);
+    count == PEERS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_sixteen_bytes_is_told_as_a_uuid() {
+        let id = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4c, 0xde, 0x8f, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(unique(&Unique::Id(id)), b"01234567-89ab-4cde-8f01-020304050607");
+        assert_eq!(unique(&Unique::Body), b"-");
+        assert_eq!(unique(&Unique::None), b"");
+    }
+}

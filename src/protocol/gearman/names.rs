@@ -1,0 +1,171 @@
+//! How names and handles look in text, and what is allowed in them.
+//!
+//! Owns the lengths that are taken, the escape that keeps a name from forging a line of text, and the form of a job's handle.
+//! Must not know which answer they are part of.
+
+use crate::engine::JobId;
+use crate::protocol::text::push_number;
+
+/// The longest name of a function, which is what libgearman takes (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a function too.
+pub const MAX_FUNCTION: usize = 512;
+
+/// The longest unique id (gearmand: `GEARMAN_MAX_UNIQUE_SIZE`, of which it stores one byte less; here all are kept).
+pub const MAX_UNIQUE: usize = 64;
+
+/// As much of a client's id as is kept (gearmand: `GEARMAND_SERVER_CON_ID_SIZE`, less its NUL).
+pub const MAX_CLIENT_ID: usize = 127;
+
+/// As much of the host's name as is in a handle: with `H:`, `:` and twenty digits it has 63 bytes at most, which is what
+/// clients have room for (protocol document, "Binary Packet").
+const MAX_HOST: usize = 40;
+
+/// A name that cannot be told from what surrounds it: control bytes, and the sign of the escape itself.
+fn must_hide(byte: u8) -> bool {
+    byte < b' ' || byte == 0x7f || byte == b'%'
+}
+
+fn push_hidden(text: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    text.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+}
+
+/// Appends a name that ends where its line or column does: `%` and two digits for a byte that would break either.
+pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
+    for &byte in name {
+        if must_hide(byte) {
+            push_hidden(text, byte);
+        } else {
+            text.push(byte);
+        }
+    }
+}
+
+/// Appends a name that stands alone on its line, which must not look like the line that ends a list.
+pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
+    match name {
+        b"." => push_hidden(text, b'.'),
+        name => push_name(text, name),
+    }
+}
+
+/// Appends a name that ends at the next space, and is no colon, which is the mark between ids and functions.
+pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
+    for &byte in name {
+        if must_hide(byte) || byte == b' ' || name == b":" {
+            push_hidden(text, byte);
+        } else {
+            text.push(byte);
+        }
+    }
+}
+
+/// The name that an administrator has written, with or without the escape.
+pub fn from_word(word: &[u8]) -> Box<[u8]> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let mut name = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let hidden = match behind {
+            [high, low, ..] if byte == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        (name, rest) = match hidden {
+            Some((high, low)) => (push(name, high << 4 | low), &behind[2..]),
+            None => (push(name, byte), behind),
+        };
+    }
+    name.into_boxed_slice()
+}
+
+fn push(mut name: Vec<u8>, byte: u8) -> Vec<u8> {
+    name.push(byte);
+    name
+}
+
+/// Appends the handle of a job, `H:host:number`.
+pub fn push_handle(text: &mut Vec<u8>, host: &str, id: JobId) {
+    text.extend_from_slice(b"H:");
+    text.extend_from_slice(&host.as_bytes()[..host.len().min(MAX_HOST)]);
+    text.push(b':');
+    push_number(text, id.0);
+}
+
+/// The job of a handle that this server has given; none for any other, down to the last byte.
+pub fn job_of(handle: &[u8], host: &str) -> Option<JobId> {
+    let host = &host.as_bytes()[..host.len().min(MAX_HOST)];
+    let number = handle.strip_prefix(b"H:")?.strip_prefix(host)?.strip_prefix(b":")?;
+    let plain = number.iter().all(u8::is_ascii_digit) && number.first().is_some_and(|&first| first != b'0');
+    let number = std::str::from_utf8(number).ok().filter(|_| plain)?;
+    number.parse().ok().map(JobId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut text = Vec::new();
+        write(&mut text);
+        String::from_utf8(text).expect("text")
+    }
+
+    #[test]
+    fn ordinary_names_are_unchanged() {
+        for name in ["reverse", "Image::resize", "a.b-c_d/e", "größe", "two words"] {
+            assert_eq!(written(|text| push_name(text, name.as_bytes())), name);
+        }
+        assert_eq!(written(|text| push_line(text, b"..")), "..");
+        assert_eq!(written(|text| push_word(text, b"a:b")), "a:b");
+    }
+
+    #[test]
+    fn no_name_can_forge_a_line_a_column_or_an_end() {
+        assert_eq!(written(|text| push_name(text, b"a\n.\r\t\0\x7f%41")), "a%0A.%0D%09%00%7F%2541");
+        assert_eq!(written(|text| push_line(text, b".")), "%2E");
+        assert_eq!(written(|text| push_word(text, b"a b")), "a%20b");
+        assert_eq!(written(|text| push_word(text, b":")), "%3A");
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let name: Vec<u8> = (0..=255).collect();
+        let mut text = Vec::new();
+        push_word(&mut text, &name);
+        assert_eq!(*from_word(&text), *name);
+        assert_eq!(*from_word(b"100%"), *b"100%");
+        assert_eq!(*from_word(b"%zz%4"), *b"%zz%4");
+    }
+
+    #[test]
+    fn a_handle_is_this_server_s_or_nobody_s() {
+        assert_eq!(written(|text| push_handle(text, "box", JobId(7))), "H:box:7");
+        assert_eq!(job_of(b"H:box:7", "box"), Some(JobId(7)));
+        assert_eq!(job_of(b"H:box:18446744073709551615", "box"), Some(JobId(u64::MAX)));
+        for wrong in [
+            "",
+            "H:box:",
+            "H:box:07",
+            "H:box:+7",
+            "H:box:7 ",
+            "H:box:7x",
+            "h:box:7",
+            "H:fox:7",
+            "H:box7",
+            "7",
+            "H:bo:7",
+            "H:boxx:7",
+            "H:box:18446744073709551616",
+        ] {
+            assert_eq!(job_of(wrong.as_bytes(), "box"), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_handle_has_63_bytes_at_most() {
+        let host = "ü".repeat(40);
+        let mut handle = Vec::new();
+        push_handle(&mut handle, &host, JobId(u64::MAX));
+        assert_eq!(handle.len(), 63);
+        assert_eq!(job_of(&handle, &host), Some(JobId(u64::MAX)));
+    }
+}

@@ -1,0 +1,146 @@
+//! The packets that are sent, byte for byte.
+//!
+//! Owns their framing, and the codes and texts of errors. Must not decide when each is due.
+
+use super::commands::Kind;
+use super::names::push_handle;
+use crate::engine::{BodyRef, JobId};
+use crate::protocol::text::push_number;
+use crate::protocol::Output;
+
+/// What a packet of the server begins with.
+const MAGIC: &[u8; 4] = b"\0RES";
+
+/// Why a request is not carried out. The codes are libgearman's names of errors without `GEARMAN_`, which its clients know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// One word for programs.
+    pub code: &'static str,
+    /// Some for people.
+    pub text: &'static str,
+    /// What follows in the stream cannot be trusted, or not be waited for: the connection closes.
+    pub closes: bool,
+}
+
+const fn fault(code: &'static str, text: &'static str) -> Fault {
+    Fault { code, text, closes: false }
+}
+
+const fn fatal(code: &'static str, text: &'static str) -> Fault {
+    Fault { code, text, closes: true }
+}
+
+// As gearmand has them, word for word.
+pub const RESPONSE_MAGIC: Fault = fault("INVALID_MAGIC", "Request magic expected");
+pub const NOT_A_REQUEST: Fault = fault("INVALID_COMMAND", "Command not expected");
+pub const LARGE_UNIQUE: Fault = fault("ARGUMENT_TOO_LARGE", "Unique value too large");
+pub const UNKNOWN_OPTION: Fault = fault("UNKNOWN_OPTION", "Server does not recognize given option");
+pub const QUEUE_FULL: Fault = fault("QUEUE_ERROR", "Job queue is full");
+pub const NO_RESULT_JOB: Fault = fault("JOB_NOT_FOUND", "Job given in work result not found");
+pub const NO_DATA_JOB: Fault = fault("JOB_NOT_FOUND", "Job does not exist on server");
+pub const NO_EXCEPTION_JOB: Fault = fault("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
+
+// Where gearmand closes without a word, stalls, or takes what it should not.
+pub const UNKNOWN_KIND: Fault = fatal("INVALID_COMMAND", "Unknown packet type");
+pub const FEW_ARGUMENTS: Fault = fatal("INVALID_PACKET", "Not enough arguments");
+pub const LARGE_PACKET: Fault = fatal("ARGUMENT_TOO_LARGE", "Packet is larger than the server takes");
+pub const LARGE_ARGUMENTS: Fault = fatal("ARGUMENT_TOO_LARGE", "Arguments are too large");
+pub const NO_MEMORY: Fault = fatal("MEMORY_ALLOCATION_FAILURE", "Server is out of memory");
+pub const LARGE_FUNCTION: Fault = fault("ARGUMENT_TOO_LARGE", "Function name too large");
+pub const LARGE_REDUCER: Fault = fault("ARGUMENT_TOO_LARGE", "Reducer name too large");
+pub const WRONG_FUNCTION: Fault = fault("INVALID_FUNCTION_NAME", "Function name is empty or holds a NUL");
+pub const WRONG_SCHEDULE: Fault = fault("INVALID_ARGUMENT", "Schedule never comes");
+pub const QUEUE_MEMORY: Fault = fault("QUEUE_ERROR", "Server is out of memory");
+pub const DRAINING: Fault = fault("QUEUE_ERROR", "Server is draining");
+pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
+
+/// A packet whose body is `parts`, one behind the other, and then `data`.
+pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
+    let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
+    let text = out.text();
+    text.extend_from_slice(MAGIC);
+    text.extend_from_slice(&(kind as u32).to_be_bytes());
+    // No packet comes near 4 GiB: what is in it came in a packet of bounded size, or is short.
+    text.extend_from_slice(&(length as u32).to_be_bytes());
+    for part in parts {
+        text.extend_from_slice(part);
+    }
+    if let Some(data) = data {
+        out.body(data);
+    }
+}
+
+/// An ERROR.
+pub fn error(out: &mut Output, fault: &Fault) {
+    packet(out, Kind::Error, &[fault.code.as_bytes(), b"\0", fault.text.as_bytes()], None);
+}
+
+/// The handle of a job, as bytes.
+pub fn handle(host: &str, id: JobId) -> Vec<u8> {
+    let mut handle = Vec::with_capacity(63);
+    push_handle(&mut handle, host, id);
+    handle
+}
+
+/// What GET_STATUS and GET_STATUS_UNIQUE tell about a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// There is such a job.
+    pub known: bool,
+    /// A worker is at it.
+    pub running: bool,
+    /// How far it is.
+    pub progress: (u32, u32),
+    /// How many clients wait for it.
+    pub waiting: usize,
+}
+
+/// STATUS_RES, or with the number of those who wait STATUS_RES_UNIQUE.
+pub fn status(out: &mut Output, kind: Kind, name: &[u8], status: &Status) {
+    let mut figures = Vec::with_capacity(32);
+    let (done, total) = status.progress;
+    for number in [status.known.into(), status.running.into(), done.into(), total.into()] {
+        figures.push(0);
+        push_number(&mut figures, number);
+    }
+    if kind == Kind::StatusResUnique {
+        figures.push(0);
+        push_number(&mut figures, status.waiting as u64);
+    }
+    packet(out, kind, &[name, &figures], None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Body;
+
+    fn sent(write: impl FnOnce(&mut Output)) -> Vec<u8> {
+        let mut out = Output::new();
+        write(&mut out);
+        out.chunks().flatten().copied().collect()
+    }
+
+    #[test]
+    fn a_packet_s_length_counts_all_its_parts() {
+        let large = Body::from(vec![b'x'; 70_000]);
+        let bytes = sent(|out| packet(out, Kind::WorkData, &[b"H:h:1", b"\0"], Some(large.borrow())));
+        assert_eq!(bytes[..12], *b"\0RES\0\0\0\x1c\0\x01\x11\x76");
+        assert_eq!(bytes.len(), 12 + 6 + 70_000);
+    }
+
+    #[test]
+    fn an_error_has_no_nul_at_its_end() {
+        let bytes = sent(|out| error(out, &QUEUE_FULL));
+        assert_eq!(bytes, b"\0RES\0\0\0\x13\0\0\0\x1dQUEUE_ERROR\0Job queue is full");
+    }
+
+    #[test]
+    fn the_number_of_clients_is_told_only_by_unique() {
+        let told = Status { known: true, running: true, progress: (3, 10), waiting: 2 };
+        let bytes = sent(|out| status(out, Kind::StatusRes, b"H:h:1", &told));
+        assert_eq!(bytes[12..], *b"H:h:1\x001\x001\x003\x0010");
+        let bytes = sent(|out| status(out, Kind::StatusResUnique, b"u", &told));
+        assert_eq!(bytes[12..], *b"u\x001\x001\x003\x0010\x002");
+    }
+}

@@ -1,0 +1,545 @@
+//! From bytes to requests.
+//!
+//! Owns the framing of packets and of lines of text, which the first byte of each tells apart (facts of gearmand: decided
+//! for every packet anew). Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
+//! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
+
+use super::admin::{self, Command};
+use super::calendar::Schedule;
+use super::commands::{packet, Kind, Packet};
+use super::reply::{self, Fault};
+use crate::engine::{Body, Priority, Span, Time, Unique};
+use crate::protocol::Intake;
+
+/// The longest line of text with its end (gearmand: its receive buffer).
+pub const MAX_LINE: usize = 8192;
+
+/// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
+pub const MAX_HEAD: usize = 8192;
+
+/// Magic, number and length.
+const HEADER: usize = 12;
+
+/// The most arguments that a packet has.
+const MAX_ARGUMENTS: usize = 7;
+
+/// More than a log needs for a job beside its body and its names.
+const SUBMIT_OVERHEAD: u64 = 200;
+
+/// The part of arriving data that is made ready to be read into.
+const WINDOW: usize = 64 * 1024;
+
+/// A packet or a line, as the client gave it.
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub act: Act,
+}
+
+impl Request {
+    /// Bytes that it will take in a log at most, if it submits a background job or ends a job.
+    pub fn log_size(&self) -> u64 {
+        match &self.act {
+            Act::Submit(submission) if submission.background => {
+                let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
+                let unique = if let Unique::Name(name) = &submission.unique { name.len() } else { 0 };
+                let names = submission.function.len() + unique + reducer;
+                (names + submission.body.len()) as u64 + SUBMIT_OVERHEAD
+            }
+            Act::Work(_) => 1,
+            _ => 0,
+        }
+    }
+
+    /// What it is called in the log of a verbose server.
+    pub fn name(&self) -> &'static str {
+        match &self.act {
+            Act::CanDo { .. } => "CAN_DO",
+            Act::CantDo(_) => "CANT_DO",
+            Act::ResetAbilities => "RESET_ABILITIES",
+            Act::PreSleep => "PRE_SLEEP",
+            Act::Submit(_) => "SUBMIT_JOB",
+            Act::Grab(_) => "GRAB_JOB",
+            Act::Work(work) => packet(work.kind as u32).map_or("?", |row| row.name),
+            Act::GetStatus(_) => "GET_STATUS",
+            Act::GetStatusUnique(_) => "GET_STATUS_UNIQUE",
+            Act::Echo(_) => "ECHO_REQ",
+            Act::Option(_) => "OPTION_REQ",
+            Act::SetClientId(_) => "SET_CLIENT_ID",
+            Act::Text(_) => "text",
+            Act::Refused(fault) => fault.code,
+            Act::Lost => "?",
+        }
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+#[allow(missing_docs)] // each is the packet of its name, with the arguments of its name
+pub enum Act {
+    CanDo {
+        function: Box<[u8]>,
+        limit: Option<Span>,
+    },
+    CantDo(Box<[u8]>),
+    ResetAbilities,
+    PreSleep,
+    Submit(Box<Submission>),
+    /// One of the three GRAB_JOBs, by what it is answered with.
+    Grab(Kind),
+    Work(Work),
+    GetStatus(Box<[u8]>),
+    GetStatusUnique(Box<[u8]>),
+    Echo(Body),
+    Option(Box<[u8]>),
+    SetClientId(Box<[u8]>),
+    /// A line of text.
+    Text(Command),
+    /// Answered with an ERROR.
+    Refused(Fault),
+    /// Not Gearman at all: the connection closes.
+    Lost,
+}
+
+/// Any of the SUBMITs.
+#[derive(Debug)]
+#[allow(missing_docs)] // they are the protocol's words
+pub struct Submission {
+    pub function: Box<[u8]>,
+    pub unique: Unique,
+    pub pri: Priority,
+    pub background: bool,
+    pub when: When,
+    pub reducer: Option<Box<[u8]>>,
+    pub body: Body,
+}
+
+/// When a job may begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// At once.
+    Now,
+    /// Then.
+    At(Time),
+    /// At the next minute that matches.
+    On(Schedule),
+}
+
+/// Any of the WORKs.
+#[derive(Debug)]
+pub struct Work {
+    /// Which.
+    pub kind: Kind,
+    /// The handle, as the worker gave it.
+    pub handle: Box<[u8]>,
+    /// The data; of WORK_STATUS, the two numbers with a NUL between them.
+    pub body: Body,
+}
+
+impl Act {
+    fn set_body(&mut self, body: Body) {
+        match self {
+            Act::Submit(submission) => submission.body = body,
+            Act::Work(work) => work.body = body,
+            Act::Echo(echo) => *echo = body,
+            // Rows without data leave nothing to set.
+            _ => {}
+        }
+    }
+}
+
+/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers an
+/// unfinished line, or unfinished arguments, again with more behind them.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: Reading,
+}
+
+#[derive(Debug, Default)]
+enum Reading {
+    /// The first byte of a packet or a line.
+    #[default]
+    Start,
+    /// The data of a packet.
+    Data(Box<Upload>),
+    /// The rest of a packet that nobody wants, and what is answered behind it.
+    Skip { left: u64, fault: Fault },
+    /// Nothing can be told any more; whatever comes is dropped.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Upload {
+    act: Act,
+    /// Has room for all data from the start, so that they are read to where they stay; as long as what has arrived, and a
+    /// window for more.
+    body: Vec<u8>,
+    size: usize,
+    filled: usize,
+}
+
+/// The arguments of a packet, and where its data begin.
+struct Head<'a> {
+    args: [&'a [u8]; MAX_ARGUMENTS],
+    used: usize,
+}
+
+impl Decoder {
+    /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
+    /// `input`, if anything, is the beginning of a packet or a line.
+    pub fn next(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Request> {
+        loop {
+            match &mut self.state {
+                Reading::Start => {
+                    let act = match input.first()? {
+                        0 => self.packet(input, intake)?,
+                        _ => Some(self.line(input)?),
+                    };
+                    if let Some(act) = act {
+                        return Some(Request { act });
+                    }
+                }
+                Reading::Data(upload) => {
+                    upload.take(input)?;
+                    let Reading::Data(upload) = std::mem::take(&mut self.state) else { unreachable!() };
+                    return Some(upload.finish());
+                }
+                Reading::Skip { left, fault } => {
+                    let count = (*left).min(input.len() as u64);
+                    *input = &input[count as usize..];
+                    *left -= count;
+                    if *left > 0 {
+                        return None;
+                    }
+                    let act = Act::Refused(*fault);
+                    self.state = Reading::Start;
+                    return Some(Request { act });
+                }
+                Reading::Lost => {
+                    *input = &[];
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Nothing behind this can be understood.
+    fn lose(&mut self, act: Act) -> Option<Option<Act>> {
+        self.state = Reading::Lost;
+        Some(Some(act))
+    }
+
+    fn line(&mut self, input: &mut &[u8]) -> Option<Act> {
+        let window = &input[..input.len().min(MAX_LINE)];
+        let Some(length) = window.iter().position(|&byte| byte == b'\n') else {
+            if window.len() < MAX_LINE {
+                return None;
+            }
+            self.state = Reading::Lost;
+            return Some(Act::Lost);
+        };
+        let line = &window[..length];
+        *input = &input[length + 1..];
+        Some(Act::Text(admin::parse(line.strip_suffix(b"\r").unwrap_or(line))))
+    }
+
+    /// Reads one packet as far as its data. None: it is not all there. Some(None): the state says what follows.
+    fn packet(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
+        let magic = &input[..input.len().min(4)];
+        if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
+            return self.lose(Act::Lost);
+        }
+        let (header, behind) = input.split_at_checked(HEADER)?;
+        let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (kind, length) = (number(4), number(8));
+        let Some(row) = packet(kind) else { return self.lose(Act::Refused(reply::UNKNOWN_KIND)) };
+        if length > intake.max_packet {
+            return self.lose(Act::Refused(reply::LARGE_PACKET));
+        }
+        let parse = match row.parse {
+            _ if header[3] == b'S' => Err(reply::RESPONSE_MAGIC),
+            None => Err(reply::NOT_A_REQUEST),
+            Some(parse) => Ok(parse),
+        };
+        let parse = match parse {
+            Ok(parse) => parse,
+            Err(fault) => {
+                *input = behind;
+                return self.skip(length.into(), fault);
+            }
+        };
+        let length = length as usize;
+        let head = match head(row, behind, length)? {
+            Ok(head) => head,
+            Err(fault) => return self.lose(Act::Refused(fault)),
+        };
+        let act = parse(&head.args[..row.arguments.len()]);
+        *input = &behind[head.used..];
+        match act {
+            Ok(act) if row.data => self.data(act, length - head.used, input, intake),
+            Ok(act) => Some(Some(act)),
+            Err(fault) => self.skip((length - head.used) as u64, fault),
+        }
+    }
+
+    fn skip(&mut self, left: u64, fault: Fault) -> Option<Option<Act>> {
+        self.state = Reading::Skip { left, fault };
+        Some(None)
+    }
+
+    fn data(&mut self, mut act: Act, size: usize, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
+        if let Some((data, rest)) = input.split_at_checked(size) {
+            *input = rest;
+            act.set_body(Body::from(data));
+            return Some(Some(act));
+        }
+        // The system may have less than the account allows.
+        let mut body = Vec::new();
+        if size as u64 <= intake.room && body.try_reserve_exact(size).is_ok() {
+            self.state = Reading::Data(Box::new(Upload { act, body, size, filled: 0 }));
+            return Some(None);
+        }
+        match act {
+            Act::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
+            // A result that is thrown away is lost, so the worker is: then its job can be done again.
+            _ => self.lose(Act::Refused(reply::NO_MEMORY)),
+        }
+    }
+
+    /// The part of the data that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
+    pub fn gap(&mut self) -> Option<&mut [u8]> {
+        match &mut self.state {
+            Reading::Data(upload) if upload.filled < upload.size => Some(upload.window()),
+            _ => None,
+        }
+    }
+
+    /// So many bytes were read into the gap.
+    pub fn filled(&mut self, count: usize) {
+        if let Reading::Data(upload) = &mut self.state {
+            upload.filled += count;
+            assert!(upload.filled <= upload.body.len(), "more was read than there was room for");
+        }
+    }
+
+    /// Bytes of memory taken for data that are not complete yet.
+    pub fn uploading(&self) -> u64 {
+        match &self.state {
+            Reading::Data(upload) => upload.size as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// Splits the arguments off a body of `length` bytes that begins `bytes`. None: not enough of it has come.
+fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
+    let here = &bytes[..bytes.len().min(length)];
+    let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];
+    if !row.data {
+        if length > MAX_HEAD {
+            return Some(Err(reply::LARGE_ARGUMENTS));
+        }
+        if here.len() < length {
+            return None;
+        }
+    }
+    let head = &here[..here.len().min(MAX_HEAD)];
+    let ends = if row.data { row.arguments.len() } else { row.arguments.len().saturating_sub(1) };
+    let mut used = 0;
+    for arg in &mut args[..ends] {
+        let Some(end) = head[used..].iter().position(|&byte| byte == 0) else {
+            return match head.len() {
+                whole if whole == length => Some(Err(reply::FEW_ARGUMENTS)),
+                MAX_HEAD => Some(Err(reply::LARGE_ARGUMENTS)),
+                _ => None,
+            };
+        };
+        *arg = &head[used..used + end];
+        used += end + 1;
+    }
+    if !row.data {
+        args[ends] = &head[used..];
+        used = length;
+    }
+    Some(Ok(Head { args, used }))
+}
+
+impl Upload {
+    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
+    fn window(&mut self) -> &mut [u8] {
+        if self.filled == self.body.len() {
+            self.body.resize(self.size.min(self.filled + WINDOW), 0);
+        }
+        &mut self.body[self.filled..]
+    }
+
+    fn take(&mut self, input: &mut &[u8]) -> Option<()> {
+        let count = input.len().min(self.size - self.filled);
+        self.body.truncate(self.filled);
+        self.body.extend_from_slice(&input[..count]);
+        self.filled += count;
+        *input = &input[count..];
+        (self.filled == self.size).then_some(())
+    }
+
+    fn finish(self) -> Request {
+        let mut act = self.act;
+        act.set_body(Body::from(self.body));
+        Request { act }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::commands::PACKETS;
+    use super::*;
+
+    const INTAKE: Intake = Intake { max_job_size: 10, room: 100_000, max_packet: 50_000 };
+
+    fn request(kind: u32, body: &[u8]) -> Vec<u8> {
+        [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
+    }
+
+    /// What comes out of a stream that is cut into pieces of `step` bytes.
+    fn decode(stream: &[u8], step: usize) -> Vec<String> {
+        let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
+        for piece in stream.chunks(step) {
+            rest.extend_from_slice(piece);
+            let mut input = rest.as_slice();
+            while let Some(request) = decoder.next(&mut input, &INTAKE) {
+                out.push(format!("{:?}", request.act));
+            }
+            rest = input.to_vec();
+        }
+        out
+    }
+
+    fn whole(stream: &[u8]) -> Vec<String> {
+        decode(stream, stream.len().max(1))
+    }
+
+    fn refused(fault: &Fault) -> String {
+        format!("{:?}", Act::Refused(*fault))
+    }
+
+    /// One packet of every kind with arguments that are right.
+    fn all_kinds() -> Vec<u8> {
+        let mut stream = Vec::new();
+        for row in &PACKETS {
+            let mut body = row.arguments.iter().map(|_| b"7".as_slice()).collect::<Vec<_>>().join(&0);
+            if row.data {
+                let nul = !row.arguments.is_empty();
+                body.extend(nul.then_some(0));
+                body.extend(b"data\0with\nanything");
+            }
+            stream.extend(request(row.kind as u32, &body));
+            stream.extend(b"status\r\nversion\n");
+        }
+        stream
+    }
+
+    #[test]
+    fn the_pieces_in_which_a_stream_arrives_do_not_matter() {
+        let stream = all_kinds();
+        let expected = whole(&stream);
+        assert_eq!(expected.len(), 3 * PACKETS.len());
+        for step in 1..60 {
+            assert_eq!(decode(&stream, step), expected, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_no_request_costs_nothing_but_itself() {
+        for row in PACKETS.iter().filter(|row| row.parse.is_none()) {
+            let stream = [request(row.kind as u32, b"a\0b\0REQ"), b"version\n".to_vec()].concat();
+            let expected = [refused(&reply::NOT_A_REQUEST), "Text(Version)".to_owned()];
+            assert_eq!(whole(&stream), expected, "{}", row.name);
+        }
+        let mut response = request(16, b"hello");
+        response[3] = b'S';
+        response.extend(b"version\n");
+        assert_eq!(whole(&response), [refused(&reply::RESPONSE_MAGIC), "Text(Version)".to_owned()]);
+    }
+
+    #[test]
+    fn behind_an_unknown_packet_nothing_is_read() {
+        for kind in [0, 43, 44, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+            let stream = [request(kind, b"x"), request(16, b"hello")].concat();
+            assert_eq!(whole(&stream), [refused(&reply::UNKNOWN_KIND)], "{kind:#x}");
+        }
+        for magic in ["\0RET", "\0\0\0\0", "\0req", "\0A"] {
+            assert_eq!(whole(&[magic.as_bytes(), &[0; 20]].concat()), ["Lost"], "{magic:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_never_looked_for_in_the_next_packet() {
+        for row in PACKETS.iter().filter(|row| row.parse.is_some()) {
+            let needed = row.arguments.len() - usize::from(!row.data && !row.arguments.is_empty());
+            for there in 0..needed {
+                let body = [b"f".as_slice(), &vec![0; there]].concat();
+                let stream = [request(row.kind as u32, &body), request(16, b"a\0b\0c\0d\0e\0f\0g\0h")].concat();
+                for step in [1, 7, stream.len()] {
+                    assert_eq!(decode(&stream, step), [refused(&reply::FEW_ARGUMENTS)], "{} {there}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_read() {
+        let claim = |kind: u32, length: u32| [b"\0REQ", &kind.to_be_bytes()[..], &length.to_be_bytes()[..]].concat();
+        assert_eq!(whole(&claim(7, 50_001)), [refused(&reply::LARGE_PACKET)]);
+        assert_eq!(whole(&claim(16, u32::MAX)), [refused(&reply::LARGE_PACKET)]);
+        assert_eq!(whole(&claim(1, 9000)), [refused(&reply::LARGE_ARGUMENTS)]);
+        let submit = request(7, &[b'f'; 9000]);
+        assert_eq!(whole(&submit), [refused(&reply::LARGE_ARGUMENTS)]);
+        assert_eq!(whole(&[b'x'; MAX_LINE - 1]), Vec::<String>::new());
+        assert_eq!(whole(&[b'x'; MAX_LINE]), ["Lost"]);
+        assert_eq!(whole(&[vec![b'x'; MAX_LINE - 1], b"\n".to_vec()].concat()).len(), 1);
+    }
+
+    #[test]
+    fn a_wrong_argument_costs_its_packet_and_no_more() {
+        let long = [b'u'; 65];
+        let submit = [b"f\0", long.as_slice(), &[0], &[b'x'; 300]].concat();
+        let stream = [request(7, &submit), request(1, b""), request(16, b"x")].concat();
+        for step in [1, 50, stream.len()] {
+            let found = decode(&stream, step);
+            assert_eq!(found[..2], [refused(&reply::LARGE_UNIQUE), refused(&reply::WRONG_FUNCTION)]);
+            assert_eq!(found.len(), 3);
+        }
+    }
+
+    #[test]
+    fn data_are_read_in_place() {
+        let mut decoder = Decoder::default();
+        let packet = request(7, b"f\0u\0abcdef");
+        let mut input = &packet[..packet.len() - 4];
+        assert!(decoder.next(&mut input, &INTAKE).is_none());
+        assert_eq!((decoder.uploading(), input), (6, b"".as_slice()));
+        decoder.gap().expect("four bytes are missing").copy_from_slice(b"cdef");
+        decoder.filled(4);
+        assert!(decoder.gap().is_none());
+        let request = decoder.next(&mut b"".as_slice(), &INTAKE).expect("all there");
+        assert!(matches!(request.act, Act::Submit(job) if job.body.bytes() == b"abcdef"));
+    }
+
+    #[test]
+    fn a_job_without_room_is_swallowed_and_a_result_ends_the_connection() {
+        let intake = Intake { room: 5, ..INTAKE };
+        let mut decoder = Decoder::default();
+        let stream = [request(18, b"f\0\0abcdef"), b"version\n".to_vec()].concat();
+        let mut input = &stream[..20];
+        assert!(decoder.next(&mut input, &intake).is_none());
+        assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
+        let mut input = &stream[20..];
+        let request_refused = decoder.next(&mut input, &intake).expect("all there");
+        assert!(matches!(request_refused.act, Act::Refused(fault) if fault == reply::QUEUE_MEMORY));
+        assert_eq!(input, b"version\n");
+        let stream = request(13, b"H:h:1\0abcdef");
+        let mut input = &stream[..stream.len() - 1];
+        let lost = Decoder::default().next(&mut input, &intake).expect("an answer");
+        assert!(matches!(lost.act, Act::Refused(fault) if fault == reply::NO_MEMORY));
+    }
+}

@@ -1,0 +1,306 @@
+//! Carrying out packets, and telling clients what happens.
+//!
+//! Owns which verb a packet becomes and which packet its answer is. Must not know how bytes arrive or leave.
+
+use super::admin::{self, Command};
+use super::commands::{lenient, Kind};
+use super::listing::{self, Place};
+use super::names::job_of;
+use super::reply::{self, Fault, Status};
+use super::request::{Act, Request, Submission, When, Work};
+use crate::engine::{
+    Body, Dropped, Ending, Engine, Event, JobId, JobView, NewJob, Outcome, Refused, Report, Span, State, Terms,
+};
+use crate::protocol::{Flow, Host, Output, Peer, World};
+
+/// What one connection must remember beside the queue.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// The job whose WORK_EXCEPTION was taken last: workers written for the document's old meaning send a WORK_FAIL behind it.
+    excepted: Option<JobId>,
+    /// A list that is sent in several turns, and how far it is.
+    list: Option<(Command, Place)>,
+}
+
+/// Carries out one request and appends its reply. After [`Flow::Again`], [`resume`] must be called before the next one.
+pub fn execute(request: Request, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
+    match request.act {
+        Act::Text(command) => return text(command, session, world, out),
+        Act::Lost => return Flow::Close,
+        Act::Refused(fault) => {
+            reply::error(out, &fault);
+            if fault.closes {
+                return Flow::Close;
+            }
+        }
+        Act::Submit(submission) => submit(*submission, world, out),
+        Act::Grab(kind) => grab(kind, world, out),
+        Act::Work(work) => self::work(work, session, world, out),
+        Act::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
+        Act::GetStatus(handle) => {
+            let job = job_of(&handle, &world.host.facts().hostname).and_then(|id| world.engine.job(id));
+            reply::status(out, Kind::StatusRes, &handle, &status(world.engine, job));
+        }
+        Act::GetStatusUnique(unique) => {
+            let job = world.engine.find_name(&unique).and_then(|id| world.engine.job(id));
+            reply::status(out, Kind::StatusResUnique, &unique, &status(world.engine, job));
+        }
+        act => ability(act, world, out),
+    }
+    Flow::Next
+}
+
+/// Goes on with what was too much for one turn.
+pub fn resume(session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
+    let Some((command, mut place)) = session.list.take() else { return Flow::Next };
+    let flow = listing::list(&command, &mut place, world, out);
+    if flow == Flow::Again {
+        session.list = Some((command, place));
+    }
+    flow
+}
+
+/// What a worker says about itself.
+fn ability(act: Act, world: &mut World, out: &mut Output) {
+    let World { engine, client, now, .. } = world;
+    let (client, now) = (*client, *now);
+    match act {
+        Act::CanDo { function, limit } => match engine.watch_limited(client, &function, limit, now) {
+            Ok(_) => list_for_good(engine, &function),
+            Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
+        },
+        Act::CantDo(function) => {
+            engine.ignore(client, &function, now);
+            engine.give_back(client, Some(&function), now);
+        }
+        Act::ResetAbilities => {
+            let functions: Vec<Box<[u8]>> = engine.watched(client).map(Box::from).collect();
+            for function in &functions {
+                engine.ignore(client, function, now);
+            }
+            engine.give_back(client, None, now);
+        }
+        Act::PreSleep => {
+            if engine.sleep(client, now) {
+                reply::packet(out, Kind::Noop, &[], None);
+            }
+        }
+        Act::SetClientId(id) => {
+            if let Some(peer) = world.roster.get_mut(client) {
+                peer.name = id;
+            }
+        }
+        Act::Option(option) if option.eq_ignore_ascii_case(b"exceptions") => {
+            if let Some(peer) = world.roster.get_mut(client) {
+                peer.exceptions = true;
+            }
+            reply::packet(out, Kind::OptionRes, &[&option], None);
+        }
+        Act::Option(_) => reply::error(out, &reply::UNKNOWN_OPTION),
+        other => unreachable!("{other:?} is carried out elsewhere"),
+    }
+}
+
+/// A function that was once used stays in the lists until it is dropped. Beyond the bound on such names it is in them while it
+/// is used, which is no reason to refuse it.
+fn list_for_good(engine: &mut Engine, function: &[u8]) {
+    let _ = engine.keep_tube(function);
+}
+
+fn submit(submission: Submission, world: &mut World, out: &mut Output) {
+    let start = match submission.when {
+        When::Now => None,
+        When::At(time) => Some(time),
+        When::On(schedule) => match schedule.next(world.now) {
+            Some(time) => Some(time),
+            None => return reply::error(out, &reply::WRONG_SCHEDULE),
+        },
+    };
+    let terms = Terms {
+        ending: Ending::Tell,
+        unique: submission.unique,
+        durable: submission.background,
+        start: start.filter(|start| *start > world.now),
+        reducer: submission.reducer,
+        attach: !submission.background,
+        ..Terms::default()
+    };
+    let job = NewJob { pri: submission.pri, delay: Span::ZERO, ttr: Span::MAX, body: submission.body };
+    let submitted = world.engine.submit(world.client, &submission.function, job, terms, world.now);
+    let fault = match submitted {
+        Ok(submitted) => {
+            list_for_good(world.engine, &submission.function);
+            let handle = reply::handle(&world.host.facts().hostname, submitted.id);
+            return reply::packet(out, Kind::JobCreated, &[&handle], None);
+        }
+        Err(Refused::QueueFull) => reply::QUEUE_FULL,
+        Err(Refused::Draining) => reply::DRAINING,
+        Err(Refused::OutOfMemory | Refused::Duplicate) => reply::QUEUE_MEMORY,
+    };
+    reply::error(out, &fault);
+}
+
+fn grab(kind: Kind, world: &mut World, out: &mut Output) {
+    let Some(id) = world.engine.grab(world.client, world.now).map(|job| job.id()) else {
+        return reply::packet(out, Kind::NoJob, &[], None);
+    };
+    let engine = &*world.engine;
+    let Some(job) = engine.job(id) else { return };
+    let contract = engine.contract(&job);
+    let reducer = contract.and_then(|contract| contract.reducer());
+    let handle = reply::handle(&world.host.facts().hostname, id);
+    let mut parts: Vec<&[u8]> = vec![&handle, b"\0", engine.tube_of(&job), b"\0"];
+    let unique = contract.map_or(Vec::new(), |contract| listing::unique(contract.unique()));
+    let kind = match (kind, reducer) {
+        (Kind::JobAssignAll, None) => Kind::JobAssignUniq,
+        (kind, _) => kind,
+    };
+    if kind != Kind::JobAssign {
+        parts.extend([unique.as_slice(), b"\0".as_slice()]);
+    }
+    if let (Kind::JobAssignAll, Some(reducer)) = (kind, reducer) {
+        parts.extend([reducer, b"\0".as_slice()]);
+    }
+    reply::packet(out, kind, &parts, Some(job.body()));
+}
+
+/// What a worker says about a job. Only the one that holds it may.
+fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) {
+    let World { engine, client, now, host, .. } = world;
+    let handle = job_of(&work.handle, &host.facts().hostname);
+    let body = work.body;
+    let Some(id) = handle else { return reply::error(out, &unknown_job(work.kind)) };
+    let outcome = match work.kind {
+        Kind::WorkComplete => Outcome::Done(body),
+        Kind::WorkFail => Outcome::Failed(body),
+        Kind::WorkException => Outcome::Fault(body),
+        kind => {
+            let report = match kind {
+                Kind::WorkWarning => Report::Warning(body),
+                Kind::WorkStatus => progress(body),
+                _ => Report::Data(body),
+            };
+            if !engine.report(*client, id, report, *now) {
+                reply::error(out, &unknown_job(kind));
+            }
+            return;
+        }
+    };
+    if engine.finish(*client, id, outcome, *now) {
+        session.excepted = Some(id).filter(|_| work.kind == Kind::WorkException);
+    } else if work.kind == Kind::WorkFail && session.excepted == Some(id) {
+        session.excepted = None;
+    } else {
+        reply::error(out, &unknown_job(work.kind));
+    }
+}
+
+fn unknown_job(kind: Kind) -> Fault {
+    match kind {
+        Kind::WorkException => reply::NO_EXCEPTION_JOB,
+        Kind::WorkData | Kind::WorkWarning => reply::NO_DATA_JOB,
+        _ => reply::NO_RESULT_JOB,
+    }
+}
+
+/// The numbers are forwarded as text; those that are kept for GET_STATUS are what fits into 32 bits.
+fn progress(text: Body) -> Report {
+    let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| lenient(text).unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
+    let (done, total) = (next(), next());
+    drop(numbers);
+    Report::Progress { text, done, total }
+}
+
+fn status(engine: &Engine, job: Option<JobView>) -> Status {
+    let Some(job) = job else { return Status::default() };
+    let contract = engine.contract(&job);
+    Status {
+        known: true,
+        running: job.state() == State::Reserved,
+        progress: contract.map_or((0, 0), |contract| contract.progress()),
+        waiting: contract.map_or(0, |contract| contract.submitters()),
+    }
+}
+
+/// Text commands.
+fn text(command: Command, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
+    let host = world.host.facts();
+    let line = |out: &mut Output, line: &[u8]| out.text().extend_from_slice(line);
+    match command {
+        Command::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
+        Command::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
+        // Its levels are not gearmand's; this is the one that logs what beanpole logs without options.
+        Command::Verbose => line(out, b"OK NOTICE\n"),
+        Command::Wrong(answer) => line(out, &answer),
+        Command::CancelJob(handle) => {
+            let id = job_of(&handle, &host.hostname);
+            let cancelled = id.is_some_and(|id| world.engine.cancel(id));
+            line(out, if cancelled { b"OK\r\n" } else { b"ERR UNKNOWN_JOB\r\n" });
+        }
+        Command::CreateFunction(name) => match world.engine.keep_tube(&name) {
+            Ok(()) => line(out, b"OK\r\n"),
+            Err(_) => line(out, b"ERR QUEUE_ERROR Too+many+functions\r\n"),
+        },
+        Command::DropFunction(name) => match world.engine.drop_tube(&name) {
+            Dropped::Done => line(out, b"OK\r\n"),
+            Dropped::Unknown => line(out, b"ERR function not found\r\n"),
+            Dropped::InUse => line(out, b"ERR there are still connected workers or executing clients\r\n"),
+        },
+        Command::Maxqueue(name, sizes) => {
+            world.engine.limit_tube(&name, sizes);
+            line(out, b"OK\r\n");
+        }
+        Command::Shutdown { .. } if !world.settings.allow_shutdown => {
+            if let Command::Wrong(answer) = admin::unknown(b"shutdown") {
+                line(out, &answer);
+            }
+        }
+        Command::Shutdown { graceful } => {
+            line(out, b"OK\n");
+            return Flow::Stop { graceful };
+        }
+        list => {
+            session.list = Some((list, Place::default()));
+            return resume(session, world, out);
+        }
+    }
+    Flow::Next
+}
+
+/// Tells the client of an event.
+pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
+    match event {
+        Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
+        Event::Outcome { job, outcome, .. } => {
+            let handle = reply::handle(&host.facts().hostname, *job);
+            match outcome {
+                Outcome::Done(result) => {
+                    reply::packet(out, Kind::WorkComplete, &[&handle, b"\0"], Some(result.borrow()))
+                }
+                Outcome::Fault(why) if peer.exceptions => {
+                    reply::packet(out, Kind::WorkException, &[&handle, b"\0"], Some(why.borrow()));
+                }
+                Outcome::Failed(_) | Outcome::Fault(_) | Outcome::Gone => {
+                    reply::packet(out, Kind::WorkFail, &[&handle], None);
+                }
+            }
+        }
+        Event::Report { job, report, .. } => {
+            let (kind, data) = match report {
+                Report::Data(data) => (Kind::WorkData, data),
+                Report::Warning(data) => (Kind::WorkWarning, data),
+                Report::Progress { text, .. } => (Kind::WorkStatus, text),
+            };
+            let handle = reply::handle(&host.facts().hostname, *job);
+            reply::packet(out, kind, &[&handle, b"\0"], Some(data.borrow()));
+        }
+        // Nobody here waits for a job.
+        Event::Reserved { .. } | Event::NoJob { .. } => {}
+    }
+}
+
+/// Nobody here is made to wait, so there is no wait to end.
+pub fn hang_up(_: &mut World, _: &mut Output) -> bool {
+    false
+}
