@@ -2,7 +2,7 @@
 //!
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
-use super::{beanstalk, Flow, Host, Intake, Output, Roster, Wire, World};
+use super::{beanstalk, workq, Flow, Host, Intake, Output, Roster, Wire, World};
 use crate::engine::{Engine, Event, Manner};
 
 /// What a connection remembers of what it was told.
@@ -10,6 +10,8 @@ use crate::engine::{Engine, Event, Manner};
 pub enum Dialogue {
     /// In the beanstalk protocol.
     Beanstalk(beanstalk::Decoder),
+    /// In the Workq protocol.
+    Workq(workq::Decoder),
 }
 
 /// Something that a client asks for.
@@ -17,6 +19,8 @@ pub enum Dialogue {
 pub enum Request {
     /// In the beanstalk protocol.
     Beanstalk(beanstalk::Request),
+    /// In the Workq protocol.
+    Workq(workq::Request),
     /// Going on with what was too much for one turn.
     Resume,
 }
@@ -33,7 +37,10 @@ impl Wire {
 
     /// What a client is told that connects when there is no room for it.
     pub fn too_many_connections(self) -> &'static [u8] {
-        beanstalk::TOO_MANY_CONNECTIONS
+        match self {
+            Wire::Workq => workq::TOO_MANY_CONNECTIONS,
+            _ => beanstalk::TOO_MANY_CONNECTIONS,
+        }
     }
 }
 
@@ -41,7 +48,8 @@ impl Dialogue {
     /// Of a new connection.
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
-            Wire::Beanstalk | Wire::Gearman | Wire::Workq => Dialogue::Beanstalk(beanstalk::Decoder::default()),
+            Wire::Beanstalk | Wire::Gearman => Dialogue::Beanstalk(beanstalk::Decoder::default()),
+            Wire::Workq => Dialogue::Workq(workq::Decoder::default()),
         }
     }
 
@@ -49,6 +57,7 @@ impl Dialogue {
     pub fn next(&mut self, bytes: &mut &[u8], intake: &Intake) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, intake).map(Request::Beanstalk),
+            Dialogue::Workq(decoder) => decoder.next(bytes, intake).map(Request::Workq),
         }
     }
 
@@ -56,6 +65,7 @@ impl Dialogue {
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.gap(),
+            Dialogue::Workq(decoder) => decoder.gap(),
         }
     }
 
@@ -63,6 +73,7 @@ impl Dialogue {
     pub fn filled(&mut self, count: usize) {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.filled(count),
+            Dialogue::Workq(decoder) => decoder.filled(count),
         }
     }
 
@@ -70,6 +81,7 @@ impl Dialogue {
     pub fn uploading(&self) -> u64 {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.uploading(),
+            Dialogue::Workq(decoder) => decoder.uploading(),
         }
     }
 
@@ -77,7 +89,8 @@ impl Dialogue {
     pub fn execute(&mut self, request: Request, world: &mut World, out: &mut Output) -> Flow {
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
-            (_, Request::Resume) => unreachable!("nothing was left to go on with"),
+            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(request, world, out),
+            (_, _) => unreachable!("nothing was left to go on with"),
         }
     }
 
@@ -85,6 +98,7 @@ impl Dialogue {
     pub fn hang_up(&mut self, world: &mut World, out: &mut Output) -> bool {
         match self {
             Dialogue::Beanstalk(_) => beanstalk::hang_up(world, out),
+            Dialogue::Workq(_) => workq::hang_up(world, out),
         }
     }
 }
@@ -94,6 +108,7 @@ impl Request {
     pub fn log_size(&self) -> u64 {
         match self {
             Request::Beanstalk(request) => request.log_size(),
+            Request::Workq(request) => request.log_size(),
             Request::Resume => 0,
         }
     }
@@ -102,6 +117,7 @@ impl Request {
     pub fn name(&self) -> String {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")),
+            Request::Workq(request) => request.verb.map_or("?".to_owned(), |verb| format!("{verb:?}")),
             Request::Resume => "more".to_owned(),
         }
     }
@@ -109,11 +125,9 @@ impl Request {
 
 /// Tells the client of an event what it is about, in its own protocol.
 pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) {
-    let wire = roster.get(event.client()).map_or(Wire::Beanstalk, |peer| peer.wire);
-    match wire {
-        Wire::Beanstalk | Wire::Gearman | Wire::Workq => {
-            let _ = host;
-            beanstalk::tell(event, engine, out);
-        }
+    let _ = host;
+    match roster.get(event.client()) {
+        Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
+        _ => beanstalk::tell(event, engine, out),
     }
 }

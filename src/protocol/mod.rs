@@ -10,6 +10,7 @@ mod roster;
 mod text;
 
 pub mod beanstalk;
+pub mod workq;
 
 pub use buffer::{Chunk, Output};
 pub use dialogue::{tell, Dialogue, Request};

@@ -49,7 +49,8 @@ impl Roster {
             self.peers.resize(place + 1, None);
         }
         let name = b"-".as_slice().into();
-        let peer = Peer { wire, address: address.to_string().into(), name, exceptions: self.exceptions, awaited: [0; 16] };
+        let peer =
+            Peer { wire, address: address.to_string().into(), name, exceptions: self.exceptions, awaited: [0; 16] };
         self.peers[place] = Some(Box::new(peer));
     }
 
