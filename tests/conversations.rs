@@ -4,18 +4,22 @@ mod script;
 #[path = "script/within.rs"]
 mod within;
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use beanpole::protocol::Wire as Speech;
 use beanpole::{Address, Config, Server};
-use script::{load, run, Connection, Conversation, Sockets, What};
+use script::{load, run, Connection, Conversation, Sockets, What, Wire};
 use within::{Pieces, Within};
 
 /// How long to listen for bytes that must not come.
 const QUIET: Duration = Duration::from_millis(40);
+
+/// When conversations that speak of absolute times begin: 2033-05-18T03:33:20Z, and up to a second later over sockets.
+const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
 /// Those of beanstalk, and those of the protocols that have a folder of their own.
 fn all(host: &str) -> Vec<Conversation> {
@@ -99,21 +103,41 @@ fn over_a_real_socket() {
     check(failures);
 }
 
-/// Every other one over TCP, the rest over a Unix socket.
+/// Every other one over TCP, the rest over Unix sockets; each protocol has its own door.
 fn over_socket(number: usize, conversation: &Conversation) -> Result<(), String> {
     let mut config = Config::embedded();
     config.max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);
-    let path = std::env::temp_dir().join(format!("conversation-{}-{number}.sock", std::process::id()));
-    if number % 2 == 1 {
-        config.listen = vec![Address::Unix(path.clone())];
+    let path = |wire: Wire| {
+        std::env::temp_dir().join(format!("conversation-{}-{number}-{}.sock", std::process::id(), wire as u8))
+    };
+    let (plain, is_tcp) = (conversation.is_all(Wire::Beanstalk), number % 2 == 0);
+    let door = |wire| if is_tcp { Address::Tcp(None, None) } else { Address::Unix(path(wire)) };
+    config.listen = vec![door(Wire::Beanstalk)];
+    if !plain {
+        config.gearman = vec![door(Wire::Gearman)];
+        config.workq = vec![door(Wire::Workq)];
     }
+    let before = UNIX_EPOCH.elapsed().expect("a time after the epoch");
     let (server, clock) = Server::with_manual_clock(config).expect("a server");
-    let connect = |_| match number % 2 {
-        0 => Connection::Tcp(TcpStream::connect(server.address()).expect("a connection")),
-        _ => Connection::Unix(UnixStream::connect(&path).expect("a connection")),
+    if !plain {
+        // Later than that by the moment that it took, which is no whole second.
+        clock.advance(BEGIN - before);
+    }
+    let connect = |wire| match is_tcp {
+        true => Connection::Tcp(TcpStream::connect(address(&server, wire)).expect("a connection")),
+        false => Connection::Unix(UnixStream::connect(path(wire)).expect("a connection")),
     };
     let mut world = Sockets::new(connect, |time| clock.advance(time), || server.drain(), QUIET);
     let result = run(conversation, &mut world);
     server.check();
     result
+}
+
+fn address(server: &Server, wire: Wire) -> SocketAddr {
+    let wire = match wire {
+        Wire::Beanstalk => Speech::Beanstalk,
+        Wire::Gearman => Speech::Gearman,
+        Wire::Workq => Speech::Workq,
+    };
+    server.address_of(wire).expect("an address for each protocol")
 }

@@ -62,7 +62,7 @@ impl Within {
     /// An empty queue.
     pub fn new(max_job_size: Option<u32>, pieces: Pieces) -> Within {
         let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };
-        let now = Time::from_nanos(1_700_000_000_000_000_000);
+        let now = Time::from_nanos(2_000_000_000_000_000_000);
         let facts = Facts {
             pid: 1,
             version: "0".to_owned(),
