@@ -1,5 +1,6 @@
 //! Workq beyond what conversations can say: a model on random schedules, hostile bytes, and many connections at once.
 
+mod daemon;
 #[allow(dead_code, unused_imports)] // of these, only the world inside this process is needed
 mod script;
 #[allow(dead_code)]
@@ -8,6 +9,8 @@ mod within;
 
 #[path = "workq/crowd.rs"]
 mod crowd;
+#[path = "workq/figures.rs"]
+mod figures;
 #[path = "workq/hostile.rs"]
 mod hostile;
 #[path = "workq/model.rs"]
