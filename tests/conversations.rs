@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use beanpole::options::{parse, Command};
 use beanpole::{Address, Config, Server};
@@ -17,6 +17,9 @@ use within::{speech, Pieces, Within};
 
 /// How long to listen for bytes that must not come.
 const QUIET: Duration = Duration::from_millis(40);
+
+/// When conversations that speak of absolute times begin: 2033-05-18T03:33:20Z, and up to a second later over sockets.
+const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
 /// Those of beanstalk, and those of the protocols that have a folder of their own.
 fn all(host: &str) -> Vec<Conversation> {
@@ -124,7 +127,12 @@ fn over_socket(number: usize, conversation: &Conversation) -> Result<(), String>
     let speaks = |wire| conversation.steps.iter().any(|step| conversation.wire_of(&step.who) == wire);
     config.gearman.extend(speaks(Wire::Gearman).then(|| address(Wire::Gearman)));
     config.workq.extend(speaks(Wire::Workq).then(|| address(Wire::Workq)));
+    let before = UNIX_EPOCH.elapsed().expect("a time after the epoch");
     let (server, clock) = Server::with_manual_clock(config).expect("a server");
+    if !conversation.is_all(Wire::Beanstalk) {
+        // Later than that by the moment that it took, which is no whole second.
+        clock.advance(BEGIN - before);
+    }
     let connect = |wire| match number % 2 {
         0 => {
             let address = server.address_of(speech(wire)).expect("a server that listens for this");

@@ -2,7 +2,7 @@
 //!
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
-use super::{beanstalk, gearman, Flow, Host, Intake, Output, Roster, Wire, World};
+use super::{beanstalk, gearman, workq, Flow, Host, Intake, Output, Roster, Wire, World};
 use crate::engine::{Engine, Event, Manner};
 
 /// What a connection remembers of what it was told.
@@ -12,6 +12,8 @@ pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
     /// In the Gearman protocol.
     Gearman(gearman::Decoder, gearman::Session),
+    /// In the Workq protocol.
+    Workq(workq::Decoder),
 }
 
 /// Something that a client asks for.
@@ -21,6 +23,8 @@ pub enum Request {
     Beanstalk(beanstalk::Request),
     /// In the Gearman protocol.
     Gearman(gearman::Request),
+    /// In the Workq protocol.
+    Workq(workq::Request),
     /// Going on with what was too much for one turn.
     Resume,
 }
@@ -38,8 +42,9 @@ impl Wire {
     /// What a client is told that connects when there is no room for it.
     pub fn too_many_connections(self) -> &'static [u8] {
         match self {
+            Wire::Beanstalk => beanstalk::TOO_MANY_CONNECTIONS,
             Wire::Gearman => gearman::TOO_MANY_CONNECTIONS,
-            Wire::Beanstalk | Wire::Workq => beanstalk::TOO_MANY_CONNECTIONS,
+            Wire::Workq => workq::TOO_MANY_CONNECTIONS,
         }
     }
 }
@@ -48,8 +53,9 @@ impl Dialogue {
     /// Of a new connection.
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
+            Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
             Wire::Gearman => Dialogue::Gearman(gearman::Decoder::default(), gearman::Session::default()),
-            Wire::Beanstalk | Wire::Workq => Dialogue::Beanstalk(beanstalk::Decoder::default()),
+            Wire::Workq => Dialogue::Workq(workq::Decoder::default()),
         }
     }
 
@@ -58,6 +64,7 @@ impl Dialogue {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, intake).map(Request::Beanstalk),
             Dialogue::Gearman(decoder, _) => decoder.next(bytes, intake).map(Request::Gearman),
+            Dialogue::Workq(decoder) => decoder.next(bytes, intake).map(Request::Workq),
         }
     }
 
@@ -66,6 +73,7 @@ impl Dialogue {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.gap(),
             Dialogue::Gearman(decoder, _) => decoder.gap(),
+            Dialogue::Workq(decoder) => decoder.gap(),
         }
     }
 
@@ -74,6 +82,7 @@ impl Dialogue {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.filled(count),
             Dialogue::Gearman(decoder, _) => decoder.filled(count),
+            Dialogue::Workq(decoder) => decoder.filled(count),
         }
     }
 
@@ -82,6 +91,7 @@ impl Dialogue {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.uploading(),
             Dialogue::Gearman(decoder, _) => decoder.uploading(),
+            Dialogue::Workq(decoder) => decoder.uploading(),
         }
     }
 
@@ -93,7 +103,7 @@ impl Dialogue {
                 gearman::execute(request, session, world, out)
             }
             (Dialogue::Gearman(_, session), Request::Resume) => gearman::resume(session, world, out),
-            (Dialogue::Beanstalk(_), Request::Resume) => unreachable!("nothing was left to go on with"),
+            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(request, world, out),
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
     }
@@ -101,7 +111,8 @@ impl Dialogue {
     /// Whether the client may be told something at any time, and not just while it waits.
     pub fn is_told_unasked(&self) -> bool {
         match self {
-            Dialogue::Beanstalk(_) => false,
+            Dialogue::Gearman(..) => true,
+            Dialogue::Beanstalk(_) | Dialogue::Workq(_) => false,
         }
     }
 
@@ -110,6 +121,7 @@ impl Dialogue {
         match self {
             Dialogue::Beanstalk(_) => beanstalk::hang_up(world, out),
             Dialogue::Gearman(..) => gearman::hang_up(world, out),
+            Dialogue::Workq(_) => workq::hang_up(world, out),
         }
     }
 }
@@ -120,6 +132,7 @@ impl Request {
         match self {
             Request::Beanstalk(request) => request.log_size(),
             Request::Gearman(request) => request.log_size(),
+            Request::Workq(request) => request.log_size(),
             Request::Resume => 0,
         }
     }
@@ -129,6 +142,7 @@ impl Request {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")),
             Request::Gearman(request) => request.name().to_owned(),
+            Request::Workq(request) => request.verb.map_or("?".to_owned(), |verb| format!("{verb:?}")),
             Request::Resume => "more".to_owned(),
         }
     }
@@ -138,6 +152,7 @@ impl Request {
 pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) {
     match roster.get_mut(event.client()) {
         Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
+        Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
         _ => beanstalk::tell(event, engine, out),
     }
 }

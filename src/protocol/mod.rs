@@ -11,6 +11,7 @@ mod text;
 
 pub mod beanstalk;
 pub mod gearman;
+pub mod workq;
 
 pub use buffer::{Chunk, Output};
 pub use dialogue::{tell, Dialogue, Request};

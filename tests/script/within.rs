@@ -79,7 +79,7 @@ impl Within {
             wakeups: config.worker_wakeup,
             ..Limits::NONE
         };
-        let now = Time::from_nanos(1_700_000_000_000_000_000);
+        let now = Time::from_nanos(2_000_000_000_000_000_000);
         let facts = Facts {
             pid: 1,
             version: "0".to_owned(),

@@ -1,0 +1,313 @@
+//! THE table of Workq commands: what they are called, what they take, and in which order their fields are checked.
+//!
+//! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and data,
+//! number of flags, fields (facts A0). The order of the checks inside a row's function is the original's as well (A1),
+//! because a client sees only the first error.
+
+use super::fields;
+use super::reply::{self, Words};
+use super::request::{Act, Page, Submission};
+use super::time;
+
+/// A command, by its place in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // they are the protocol's words; the table says what each does
+pub enum Verb {
+    Add,
+    Schedule,
+    Run,
+    Result,
+    Lease,
+    Complete,
+    Fail,
+    Delete,
+    InspectServer,
+    InspectQueues,
+    InspectQueue,
+    InspectJobs,
+    InspectScheduledJobs,
+    InspectJob,
+}
+
+/// One row.
+pub struct Command {
+    /// Which command.
+    pub verb: Verb,
+    /// The first word.
+    pub word: &'static str,
+    /// The second one, where the first is not enough; it counts as an argument to nobody.
+    pub object: &'static str,
+    /// What follows.
+    pub arguments: &'static str,
+    /// How many arguments at least.
+    pub fewest: usize,
+    /// And at most.
+    pub most: usize,
+    /// How many flags at most, known or not.
+    pub flags: usize,
+    /// For a command with data, whose size is its last argument: the error for a wrong size or end.
+    pub data: Option<Words>,
+    /// Checks and reads arguments and flags.
+    pub parse: fn(&Line) -> Result<Act, Words>,
+    /// What it does, in one line.
+    pub summary: &'static str,
+}
+
+/// A line taken apart.
+#[derive(Debug, Default)]
+pub struct Line<'a> {
+    /// Without the words that name the command.
+    pub arguments: Vec<&'a [u8]>,
+    /// Keys without their hyphen, and values.
+    pub flags: Vec<(&'a [u8], &'a [u8])>,
+}
+
+type Parse = fn(&Line) -> Result<Act, Words>;
+
+const fn row(
+    verb: Verb,
+    (word, object): (&'static str, &'static str),
+    arguments: &'static str,
+    (fewest, most, flags): (usize, usize, usize),
+    data: Option<Words>,
+    parse: Parse,
+    summary: &'static str,
+) -> Command {
+    Command { verb, word, object, arguments, fewest, most, flags, data, parse, summary }
+}
+
+const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
+const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
+
+/// See the module's page. That a bad size of `complete` is called one of a payload is the original's way.
+#[rustfmt::skip]
+pub const COMMANDS: [Command; 14] = [
+    row(Verb::Add, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, add, "queue a job"),
+    row(Verb::Schedule, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, schedule, "queue a job at a given time"),
+    row(Verb::Run, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
+    row(Verb::Result, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
+    row(Verb::Lease, ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
+    row(Verb::Complete, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| conclude(line, true), "give the result of a job that is done"),
+    row(Verb::Fail, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| conclude(line, false), "give the result of a job that has failed"),
+    row(Verb::Delete, ("delete", ""), "<id>", (1, 1, 0), None, delete, "delete a job and its result"),
+    row(Verb::InspectServer, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Act::InspectServer), "show the server"),
+    row(Verb::InspectQueues, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
+    row(Verb::InspectQueue, ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
+    row(Verb::InspectJobs, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, false), "show the jobs of a queue in the order in which they will be leased"),
+    row(Verb::InspectScheduledJobs, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, true), "show the jobs of a queue whose time has not come"),
+    row(Verb::InspectJob, ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
+];
+
+/// Takes a line apart, without its CR LF, and finds its row. The number of arguments is right, that of flags may not be.
+pub fn read(line: &[u8]) -> Result<(&'static Command, Line<'_>), Words> {
+    // Between words stand spaces, any number of them, and nothing else; the first word begins the line.
+    let mut words = line.split(|byte| *byte == b' ');
+    let word = words.next().unwrap_or_default();
+    let mut taken = Line::default();
+    for word in words.filter(|word| !word.is_empty()) {
+        match flag(word) {
+            None => taken.arguments.push(word),
+            Some(flag) => taken.flags.push(flag),
+        }
+    }
+    let halves = taken.flags.iter().any(|(key, value)| key.is_empty() || value.is_empty());
+    if halves || has_repeated(&taken.flags) {
+        return Err(reply::INVALID_FLAGS);
+    }
+    let mut rows = COMMANDS.iter().filter(|row| row.word.as_bytes() == word).peekable();
+    let first = *rows.peek().ok_or(reply::UNKNOWN_COMMAND)?;
+    let row = match first.object {
+        "" => first,
+        _ if taken.arguments.is_empty() => return Err(reply::INVALID_ARGS),
+        _ => {
+            let object = taken.arguments.remove(0);
+            rows.find(|row| row.object.as_bytes() == object).ok_or(reply::UNKNOWN_COMMAND)?
+        }
+    };
+    match (row.fewest..=row.most).contains(&taken.arguments.len()) {
+        true => Ok((row, taken)),
+        false => Err(reply::INVALID_ARGS),
+    }
+}
+
+/// A word that begins with a hyphen and has an equals sign somewhere: what stands before the first one, and from there to
+/// the second.
+fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
+    let inside = word.strip_prefix(b"-")?;
+    let mut parts = inside.split(|byte| *byte == b'=');
+    Some((parts.next()?, parts.next()?))
+}
+
+/// Sorted, because a line may hold half a million of them.
+fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
+    if flags.len() < 2 {
+        return false;
+    }
+    let mut keys: Vec<_> = flags.iter().map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+impl<'a> Line<'a> {
+    /// The arguments, whose number was checked.
+    fn take<const N: usize>(&self) -> [&'a [u8]; N] {
+        std::array::from_fn(|place| self.arguments.get(place).copied().unwrap_or_default())
+    }
+
+    fn flag(&self, key: &str) -> Option<&'a [u8]> {
+        self.flags.iter().find(|(found, _)| *found == key.as_bytes()).map(|(_, value)| *value)
+    }
+
+    fn max_attempts(&self) -> Result<u8, Words> {
+        fields::count(self.flag("max-attempts"), reply::INVALID_MAX_ATTEMPTS)
+    }
+
+    fn max_fails(&self) -> Result<u8, Words> {
+        fields::count(self.flag("max-fails"), reply::INVALID_MAX_FAILS)
+    }
+}
+
+fn add(line: &Line) -> Result<Act, Words> {
+    let [id, name, ttr, ttl, _size] = line.take();
+    let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
+    let (max_attempts, max_fails) = (line.max_attempts()?, line.max_fails()?);
+    let pri = fields::priority(line.flag("priority"))?;
+    fields::new_id_version(id)?;
+    let name = fields::name(name)?.into();
+    let (ttr, ttl) = (fields::ttr_range(ttr)?, fields::ttl_range(ttl)?);
+    Ok(Act::Add(Box::new(Submission { id, name, ttr, ttl, time: None, pri, max_attempts, max_fails })))
+}
+
+fn schedule(line: &Line) -> Result<Act, Words> {
+    let [id, name, ttr, ttl, time, _size] = line.take();
+    let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
+    let time = Some(time::parse(time).ok_or(reply::INVALID_TIME)?);
+    let (max_attempts, max_fails) = (line.max_attempts()?, line.max_fails()?);
+    let pri = fields::priority(line.flag("priority"))?;
+    fields::new_id_version(id)?;
+    let name = fields::name(name)?.into();
+    let (ttr, ttl) = (fields::ttr_range(ttr)?, fields::ttl_range(ttl)?);
+    Ok(Act::Add(Box::new(Submission { id, name, ttr, ttl, time, pri, max_attempts, max_fails })))
+}
+
+fn run(line: &Line) -> Result<Act, Words> {
+    let [id, name, ttr, wait, _size] = line.take();
+    let (id, ttr) = (fields::id(id)?, fields::ttr(ttr)?);
+    let pri = fields::priority(line.flag("priority"))?;
+    let wait = fields::wait(wait)?;
+    fields::new_id_version(id)?;
+    let name = fields::name(name)?.into();
+    Ok(Act::Run { id, name, ttr: fields::ttr_range(ttr)?, pri, wait })
+}
+
+fn result(line: &Line) -> Result<Act, Words> {
+    let [id, wait] = line.take();
+    Ok(Act::Result { id: fields::whole_id(id)?, wait: fields::wait(wait)? })
+}
+
+fn lease(line: &Line) -> Result<Act, Words> {
+    let Some((wait, names)) = line.arguments.split_last() else { return Err(reply::INVALID_ARGS) };
+    let wait = fields::wait(wait)?;
+    for name in names {
+        fields::name(name)?;
+    }
+    // In one piece: there may be half a million.
+    Ok(Act::Lease { names: names.join(&b' ').into(), wait })
+}
+
+fn conclude(line: &Line, done: bool) -> Result<Act, Words> {
+    let [id, _size] = line.take();
+    Ok(Act::Conclude { id: fields::whole_id(id)?, done })
+}
+
+fn delete(line: &Line) -> Result<Act, Words> {
+    let [id] = line.take();
+    Ok(Act::Delete(fields::whole_id(id)?))
+}
+
+fn inspect_queues(line: &Line) -> Result<Act, Words> {
+    let [offset, limit] = line.take();
+    Ok(Act::InspectQueues(Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
+}
+
+fn inspect_queue(line: &Line) -> Result<Act, Words> {
+    let [name] = line.take();
+    Ok(Act::InspectQueue(fields::name(name)?.into()))
+}
+
+fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Act, Words> {
+    let [name, offset, limit] = line.take();
+    let name = fields::name(name)?.into();
+    let page = Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
+    Ok(Act::InspectJobs { name, scheduled, page })
+}
+
+/// Unlike the others it only looks, so it finds no job by an id that none can have, and says no more (facts A2).
+fn inspect_job(line: &Line) -> Result<Act, Words> {
+    let [id] = line.take();
+    Ok(Act::InspectJob(fields::id(id)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verb(line: &str) -> Result<Verb, &'static str> {
+        read(line.as_bytes()).map(|(row, _)| row.verb).map_err(|error| std::str::from_utf8(error).unwrap().trim_end())
+    }
+
+    #[test]
+    fn every_verb_has_its_row() {
+        for (place, row) in COMMANDS.iter().enumerate() {
+            assert_eq!(row.verb as usize, place, "{:?}", row.verb);
+            assert!(!row.summary.is_empty());
+            let named = row.arguments.matches('<').count();
+            assert!((row.fewest..=row.most).contains(&named), "{:?}", row.verb);
+            assert_eq!(row.arguments.contains("-size>"), row.data.is_some(), "{:?}", row.verb);
+            assert_eq!(row.arguments.matches('[').count(), row.flags, "{:?}", row.verb);
+        }
+    }
+
+    #[test]
+    fn words_and_flags() {
+        let line = b"add  -priority=4  a b -x -8 -max-fails=3=9 c ";
+        let (row, line) = read(line).expect("a command");
+        assert_eq!(row.verb, Verb::Add);
+        assert_eq!(line.arguments, [b"a".as_slice(), b"b", b"-x", b"-8", b"c"]);
+        assert_eq!(line.flags, [(b"priority".as_slice(), b"4".as_slice()), (b"max-fails", b"3")]);
+        assert_eq!(line.flag("max-fails"), Some(b"3".as_slice()));
+        assert_eq!(line.flag("Max-Fails"), None);
+    }
+
+    #[test]
+    fn the_first_check_that_fails_wins() {
+        const FLAGS: &str = "-CLIENT-ERROR Invalid command flags";
+        const UNKNOWN: &str = "-CLIENT-ERROR Unknown command";
+        const ARGS: &str = "-CLIENT-ERROR Invalid command args";
+        for (line, expected) in [
+            ("delete x", Ok(Verb::Delete)),
+            ("delete x -a=b", Ok(Verb::Delete)),
+            ("inspect -a=b job x", Ok(Verb::InspectJob)),
+            ("foo -a=", Err(FLAGS)),
+            ("delete -=b", Err(FLAGS)),
+            ("delete -a==b", Err(FLAGS)),
+            ("delete -a=1 -a=2", Err(FLAGS)),
+            ("-a=b delete x", Err(UNKNOWN)),
+            ("-a=", Err(UNKNOWN)),
+            ("", Err(UNKNOWN)),
+            (" delete x", Err(UNKNOWN)),
+            ("delete\tx", Err(UNKNOWN)),
+            ("DELETE x", Err(UNKNOWN)),
+            ("inspect foo", Err(UNKNOWN)),
+            ("inspect Server", Err(UNKNOWN)),
+            ("inspect", Err(ARGS)),
+            ("inspect -a=b", Err(ARGS)),
+            ("inspect server x", Err(ARGS)),
+            ("delete", Err(ARGS)),
+            ("delete a b", Err(ARGS)),
+            ("lease q", Err(ARGS)),
+        ] {
+            assert_eq!(verb(line), expected, "{line:?}");
+        }
+    }
+}

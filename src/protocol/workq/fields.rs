@@ -1,0 +1,222 @@
+//! The fields of commands: numbers, names, and their bounds.
+//!
+//! Owns which text is a legal field, and which error one that is not gets (facts A0 and A1). Must not know in which order
+//! a command checks its fields: the table does.
+
+use super::reply::{self, Words};
+use super::uuid::{self, Uuid};
+use crate::engine::{Priority, Span};
+
+/// Largest payload or result, in bytes (the protocol's text).
+pub const MAX_DATA: u64 = 1 << 20;
+
+/// Longest time to run, in milliseconds: 24 hours (the protocol's text).
+pub const MAX_TTR: u64 = 86_400_000;
+
+/// Longest wait, in milliseconds: 24 hours, as the original has it (facts A1).
+pub const MAX_WAIT: u64 = 86_400_000;
+
+/// Longest name, in bytes (facts A1).
+pub const MAX_NAME: usize = 255;
+
+/// Most blocks of one inspection (facts A1).
+pub const MAX_LIMIT: u64 = 100;
+
+/// Whether the bytes are a legal name.
+pub fn is_name(name: &[u8]) -> bool {
+    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+    (1..=MAX_NAME).contains(&name.len()) && name.iter().all(legal)
+}
+
+/// A legal name.
+pub fn name(text: &[u8]) -> Result<&[u8], Words> {
+    is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
+}
+
+/// Digits and nothing else, of at most 64 bits.
+fn digits(text: &[u8]) -> Option<u64> {
+    let add = |sum: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    (!text.is_empty()).then(|| text.iter().try_fold(0, add))?
+}
+
+/// Digits, with one sign in front or none, of at most 64 bits.
+fn signed(text: &[u8]) -> Option<i64> {
+    let (negative, digits_only) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    let number = i128::from(digits(digits_only)?);
+    i64::try_from(if negative { -number } else { number }).ok()
+}
+
+/// A size, which is legal though data of that size may be too large; the original reads sizes with a sign.
+pub fn size(text: &[u8]) -> Option<u64> {
+    signed(text).and_then(|size| u64::try_from(size).ok())
+}
+
+/// A UUID of whatever layout; see [`id_version`].
+pub fn id(text: &[u8]) -> Result<Uuid, Words> {
+    uuid::parse(text).ok_or(reply::INVALID_ID)
+}
+
+/// The second check of an id.
+pub fn id_version(id: Uuid) -> Result<(), Words> {
+    uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
+}
+
+/// The second check of the id of a new job, which may not look like one that another protocol's job goes by.
+pub fn new_id_version(id: Uuid) -> Result<(), Words> {
+    id_version(id)?;
+    uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
+}
+
+/// An id that passes both checks.
+pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
+    let id = id(text)?;
+    id_version(id)?;
+    Ok(id)
+}
+
+/// A time to run in milliseconds, of whatever length; see [`ttr_range`].
+pub fn ttr(text: &[u8]) -> Result<u64, Words> {
+    digits(text).ok_or(reply::INVALID_TTR)
+}
+
+/// The second check of a time to run.
+pub fn ttr_range(millis: u64) -> Result<Span, Words> {
+    (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
+}
+
+/// A time to live in milliseconds; see [`ttl_range`].
+pub fn ttl(text: &[u8]) -> Result<u64, Words> {
+    digits(text).ok_or(reply::INVALID_TTL)
+}
+
+/// The second check of a time to live. The longest ones are longer than the engine's time lasts, and never end.
+pub fn ttl_range(millis: u64) -> Result<Span, Words> {
+    (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
+}
+
+/// How long to wait.
+pub fn wait(text: &[u8]) -> Result<Span, Words> {
+    let millis = digits(text).filter(|millis| *millis <= MAX_WAIT);
+    millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
+}
+
+/// Whole milliseconds, in which Workq counts all time.
+pub fn millis(span: Span) -> u64 {
+    span.nanos() / 1_000_000
+}
+
+/// A count of attempts or fails; nothing is 0.
+pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
+    text.map_or(Some(0), |text| u8::try_from(digits(text)?).ok()).ok_or(error)
+}
+
+/// A priority, of which the engine serves the smallest first and Workq the largest; nothing is 0.
+pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
+    let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
+    number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
+}
+
+/// Turns a priority of Workq's into the engine's.
+pub fn engine_priority(priority: i32) -> Priority {
+    priority as u32 ^ 0x7fff_ffff
+}
+
+/// And back.
+pub fn shown_priority(pri: Priority) -> i32 {
+    (pri ^ 0x7fff_ffff) as i32
+}
+
+/// Where an inspection begins.
+pub fn offset(text: &[u8]) -> Result<u32, Words> {
+    digits(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
+}
+
+/// How many blocks an inspection shows at most.
+pub fn limit(text: &[u8]) -> Result<usize, Words> {
+    let limit = digits(text).filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    limit.map(|limit| limit as usize).ok_or(reply::INVALID_LIMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_signs_and_other_numbers_have_none() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("+1", Some(1)),
+            ("001", Some(1)),
+            ("-0", Some(0)),
+            ("1048577", Some(1_048_577)),
+            ("9223372036854775807", Some(i64::MAX as u64)),
+            ("9223372036854775808", None),
+            ("99999999999999999999999999", None),
+            ("-1", None),
+            ("x", None),
+            ("1.0", None),
+            ("1x", None),
+            ("", None),
+            ("+", None),
+            ("-", None),
+            ("+-1", None),
+        ] {
+            assert_eq!(size(text.as_bytes()), expected, "{text:?}");
+        }
+        assert_eq!(ttr(b"005"), Ok(5));
+        for wrong in ["+5", "-1", "abc", "", "18446744073709551616"] {
+            assert_eq!(ttr(wrong.as_bytes()), Err(reply::INVALID_TTR), "{wrong:?}");
+            assert_eq!(wait(wrong.as_bytes()), Err(reply::INVALID_WAIT), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn bounds() {
+        assert!(ttr_range(1).is_ok() && ttr_range(MAX_TTR).is_ok());
+        assert!(ttr_range(0).is_err() && ttr_range(MAX_TTR + 1).is_err());
+        assert_eq!(ttl(b"18446744073709551615").and_then(ttl_range), Ok(Span::from_millis(u64::MAX)));
+        assert!(ttl_range(0).is_err());
+        assert!(wait(b"86400000").is_ok() && wait(b"86400001").is_err() && wait(b"0").is_ok());
+        assert!(offset(b"4294967295").is_ok() && offset(b"4294967296").is_err());
+        assert!(limit(b"100").is_ok() && limit(b"101").is_err() && limit(b"0").is_err());
+        assert_eq!(count(None, OK), Ok(0));
+        assert_eq!(count(Some(b"255"), OK), Ok(255));
+        for wrong in ["256", "-1", "+1", "x", ""] {
+            assert!(count(Some(wrong.as_bytes()), OK).is_err(), "{wrong:?}");
+        }
+    }
+
+    const OK: Words = b"";
+
+    #[test]
+    fn larger_priorities_are_smaller_ones_of_the_engine() {
+        let numbers = [i32::MAX, 10, 1, 0, -1, -5, i32::MIN];
+        let turned = numbers.map(engine_priority);
+        assert!(turned.is_sorted());
+        assert_eq!(turned[0], 0);
+        assert_eq!(turned.map(shown_priority), numbers);
+        assert_eq!(priority(Some(b"+5")), Ok(engine_priority(5)));
+        assert_eq!(priority(Some(b"-2147483648")), Ok(u32::MAX));
+        assert_eq!(priority(None), Ok(0x7fff_ffff));
+        for wrong in ["2147483648", "-2147483649", "abc", ""] {
+            assert_eq!(priority(Some(wrong.as_bytes())), Err(reply::INVALID_PRIORITY), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for good in [b"ping".as_slice(), b"-x", b".", b"A-Z_a.z-09", &[b'a'; 255]] {
+            assert!(is_name(good), "{good:?}");
+        }
+        for wrong in [b"".as_slice(), b"b@d", b"a/b", b"a\0", b"caf\xc3\xa9", b"a\tb", &[b'a'; 256]] {
+            assert!(!is_name(wrong), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What `inspect` shows.
+//!
+//! Owns the keys and their order. Clients read as many lines as the count in front says, so it must be right; the original's
+//! was not for the server. Must not change anything.
+
+use super::fields::{is_name, millis, shown_priority};
+use super::request::Page;
+use super::session::{find, name_of, ttr_of};
+use super::uuid::{self, Uuid};
+use super::{reply, time};
+use crate::engine::{Engine, Job, JobView, Span, State, Time, TubeStats, DEFAULT};
+use crate::protocol::text::push_number;
+use crate::protocol::{Output, World};
+
+/// Appends `key value` in one line.
+fn line(text: &mut Vec<u8>, key: &str, value: u64) {
+    text.extend_from_slice(key.as_bytes());
+    text.push(b' ');
+    push_number(text, value);
+    text.extend_from_slice(b"\r\n");
+}
+
+fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
+    text.extend_from_slice(key.as_bytes());
+    text.push(b' ');
+    time::push(text, value);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// `inspect server`.
+pub fn server(world: &World, out: &mut Output) {
+    let stats = world.engine.stats();
+    reply::count(out, 1);
+    let text = out.text();
+    text.extend_from_slice(b"server 3\r\n");
+    line(text, "active-clients", stats.connections as u64);
+    line(text, "evicted-jobs", stats.evicted);
+    time_line(text, "started", world.host.facts().started);
+}
+
+fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
+    let text = out.text();
+    text.extend_from_slice(name);
+    text.extend_from_slice(b" 2\r\n");
+    line(text, "ready-len", stats.jobs.ready);
+    line(text, "scheduled-len", stats.jobs.delayed);
+}
+
+/// `inspect queue`.
+pub fn queue(world: &World, name: &[u8], out: &mut Output) {
+    match world.engine.tube_stats(name, world.now) {
+        None => reply::words(out, reply::NOT_FOUND),
+        Some(stats) => {
+            reply::count(out, 1);
+            queue_block(out, name, &stats);
+        }
+    }
+}
+
+/// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some would
+/// break the reply.
+pub fn queues(world: &World, page: Page, out: &mut Output) {
+    let engine = &world.engine;
+    let shown = |name: &&[u8]| {
+        // The tube that everybody uses at first is nobody's queue before it has had a job.
+        let unused = *name == DEFAULT && engine.tube_stats(name, world.now).is_none_or(|stats| stats.total_jobs == 0);
+        is_name(name) && !unused
+    };
+    let names = engine.tube_page(0, usize::MAX).into_iter().filter(shown);
+    let page = names.skip(page.offset as usize).take(page.limit);
+    let found: Vec<_> = page.filter_map(|name| Some((name, engine.tube_stats(name, world.now)?))).collect();
+    reply::count(out, found.len());
+    for (name, stats) in &found {
+        queue_block(out, name, stats);
+    }
+}
+
+/// `inspect jobs` and `inspect scheduled-jobs`.
+pub fn jobs(world: &World, name: &[u8], scheduled: bool, page: Page, out: &mut Output) {
+    let (offset, limit) = (page.offset as usize, page.limit);
+    let found = if scheduled {
+        world.engine.delayed_page(name, offset, limit)
+    } else {
+        world.engine.ready_page(name, offset, limit)
+    };
+    let Some(found) = found else { return reply::words(out, reply::NOT_FOUND) };
+    reply::count(out, found.len());
+    for job in found {
+        job_block(world.engine, &job, out);
+    }
+}
+
+/// `inspect job`.
+pub fn job(world: &World, id: &Uuid, out: &mut Output) {
+    let engine = &world.engine;
+    match find(engine, id).and_then(|job| engine.any_job(job)) {
+        None => reply::words(out, reply::NOT_FOUND),
+        Some(job) => {
+            reply::count(out, 1);
+            job_block(engine, &job, out);
+        }
+    }
+}
+
+fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
+    let contract = engine.contract(job);
+    let start = contract.and_then(|contract| contract.start());
+    // A job that another protocol delays is scheduled as long as it waits.
+    let time = start.or((job.state() == State::Delayed).then(|| job.due()));
+    let text = out.text();
+    uuid::push(text, &name_of(engine, job));
+    text.extend_from_slice(if time.is_some() { b" 13\r\nname " } else { b" 12\r\nname " });
+    // A name of another protocol's may hold anything, and must not end the line.
+    text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
+    text.extend_from_slice(b"\r\n");
+    line(text, "ttr", ttr_of(job));
+    line(text, "ttl", shown_ttl(engine, job));
+    let payload = engine.payload(job);
+    line(text, "payload-size", payload.len() as u64);
+    text.extend_from_slice(b"payload ");
+    match job.state() {
+        // Its body holds the result as well.
+        State::Finished => reply::bytes(out, payload),
+        _ => reply::body(out, job.body()),
+    }
+    let text = out.text();
+    let count = |of: fn(&crate::engine::Contract) -> u8| contract.map_or(0, of).into();
+    line(text, "max-attempts", count(|contract| contract.max_attempts()));
+    line(text, "attempts", job.history().reserves.into());
+    line(text, "max-fails", count(|contract| contract.max_fails()));
+    line(text, "fails", count(|contract| contract.fails()));
+    text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
+    line(text, "state", state(engine, job));
+    time_line(text, "created", job.created());
+    if let Some(time) = time {
+        time_line(text, "time", time);
+    }
+}
+
+/// As it was asked for; 0 for a job that lives until it is done. What is longer than the engine's time lasts was cut there,
+/// and is shown as the longest that can be asked for.
+fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
+    match engine.contract(job) {
+        Some(contract) if contract.ttl() != Span::MAX => millis(contract.ttl()),
+        Some(contract) if contract.id().is_some() && !job.is_volatile() => u64::MAX,
+        _ => 0,
+    }
+}
+
+/// The numbers of the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job waits for somebody to
+/// kick it, so it is pending.
+fn state(engine: &Engine, job: &JobView) -> u64 {
+    match job.state() {
+        State::Finished => match engine.outcome(job) {
+            Some((true, _)) => 1,
+            _ => 2,
+        },
+        State::Reserved => 4,
+        State::Buried => 3,
+        State::Ready | State::Delayed if job.history().reserves > 0 => 3,
+        State::Ready | State::Delayed => 0,
+    }
+}

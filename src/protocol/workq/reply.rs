@@ -1,0 +1,97 @@
+//! The replies, byte for byte.
+//!
+//! Owns their spelling. Must not decide when each is due. The texts are those of the original (facts A1); the ones of
+//! server errors are our own, since nobody has ever seen the original's.
+
+use super::uuid::{self, Uuid};
+use crate::engine::BodyRef;
+use crate::protocol::text::push_number;
+use crate::protocol::Output;
+
+/// A whole reply of fixed words.
+pub type Words = &'static [u8];
+
+pub const OK: Words = b"+OK\r\n";
+pub const TIMEOUT: Words = b"-TIMEOUT\r\n";
+pub const NOT_FOUND: Words = b"-NOT-FOUND\r\n";
+
+pub const UNKNOWN_COMMAND: Words = b"-CLIENT-ERROR Unknown command\r\n";
+pub const INVALID_ARGS: Words = b"-CLIENT-ERROR Invalid command args\r\n";
+pub const INVALID_FLAGS: Words = b"-CLIENT-ERROR Invalid command flags\r\n";
+pub const INVALID_PAYLOAD: Words = b"-CLIENT-ERROR Invalid payload size\r\n";
+pub const INVALID_RESULT: Words = b"-CLIENT-ERROR Invalid result size\r\n";
+pub const INVALID_ID: Words = b"-CLIENT-ERROR Invalid ID\r\n";
+pub const INVALID_NAME: Words = b"-CLIENT-ERROR Invalid Name\r\n";
+pub const INVALID_TTR: Words = b"-CLIENT-ERROR Invalid TTR\r\n";
+pub const INVALID_TTL: Words = b"-CLIENT-ERROR Invalid TTL\r\n";
+pub const INVALID_TIME: Words = b"-CLIENT-ERROR Invalid Time\r\n";
+pub const INVALID_MAX_ATTEMPTS: Words = b"-CLIENT-ERROR Invalid Max Attempts\r\n";
+pub const INVALID_MAX_FAILS: Words = b"-CLIENT-ERROR Invalid Max Fails\r\n";
+pub const INVALID_PRIORITY: Words = b"-CLIENT-ERROR Invalid Priority\r\n";
+pub const INVALID_WAIT: Words = b"-CLIENT-ERROR Invalid wait timeout\r\n";
+pub const INVALID_OFFSET: Words = b"-CLIENT-ERROR Invalid cursor offset\r\n";
+pub const INVALID_LIMIT: Words = b"-CLIENT-ERROR Invalid limit\r\n";
+pub const DUPLICATE_JOB: Words = b"-CLIENT-ERROR Duplicate job\r\n";
+pub const DUPLICATE_RESULT: Words = b"-CLIENT-ERROR Duplicate result\r\n";
+pub const LINE_TOO_LONG: Words = b"-CLIENT-ERROR Line too long\r\n";
+
+pub const OUT_OF_MEMORY: Words = b"-SERVER-ERROR Out of memory\r\n";
+pub const DRAINING: Words = b"-SERVER-ERROR Draining\r\n";
+pub const QUEUE_FULL: Words = b"-SERVER-ERROR Queue full\r\n";
+pub const TOO_MANY_NAMES: Words = b"-SERVER-ERROR Too many names\r\n";
+pub const TOO_MANY_CONNECTIONS: Words = b"-SERVER-ERROR Too many connections\r\n";
+
+/// A reply of fixed words.
+pub fn words(out: &mut Output, words: Words) {
+    out.text().extend_from_slice(words);
+}
+
+/// `+OK` and how many blocks follow.
+pub fn count(out: &mut Output, count: usize) {
+    let text = out.text();
+    text.extend_from_slice(b"+OK ");
+    push_number(text, count as u64);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// A leased job.
+pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyRef) {
+    count(out, 1);
+    let text = out.text();
+    uuid::push(text, id);
+    text.push(b' ');
+    text.extend_from_slice(name);
+    text.push(b' ');
+    push_number(text, ttr);
+    size(text, payload.len());
+    body(out, payload);
+}
+
+/// What became of a job, the reply to `run` and `result`; the result must follow.
+pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
+    count(out, 1);
+    let text = out.text();
+    uuid::push(text, id);
+    text.extend_from_slice(if done { b" 1" } else { b" 0" });
+    size(text, length);
+}
+
+/// The end of a line with data below it.
+fn size(text: &mut Vec<u8>, size: usize) {
+    text.push(b' ');
+    push_number(text, size as u64);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// Data, carried by reference if it is large.
+pub fn body(out: &mut Output, data: BodyRef) {
+    out.body(data);
+    out.text().extend_from_slice(b"\r\n");
+}
+
+/// Data that is a part of something else.
+pub fn bytes(out: &mut Output, data: &[u8]) {
+    let text = out.text();
+    text.extend_from_slice(data);
+    text.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,482 @@
+//! From bytes to requests.
+//!
+//! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must not
+//! look at the queue: what a request finds there is `session`'s business.
+
+use super::commands::{read, Command, Line, Verb};
+use super::fields::{self, MAX_DATA};
+use super::reply::{self, Words};
+use super::uuid::Uuid;
+use crate::engine::{Body, Priority, Span};
+use crate::protocol::Intake;
+
+/// The longest line with its CR LF, as long as the original's whole command (facts A0).
+pub const MAX_LINE: usize = 1_058_576;
+
+/// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one, which
+/// only `lease` has a use for, is kept here, so that it is not looked through again and again.
+const KEEP: usize = 4 * 1024;
+
+/// The part of arriving data that is made ready to be read into.
+const WINDOW: usize = 64 * 1024;
+
+/// More than a log needs for a job beside its payload: the longest name, and some numbers.
+const ADD_OVERHEAD: u64 = 500;
+
+/// More than a log needs for a result beside its bytes.
+const RESULT_OVERHEAD: u64 = 100;
+
+/// A command as the client gave it.
+#[derive(Debug)]
+pub struct Request {
+    /// Which one, if the line says so.
+    pub verb: Option<Verb>,
+    /// What to do.
+    pub act: Act,
+    /// The payload or result, if there is one.
+    pub data: Body,
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
+pub enum Act {
+    /// `add` or `schedule`.
+    Add(Box<Submission>),
+    Run {
+        id: Uuid,
+        name: Box<[u8]>,
+        ttr: Span,
+        pri: Priority,
+        wait: Span,
+    },
+    Result {
+        id: Uuid,
+        wait: Span,
+    },
+    /// The names have a space between them.
+    Lease {
+        names: Box<[u8]>,
+        wait: Span,
+    },
+    /// `complete` or `fail`.
+    Conclude {
+        id: Uuid,
+        done: bool,
+    },
+    Delete(Uuid),
+    InspectServer,
+    InspectQueues(Page),
+    InspectQueue(Box<[u8]>),
+    InspectJobs {
+        name: Box<[u8]>,
+        scheduled: bool,
+        page: Page,
+    },
+    InspectJob(Uuid),
+    /// Wrong by itself; this is the answer.
+    Refused(Words),
+    /// So wrong that nobody can say where the next command begins.
+    Close(Option<Words>),
+}
+
+/// A job as `add` or `schedule` describes it.
+#[derive(Debug)]
+pub struct Submission {
+    /// Its id, which only one job may have.
+    pub id: Uuid,
+    /// Its queue.
+    pub name: Box<[u8]>,
+    /// Its time to run.
+    pub ttr: Span,
+    /// Its time to live.
+    pub ttl: Span,
+    /// When it is scheduled for, in nanoseconds since the Unix epoch.
+    pub time: Option<i128>,
+    /// Its priority.
+    pub pri: Priority,
+    /// How often it may be leased; 0 means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; 0 means one.
+    pub max_fails: u8,
+}
+
+/// A stretch of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// Where it begins.
+    pub offset: u32,
+    /// How long it is at most.
+    pub limit: usize,
+}
+
+impl Request {
+    /// Bytes that it will take in a log at most.
+    pub fn log_size(&self) -> u64 {
+        let data = self.data.len() as u64;
+        match &self.act {
+            Act::Add(_) => data + ADD_OVERHEAD,
+            Act::Conclude { .. } => data + RESULT_OVERHEAD,
+            Act::Delete(_) => 1,
+            _ => 0,
+        }
+    }
+
+    fn plain(verb: Option<Verb>, act: Act) -> Request {
+        Request { verb, act, data: Body::default() }
+    }
+
+    fn refused(verb: Option<Verb>, answer: Words) -> Request {
+        Request::plain(verb, Act::Refused(answer))
+    }
+}
+
+/// Where in the stream of one connection the next byte belongs.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: Reading,
+}
+
+#[derive(Debug, Default)]
+enum Reading {
+    #[default]
+    Line,
+    /// The beginning of a long line.
+    LongLine(Vec<u8>),
+    /// Data, and what is done with it.
+    Data(Box<Upload>),
+    /// Data that nobody wants.
+    Skip(Box<Skip>),
+    /// The connection is to be closed; nothing that comes means anything.
+    Over,
+}
+
+#[derive(Debug)]
+struct Upload {
+    verb: Verb,
+    act: Act,
+    error: Words,
+    /// Has room for all of it from the start, so that its bytes are read to where they stay; as long as what has arrived,
+    /// and a window for more.
+    data: Vec<u8>,
+    size: usize,
+    filled: usize,
+    end: End,
+}
+
+#[derive(Debug)]
+struct Skip {
+    verb: Verb,
+    left: u64,
+    /// If the data ends as it must.
+    answer: Words,
+    /// If it does not.
+    error: Words,
+    end: End,
+}
+
+/// The two bytes behind data, which must be CR LF and may come one by one.
+#[derive(Debug, Default)]
+struct End {
+    bytes: [u8; 2],
+    filled: usize,
+}
+
+impl End {
+    /// Takes what is there of it: whether it is CR LF, once it is known.
+    fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
+        while self.filled < 2 {
+            let (&byte, rest) = input.split_first()?;
+            self.bytes[self.filled] = byte;
+            self.filled += 1;
+            *input = rest;
+        }
+        Some(self.bytes == *b"\r\n")
+    }
+}
+
+impl Decoder {
+    /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
+    /// `input`, if anything, is the beginning of a line.
+    pub fn next(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Request> {
+        loop {
+            match &mut self.state {
+                Reading::Line => {
+                    let Some(length) = input.iter().position(|byte| *byte == b'\n') else {
+                        if input.len() > KEEP {
+                            self.state = Reading::LongLine(Vec::new());
+                            continue;
+                        }
+                        return None;
+                    };
+                    let (line, rest) = input.split_at(length + 1);
+                    *input = rest;
+                    if let Some(request) = self.line(line, input, intake) {
+                        return Some(request);
+                    }
+                }
+                Reading::LongLine(long) => {
+                    let end = input.iter().position(|byte| *byte == b'\n').map(|length| length + 1);
+                    let (more, rest) = input.split_at(end.unwrap_or(input.len()));
+                    *input = rest;
+                    if long.len() + more.len() > MAX_LINE {
+                        return Some(self.close(Some(reply::LINE_TOO_LONG)));
+                    }
+                    if more.len() as u64 > intake.room {
+                        return Some(self.close(Some(reply::OUT_OF_MEMORY)));
+                    }
+                    long.extend_from_slice(more);
+                    end?;
+                    let Reading::LongLine(line) = std::mem::take(&mut self.state) else { unreachable!() };
+                    if let Some(request) = self.line(&line, input, intake) {
+                        return Some(request);
+                    }
+                }
+                Reading::Data(upload) => {
+                    let whole = upload.take(input)?;
+                    let Reading::Data(upload) = std::mem::take(&mut self.state) else { unreachable!() };
+                    return Some(upload.finish(whole));
+                }
+                Reading::Skip(skip) => {
+                    let (verb, answer) = (skip.verb, skip.take(input)?);
+                    self.state = Reading::Line;
+                    return Some(Request::refused(Some(verb), answer));
+                }
+                Reading::Over => {
+                    *input = &[];
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, answer: Option<Words>) -> Request {
+        self.state = Reading::Over;
+        Request::plain(None, Act::Close(answer))
+    }
+
+    /// Reads one line, which ends in LF. None: its data follows, and the state says what becomes of it.
+    fn line(&mut self, line: &[u8], input: &mut &[u8], intake: &Intake) -> Option<Request> {
+        if line.len() > MAX_LINE {
+            return Some(self.close(Some(reply::LINE_TOO_LONG)));
+        }
+        // The original hangs up on a line that ends in anything else (facts A0): who ends lines otherwise speaks something
+        // else, and what of it is data cannot be told.
+        let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
+        let (row, line) = match read(line) {
+            Ok(found) => found,
+            Err(answer) => return Some(Request::refused(None, answer)),
+        };
+        match row.data {
+            None => Some(match act(row, &line) {
+                Ok(act) => Request::plain(Some(row.verb), act),
+                Err(answer) => Request::refused(Some(row.verb), answer),
+            }),
+            Some(error) => self.data(row, &line, error, input, intake),
+        }
+    }
+
+    /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind it.
+    fn data(
+        &mut self,
+        row: &Command,
+        line: &Line,
+        error: Words,
+        input: &mut &[u8],
+        intake: &Intake,
+    ) -> Option<Request> {
+        let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
+            return Some(Request::refused(Some(row.verb), error));
+        };
+        let (verb, end) = (row.verb, End::default());
+        let skip = |answer| Reading::Skip(Box::new(Skip { verb, left: size, answer, error, end: End::default() }));
+        let act = match act(row, line) {
+            _ if size > MAX_DATA => Err(error),
+            act => act,
+        };
+        match act {
+            Err(answer) => self.state = skip(answer),
+            Ok(act) => {
+                let size = size as usize;
+                if let Some(([data @ .., b'\r', b'\n'], rest)) = input.split_at_checked(size + 2) {
+                    *input = rest;
+                    return Some(Request { verb: Some(verb), act, data: Body::from(data) });
+                }
+                // The system may have less than the account allows.
+                let mut data = Vec::new();
+                self.state = if size as u64 > intake.room || data.try_reserve_exact(size).is_err() {
+                    skip(reply::OUT_OF_MEMORY)
+                } else {
+                    Reading::Data(Box::new(Upload { verb, act, error, data, size, filled: 0, end }))
+                };
+            }
+        }
+        None
+    }
+
+    /// The part of some data that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
+    pub fn gap(&mut self) -> Option<&mut [u8]> {
+        match &mut self.state {
+            Reading::Data(upload) if upload.filled < upload.size => Some(upload.window()),
+            _ => None,
+        }
+    }
+
+    /// So many bytes were read into the gap.
+    pub fn filled(&mut self, count: usize) {
+        if let Reading::Data(upload) = &mut self.state {
+            upload.filled += count;
+            assert!(upload.filled <= upload.data.len(), "more was read than there was room for");
+        }
+    }
+
+    /// Bytes of memory taken for data, or a long line, that is not complete yet.
+    pub fn uploading(&self) -> u64 {
+        match &self.state {
+            Reading::Data(upload) => upload.size as u64,
+            Reading::LongLine(line) => line.capacity() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// The fields of a line are checked after the number of its flags.
+fn act(row: &Command, line: &Line) -> Result<Act, Words> {
+    if line.flags.len() > row.flags {
+        return Err(reply::INVALID_ARGS);
+    }
+    (row.parse)(line)
+}
+
+impl Upload {
+    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
+    fn window(&mut self) -> &mut [u8] {
+        if self.filled == self.data.len() {
+            self.data.resize(self.size.min(self.filled + WINDOW), 0);
+        }
+        &mut self.data[self.filled..]
+    }
+
+    /// Takes what is there of it: whether it ends as it must, once all of it has come.
+    fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
+        let (now, rest) = input.split_at(input.len().min(self.size - self.filled));
+        self.data.truncate(self.filled);
+        self.data.extend_from_slice(now);
+        self.filled += now.len();
+        *input = rest;
+        if self.filled < self.size {
+            return None;
+        }
+        self.end.take(input)
+    }
+
+    fn finish(self, whole: bool) -> Request {
+        match whole {
+            true => Request { verb: Some(self.verb), act: self.act, data: Body::from(self.data) },
+            false => Request::refused(Some(self.verb), self.error),
+        }
+    }
+}
+
+impl Skip {
+    fn take(&mut self, input: &mut &[u8]) -> Option<Words> {
+        let count = self.left.min(input.len() as u64);
+        *input = &input[count as usize..];
+        self.left -= count;
+        if self.left > 0 {
+            return None;
+        }
+        Some(if self.end.take(input)? { self.answer } else { self.error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTAKE: Intake = Intake { max_job_size: 10, max_packet: 0, room: 1 << 30 };
+
+    /// What comes out of a stream that is cut into pieces of `step` bytes.
+    fn decode(stream: &[u8], step: usize, intake: &Intake) -> Vec<String> {
+        let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
+        for piece in stream.chunks(step) {
+            rest.extend_from_slice(piece);
+            let mut input = rest.as_slice();
+            while let Some(request) = decoder.next(&mut input, intake) {
+                let text = match &request.act {
+                    Act::Refused(answer) => String::from_utf8_lossy(answer).trim_end().to_owned(),
+                    act => format!("{act:?} {:?}", request.data.bytes()),
+                };
+                out.push(text);
+            }
+            rest = input.to_vec();
+            assert!(rest.len() <= KEEP);
+        }
+        out
+    }
+
+    const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
+
+    #[test]
+    fn the_pieces_in_which_a_stream_arrives_do_not_matter() {
+        let mut stream = Vec::new();
+        for line in [
+            format!("add {ID} ping 1000 60000 4\r\npong\r\n"),
+            format!("add {ID} ping 1000 60000 6 -priority=x\r\na\r\nb\r\n\r\n"),
+            format!("add {ID} ping 1000 60000 0\r\n\r\n"),
+            format!("complete {ID} 1048577\r\n{}\r\n", "x".repeat(1_048_577)),
+            format!("fail {ID} 3\r\nabcde"),
+            format!("delete {ID}\r\n\r\ndelete\r\n"),
+            format!("fail {ID} x\r\nabc\r\n"),
+            format!("lease {}q 10\r\n", "name ".repeat(1000)),
+            format!("delete{}\r\n", " ".repeat(MAX_LINE - 8)),
+            "inspect server\r\ninspect server\nand nothing more counts\r\n".to_owned(),
+        ] {
+            stream.extend_from_slice(line.as_bytes());
+        }
+        let whole = decode(&stream, stream.len(), &INTAKE);
+        assert_eq!(whole.len(), 14, "{whole:?}");
+        assert_eq!(whole[3], "-CLIENT-ERROR Invalid payload size");
+        assert_eq!(whole[4], "-CLIENT-ERROR Invalid result size");
+        assert_eq!(whole[11], "-CLIENT-ERROR Invalid command args");
+        assert_eq!(whole[13], "Close(None) []");
+        for step in [1, 2, 3, 7, 64, 4095, 4096, 4097, 100_000] {
+            assert_eq!(decode(&stream, step, &INTAKE), whole, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn a_line_has_an_end() {
+        let line = |length: usize| [vec![b'a'; length - 2], b"\r\n".to_vec()].concat();
+        for step in [5000, MAX_LINE, 2 * MAX_LINE] {
+            assert_eq!(decode(&line(MAX_LINE), step, &INTAKE), ["-CLIENT-ERROR Unknown command"]);
+            let closed = decode(&line(MAX_LINE + 1), step, &INTAKE);
+            assert!(closed.len() == 1 && closed[0].starts_with("Close(Some("), "{closed:?}");
+        }
+    }
+
+    #[test]
+    fn data_is_read_in_place() {
+        let mut decoder = Decoder::default();
+        let line = format!("complete {ID} 6\r\nab");
+        let mut input = line.as_bytes();
+        assert!(decoder.next(&mut input, &INTAKE).is_none());
+        assert_eq!(decoder.uploading(), 6);
+        let gap = decoder.gap().expect("four bytes are missing");
+        gap.copy_from_slice(b"cdef");
+        decoder.filled(4);
+        assert!(decoder.gap().is_none());
+        assert!(decoder.next(&mut b"\r".as_slice(), &INTAKE).is_none());
+        let request = decoder.next(&mut b"\n".as_slice(), &INTAKE).expect("all there");
+        assert_eq!(request.data.bytes(), b"abcdef");
+        assert_eq!(decoder.uploading(), 0);
+    }
+
+    #[test]
+    fn data_without_room_is_swallowed() {
+        let stream = format!("add {ID} ping 1000 60000 6\r\nabcdef\r\ninspect server\r\n");
+        let out = decode(stream.as_bytes(), 20, &Intake { room: 5, ..INTAKE });
+        assert_eq!(out[0], "-SERVER-ERROR Out of memory");
+        assert_eq!(out.len(), 2);
+    }
+}

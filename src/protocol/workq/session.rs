@@ -1,0 +1,229 @@
+//! Carrying out requests.
+//!
+//! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must not
+//! know how bytes arrive or leave.
+
+use super::fields::{millis, MAX_TTR};
+use super::request::{Act, Request, Submission};
+use super::uuid::{derive, underive, Uuid};
+use super::{inspect, reply};
+use crate::engine::{
+    Awaited, Body, Ending, Engine, Event, Job, JobId, NewJob, NotConcluded, Outcome, Refused, Reserve, Span, State,
+    Terms, Time, Unique,
+};
+use crate::protocol::{Flow, Output, Peer, World};
+
+/// Carries out one request and appends its reply, unless the client waits for it from now on.
+pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
+    match request.act {
+        Act::Add(job) => add(*job, request.data, world, out),
+        Act::Run { id, name, ttr, pri, wait } => {
+            let job = NewJob { pri, delay: Span::ZERO, ttr, body: request.data };
+            return run(id, &name, job, wait, world, out);
+        }
+        Act::Result { id, wait } => return result(id, wait, world, out),
+        Act::Lease { names, wait } => return lease(&names, wait, world, out),
+        Act::Conclude { id, done } => {
+            let outcome = if done { Outcome::Done(request.data) } else { Outcome::Failed(request.data) };
+            conclude(id, outcome, world, out);
+        }
+        Act::Delete(id) => {
+            let gone = find(world.engine, &id).is_some_and(|job| world.engine.withdraw(job));
+            reply::words(out, if gone { reply::OK } else { reply::NOT_FOUND });
+        }
+        Act::InspectServer => inspect::server(world, out),
+        Act::InspectQueues(page) => inspect::queues(world, page, out),
+        Act::InspectQueue(name) => inspect::queue(world, &name, out),
+        Act::InspectJobs { name, scheduled, page } => inspect::jobs(world, &name, scheduled, page, out),
+        Act::InspectJob(id) => inspect::job(world, &id, out),
+        Act::Refused(answer) => reply::words(out, answer),
+        Act::Close(answer) => {
+            reply::words(out, answer.unwrap_or_default());
+            return Flow::Close;
+        }
+    }
+    Flow::Next
+}
+
+/// The job that goes by this id: its own, or the one derived from its number if it has none.
+pub(super) fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
+    engine
+        .find_id(id)
+        .or_else(|| underive(id).filter(|job| engine.any_job(*job).is_some_and(|job| own(engine, &job).is_none())))
+}
+
+/// The id that a job goes by.
+pub(super) fn name_of(engine: &Engine, job: &Job) -> Uuid {
+    own(engine, job).unwrap_or_else(|| derive(job.id()))
+}
+
+fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
+    engine.contract(job).and_then(|contract| contract.id())
+}
+
+/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: workers
+/// are told the longest that they can expect.
+pub(super) fn ttr_of(job: &Job) -> u64 {
+    millis(job.ttr()).min(MAX_TTR)
+}
+
+fn add(job: Submission, payload: Body, world: &mut World, out: &mut Output) {
+    let start = match job.time.map(|time| start(time, job.ttl, world.now)) {
+        None => None,
+        Some(Some(start)) => Some(start),
+        Some(None) => return reply::words(out, reply::INVALID_TIME),
+    };
+    let terms = Terms {
+        ending: Ending::Keep,
+        unique: Unique::Id(job.id),
+        durable: true,
+        start,
+        ttl: job.ttl,
+        max_attempts: job.max_attempts,
+        max_fails: job.max_fails,
+        ..Terms::default()
+    };
+    let new = NewJob { pri: job.pri, delay: Span::ZERO, ttr: job.ttr, body: payload };
+    let submitted = world.engine.submit(world.client, &job.name, new, terms, world.now);
+    reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
+}
+
+/// The moment of a schedule, which may be past, but not by more than the time to live (facts A4). One that the engine's time
+/// does not reach becomes its last but one, since the last means never.
+fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
+    let last = i128::from(Time::NEVER.nanos() - 1);
+    let is_over = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());
+    (!is_over).then(|| Time::from_nanos(nanos.clamp(0, last) as u64))
+}
+
+fn refusal(refused: Refused) -> reply::Words {
+    match refused {
+        Refused::Duplicate => reply::DUPLICATE_JOB,
+        Refused::Draining => reply::DRAINING,
+        Refused::OutOfMemory => reply::OUT_OF_MEMORY,
+        Refused::QueueFull => reply::QUEUE_FULL,
+    }
+}
+
+/// Nobody waits for a client that will say nothing more.
+fn patience(wait: Span, world: &World) -> Span {
+    if world.half_closed {
+        Span::ZERO
+    } else {
+        wait
+    }
+}
+
+fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, world: &mut World, out: &mut Output) -> Flow {
+    let wait = patience(wait, world);
+    let job = match world.engine.run(world.client, name, job, id, wait, world.now) {
+        Ok(job) => job,
+        Err(refused) => {
+            reply::words(out, refusal(refused));
+            return Flow::Next;
+        }
+    };
+    let leased = world.engine.job(job).is_some_and(|job| job.state() == State::Reserved);
+    if wait == Span::ZERO && !leased {
+        world.engine.cancel_wait(world.client);
+        reply::words(out, reply::TIMEOUT);
+        return Flow::Next;
+    }
+    await_outcome(id, world)
+}
+
+/// The reply will name the job as it is called now, though it may be gone by then.
+fn await_outcome(id: Uuid, world: &mut World) -> Flow {
+    if let Some(peer) = world.roster.get_mut(world.client) {
+        peer.awaited = id;
+    }
+    Flow::Wait
+}
+
+fn result(id: Uuid, wait: Span, world: &mut World, out: &mut Output) -> Flow {
+    let wait = patience(wait, world);
+    let awaited = match find(world.engine, &id) {
+        None => Awaited::NotFound,
+        Some(job) => world.engine.wait_outcome(world.client, job, wait, world.now),
+    };
+    match awaited {
+        Awaited::Known(job) => {
+            let job = job.id();
+            known(id, job, world.engine, out);
+        }
+        Awaited::NotFound => reply::words(out, reply::NOT_FOUND),
+        Awaited::TimedOut => reply::words(out, reply::TIMEOUT),
+        Awaited::Waiting => return await_outcome(id, world),
+    }
+    Flow::Next
+}
+
+fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
+    let outcome = engine.any_job(job).and_then(|job| engine.outcome(&job));
+    let (done, result) = outcome.expect("a job that is over");
+    reply::outcome(out, &id, done, result.len());
+    reply::bytes(out, result);
+}
+
+fn lease(names: &[u8], wait: Span, world: &mut World, out: &mut Output) -> Flow {
+    let wait = patience(wait, world);
+    let names: Vec<&[u8]> = names.split(|byte| *byte == b' ').collect();
+    match world.engine.lease(world.client, &names, wait, world.now) {
+        Ok(Reserve::Job(job)) => {
+            let id = job.id();
+            give(world.engine, id, out);
+        }
+        Ok(Reserve::NoJob(_)) => reply::words(out, reply::TIMEOUT),
+        Ok(Reserve::Waiting) => return Flow::Wait,
+        Err(_) => reply::words(out, reply::TOO_MANY_NAMES),
+    }
+    Flow::Next
+}
+
+fn give(engine: &Engine, id: JobId, out: &mut Output) {
+    let job = engine.job(id).expect("a job that was just leased");
+    reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(&job), job.body());
+}
+
+fn conclude(id: Uuid, outcome: Outcome, world: &mut World, out: &mut Output) {
+    let concluded = match find(world.engine, &id) {
+        None => Err(NotConcluded::NotFound),
+        Some(job) => world.engine.conclude(job, outcome, world.now),
+    };
+    let answer = match concluded {
+        Ok(()) => reply::OK,
+        Err(NotConcluded::NotFound) => reply::NOT_FOUND,
+        Err(NotConcluded::Final) => reply::DUPLICATE_RESULT,
+        Err(NotConcluded::OutOfMemory) => reply::OUT_OF_MEMORY,
+    };
+    reply::words(out, answer);
+}
+
+/// Tells the client of an event what it waited for.
+pub fn tell(event: &Event, engine: &Engine, peer: &Peer, out: &mut Output) {
+    match event {
+        Event::Reserved { job, .. } => give(engine, *job, out),
+        Event::NoJob { .. } => reply::words(out, reply::TIMEOUT),
+        Event::Outcome { outcome, .. } => match outcome {
+            Outcome::Done(result) => told(&peer.awaited, true, result, out),
+            Outcome::Failed(result) | Outcome::Fault(result) => told(&peer.awaited, false, result, out),
+            Outcome::Gone => reply::words(out, reply::NOT_FOUND),
+        },
+        // What a worker says on its way reaches only those who can be told at any time.
+        Event::Report { .. } | Event::Work { .. } => {}
+    }
+}
+
+fn told(id: &Uuid, done: bool, result: &Body, out: &mut Output) {
+    reply::outcome(out, id, done, result.len());
+    reply::body(out, result.borrow());
+}
+
+/// Ends the wait of a client that has shut down its sending side; tells whether it waited.
+pub fn hang_up(world: &mut World, out: &mut Output) -> bool {
+    let waited = world.engine.cancel_wait(world.client);
+    if waited {
+        reply::words(out, reply::TIMEOUT);
+    }
+    waited
+}

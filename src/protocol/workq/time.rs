@@ -1,0 +1,165 @@
+//! Moments as Workq writes them: UTC, RFC 3339, ending in Z.
+//!
+//! Owns the calendar between the text and the engine's nanoseconds. Must not read a clock.
+
+use crate::engine::Time;
+use crate::protocol::text::push_number;
+
+const NANOS: u64 = 1_000_000_000;
+const DAY: i64 = 86_400;
+
+/// Reads `YYYY-MM-DDTHH:MM:SSZ`, with any fraction of a second, as nanoseconds since the Unix epoch, which are negative
+/// before it. Nothing else is taken: no offset, no leap second, no day that is not in the calendar (facts A4).
+pub fn parse(text: &[u8]) -> Option<i128> {
+    let (seconds, behind) = text.split_at_checked(19)?;
+    let shape = b"dddd-dd-ddTdd:dd:dd";
+    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { byte == shape };
+    if !seconds.iter().zip(shape).all(fits) {
+        return None;
+    }
+    let number =
+        |from: usize, to: usize| seconds[from..to].iter().fold(0, |sum, byte| sum * 10 + i64::from(byte - b'0'));
+    let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
+    let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
+    let is_moment = (1..=12).contains(&month)
+        && (1..=days_of(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    let seconds = days_before(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
+    is_moment.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
+}
+
+/// Reads `Z` or `.digitsZ` as nanoseconds; finer digits are dropped.
+fn fraction(text: &[u8]) -> Option<u64> {
+    if text == b"Z" {
+        return Some(0);
+    }
+    let digits = text.strip_prefix(b".")?.strip_suffix(b"Z")?;
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let nine = digits.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    Some(nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+fn days_of(year: i64, month: i64) -> i64 {
+    match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap(year) => 29,
+        2 => 28,
+        _ => 31,
+    }
+}
+
+/// Days from the Unix epoch to a day. A year begins in March here, so that the odd day comes last.
+fn days_before(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    // 306 days are from March to the end of the year; 719,468 from 0000-03-01 to the epoch.
+    year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - 719_468
+}
+
+/// Appends a moment in whole seconds, as Workq shows all moments: what is finer is dropped.
+pub fn push(out: &mut Vec<u8>, time: Time) {
+    let seconds = time.nanos() / NANOS;
+    let (mut days, of_day) = ((seconds / DAY as u64) as i64, seconds % DAY as u64);
+    let mut year = 1970 + days / 366;
+    while days_before(year + 1, 1, 1) <= days {
+        year += 1;
+    }
+    days -= days_before(year, 1, 1);
+    let mut month = 1;
+    while days >= days_of(year, month) {
+        days -= days_of(year, month);
+        month += 1;
+    }
+    push_number(out, year as u64);
+    for (mark, number) in [
+        (b'-', month as u64),
+        (b'-', days as u64 + 1),
+        (b'T', of_day / 3600),
+        (b':', of_day / 60 % 60),
+        (b':', of_day % 60),
+    ] {
+        out.push(mark);
+        out.extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]);
+    }
+    out.push(b'Z');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(text: &str) -> Option<i128> {
+        parse(text.as_bytes()).map(|nanos| nanos / i128::from(NANOS))
+    }
+
+    fn shown(seconds: u64) -> String {
+        let mut out = Vec::new();
+        push(&mut out, Time::from_nanos(seconds.saturating_mul(NANOS)));
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn moments_are_read() {
+        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(seconds("2016-06-14T06:46:46Z"), Some(1_465_886_806));
+        assert_eq!(seconds("2000-02-29T23:59:59Z"), Some(951_868_799));
+        assert_eq!(seconds("1969-12-31T23:59:59Z"), Some(-1));
+        assert_eq!(seconds("0000-01-01T00:00:00Z"), Some(-62_167_219_200));
+        assert_eq!(seconds("9999-12-31T23:59:59Z"), Some(253_402_300_799));
+        assert_eq!(parse(b"1970-01-01T00:00:01.5Z"), Some(1_500_000_000));
+        assert_eq!(parse(b"1970-01-01T00:00:01.1234567899999Z"), Some(1_123_456_789));
+    }
+
+    #[test]
+    fn what_is_no_moment_is_refused() {
+        for text in [
+            "",
+            "Z",
+            "2016-06-14",
+            "2016-06-14T06:46:46",
+            "2016-06-14T06:46:46z",
+            "2016-06-14t06:46:46Z",
+            "2016-06-14T06:46:46+00:00",
+            "2016-06-14T06:46:46Z+00:00",
+            "2016-06-14T06:46Z",
+            "2016-6-14T06:46:46Z",
+            "2016-13-14T06:46:46Z",
+            "2016-00-14T06:46:46Z",
+            "2016-02-30T06:46:46Z",
+            "2015-02-29T06:46:46Z",
+            "1900-02-29T06:46:46Z",
+            "2016-06-31T06:46:46Z",
+            "2016-06-00T06:46:46Z",
+            "2016-06-14T24:00:00Z",
+            "2016-06-14T06:60:46Z",
+            "2016-06-14T06:46:60Z",
+            "2016-06-14T06:46:46.Z",
+            "2016-06-14T06:46:46,5Z",
+            "2016-06-14T06:46:46.5",
+            "2016-06-14T06:46:46.5xZ",
+            "+016-06-14T06:46:46Z",
+            "02016-06-14T06:46:46Z",
+            "2016-06-14T06:46:4\u{e4}Z",
+        ] {
+            assert_eq!(seconds(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_day_comes_back_as_it_went_in() {
+        // To the end of the engine's time.
+        for day in 0..213_503 {
+            let second = day * 86_400 + day % 86_400;
+            assert_eq!(seconds(&shown(second)), Some(second.into()));
+        }
+        assert_eq!(shown(u64::MAX), "2554-07-21T23:34:33Z");
+    }
+}

@@ -1,0 +1,161 @@
+//! Job ids as Workq has them: UUIDs, and those that stand for jobs without one.
+//!
+//! Owns their spelling and the form of derived ids. Must not know which of them exist.
+
+use crate::engine::JobId;
+
+/// The sixteen bytes of a UUID.
+pub type Uuid = [u8; 16];
+
+/// What every derived UUID begins with: "beanpol" in ASCII, but for the version 4 in the high half of the seventh byte,
+/// which makes its letter a capital. Clients that look for a version 4 UUID find one.
+const PREFIX: [u8; 7] = *b"beanpoL";
+
+/// The eighth byte of a derived UUID, of which the last two bits are turned over where the top two of the number are set.
+const LETTER: u8 = b'e';
+
+/// The two high bits of the ninth byte, which say that the rest is laid out by RFC 4122.
+const VARIANT: u64 = 0b10 << 62;
+
+/// Where the hyphens stand in front of.
+const HYPHENS: [usize; 4] = [4, 6, 8, 10];
+
+/// Reads a UUID in any spelling that the original takes, in either case: 8-4-4-4-12 digits or 32 of them, bare, in braces
+/// or behind `urn:uuid:` (facts A2). What is cut off or followed by anything is none; the original was not as careful, and
+/// died of it (facts C 2).
+pub fn parse(text: &[u8]) -> Option<Uuid> {
+    let bare = match text {
+        [b'{', inside @ .., b'}'] => inside,
+        _ => match text.split_at_checked(9) {
+            Some((urn, rest)) if urn.eq_ignore_ascii_case(b"urn:uuid:") => rest,
+            _ => text,
+        },
+    };
+    let mut uuid = [0; 16];
+    let mut rest = bare;
+    for (place, byte) in uuid.iter_mut().enumerate() {
+        if bare.len() == 36 && HYPHENS.contains(&place) {
+            rest = rest.strip_prefix(b"-")?;
+        }
+        let [high, low, behind @ ..] = rest else { return None };
+        *byte = digit(*high)? << 4 | digit(*low)?;
+        rest = behind;
+    }
+    rest.is_empty().then_some(uuid)
+}
+
+fn digit(letter: u8) -> Option<u8> {
+    char::from(letter).to_digit(16).map(|digit| digit as u8)
+}
+
+/// Whether it is laid out by RFC 4122, or 9562 after it, in a version that there is. The nil UUID is not. The original
+/// took version 4 only, and so refused the example of its own documents.
+pub fn is_rfc(uuid: &Uuid) -> bool {
+    (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
+}
+
+/// Appends the canonical spelling: lower case, with hyphens.
+pub fn push(out: &mut Vec<u8>, uuid: &Uuid) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (place, byte) in uuid.iter().enumerate() {
+        if HYPHENS.contains(&place) {
+            out.push(b'-');
+        }
+        out.push(DIGITS[usize::from(byte >> 4)]);
+        out.push(DIGITS[usize::from(byte & 15)]);
+    }
+}
+
+/// The UUID of a job that has none of its own: the same one for as long as the job lives, restarts included.
+pub fn derive(id: JobId) -> Uuid {
+    let mut uuid = [0; 16];
+    uuid[..7].copy_from_slice(&PREFIX);
+    uuid[7] = LETTER ^ (id.0 >> 62) as u8;
+    uuid[8..].copy_from_slice(&(id.0 & !(0b11 << 62) | VARIANT).to_be_bytes());
+    uuid
+}
+
+/// The job whose derived UUID this is; none if it is not a derived one.
+pub fn underive(uuid: &Uuid) -> Option<JobId> {
+    let (prefix, low) = uuid.split_at(8);
+    let top = u64::from(prefix[7] ^ LETTER);
+    let low = u64::from_be_bytes(low.try_into().expect("eight bytes"));
+    let derived = prefix[..7] == PREFIX && top <= 0b11 && low >> 62 == 0b10;
+    derived.then_some(JobId(low & !VARIANT | top << 62))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(uuid: &Uuid) -> String {
+        let mut out = Vec::new();
+        push(&mut out, uuid);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn every_spelling_is_read_and_one_is_written() {
+        let canonical = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
+        for text in [
+            canonical,
+            "6BA7B810-9DAD-11D1-80B4-00C04FD430C4",
+            "6ba7b8109dad11d180b400c04fd430c4",
+            "{6ba7b810-9dad-11d1-80b4-00c04fd430c4}",
+            "{6ba7b8109dad11d180b400c04fd430c4}",
+            "urn:uuid:6ba7b810-9dad-11d1-80b4-00c04fd430c4",
+            "URN:UUID:6ba7b8109dad11d180b400c04fd430c4",
+        ] {
+            assert_eq!(parse(text.as_bytes()).map(|uuid| spelled(&uuid)).as_deref(), Some(canonical), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_refused() {
+        for text in [
+            "",
+            "-",
+            "abc",
+            "{}",
+            "urn:uuid:",
+            "urn:uuid:6ba7b810-9dad-41d1-80b4",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430c",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430c4x",
+            "6ba7b810-9dad-11d1-80b400c04fd430c4",
+            "6ba7b8109-dad-11d1-80b4-00c04fd430c4",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430cg",
+            "{6ba7b810-9dad-11d1-80b4-00c04fd430c4",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430c4}",
+            "urn:uuid:{6ba7b810-9dad-11d1-80b4-00c04fd430c4}",
+            "6ba7b8109dad11d180b400c04fd430c\u{e4}",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_versions_that_there_are() {
+        let with = |text: &str| is_rfc(&parse(text.as_bytes()).expect("a UUID"));
+        for version in 1..=8 {
+            assert!(with(&format!("6ba7b810-9dad-{version}1d1-80b4-00c04fd430c4")));
+        }
+        assert!(!with("00000000-0000-0000-0000-000000000000"));
+        assert!(!with("ffffffff-ffff-ffff-ffff-ffffffffffff"));
+        for variant in ["00", "7f", "c0", "ff"] {
+            assert!(!with(&format!("6ba7b810-9dad-41d1-{variant}b4-00c04fd430c4")));
+        }
+    }
+
+    #[test]
+    fn derived_ids_can_be_turned_back() {
+        assert_eq!(spelled(&derive(JobId(1))), "6265616e-706f-4c65-8000-000000000001");
+        for id in [1, 2, 255, 1 << 32, (1 << 62) - 1, 1 << 62, 1 << 63, u64::MAX - 1, u64::MAX] {
+            let uuid = derive(JobId(id));
+            assert_eq!(underive(&uuid), Some(JobId(id)));
+            assert!(is_rfc(&uuid) && uuid[6] >> 4 == 4);
+        }
+        for other in ["6265616e-706f-4c61-8000-000000000001", "6265616e-706f-4c65-c000-000000000001"] {
+            assert_eq!(underive(&parse(other.as_bytes()).expect("a UUID")), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Workq beyond what conversations can say: a model on random schedules, hostile bytes, and many connections at once.
+
+mod daemon;
+#[allow(dead_code, unused_imports)] // of these, only the world inside this process is needed
+mod script;
+#[allow(dead_code)]
+#[path = "script/within.rs"]
+mod within;
+
+#[path = "workq/crowd.rs"]
+mod crowd;
+#[path = "workq/figures.rs"]
+mod figures;
+#[path = "workq/hostile.rs"]
+mod hostile;
+#[path = "workq/model.rs"]
+mod model;
+#[path = "workq/races.rs"]
+mod races;
+#[path = "workq/random.rs"]
+mod random;
+
+#[test]
+fn random_schedules_go_as_the_model_says() {
+    let commands: usize = (0..120).map(|seed| races::race(seed, 400)).sum();
+    assert!(commands > 30_000, "only {commands} commands before two things happened at once");
+}
+
+#[test]
+fn nonsense_breaks_nothing() {
+    let survivors: usize = (0..12).map(|seed| hostile::nonsense(seed, 100)).sum();
+    assert!((100..1100).contains(&survivors), "{survivors} connections of 1200 survived");
+}
+
+#[test]
+fn fifty_clients_lease_a_full_queue() {
+    let (server, address) = crowd::server();
+    crowd::lease_all(address, 50, 0..20_000);
+    server.check();
+}
+
+#[test]
+fn every_job_is_handed_over_at_once() {
+    let (server, address) = crowd::server();
+    crowd::hand_over(address, 20, 2000);
+    server.check();
+}
