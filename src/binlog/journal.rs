@@ -12,7 +12,7 @@ mod room;
 use std::collections::VecDeque;
 
 use super::homes::{Homes, Inhabitants};
-use super::record::{encode, full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, PUT, SNAPSHOT};
+use super::record::{encode, full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, OUTCOME, PUT, SNAPSHOT};
 use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired};
 use crate::engine::{Change, Engine, Job};
 
@@ -172,9 +172,7 @@ impl Journal {
     }
 
     fn move_out(&mut self, slot: u32, size: u64) {
-        let home = self.homes.of(slot);
-        // Numbers have no gaps that matter: a short walk from the guess finds the segment.
-        let place = self.segments.partition_point(|segment| (segment.number as u32) < home);
+        let place = self.home_of(slot);
         self.segments[place].live -= size;
         self.homes.move_out(slot, &mut self.segments[place].inhabitants);
     }
@@ -194,14 +192,26 @@ impl Journal {
         self.move_in(slot, size);
     }
 
-    /// Writes down a job that is no longer what its record says; `before`: its own bytes there, if it has one.
-    fn rewrite(&mut self, slot: u32, before: Option<usize>, engine: &Engine) {
-        let Some(before) = before else { return self.adopt(slot, engine) };
-        let job = engine.job_at(slot);
-        let (old, size) = (full_size(engine.tube_of(&job).len(), before), size_of(slot, engine));
-        self.live = self.live - old + size;
-        self.move_out(slot, old);
-        self.write_whole(slot, size, engine);
+    /// Writes down an outcome, by which the job that is at home somewhere already has grown. What is written here is never the
+    /// last to know: whenever the job's home must go, the job is written again with its outcome, and homes go in order.
+    fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
+        self.make_room((OUTCOME + result) as u64, engine.last_id());
+        self.append(&Record::outcome(&engine.job_at(slot), engine));
+        self.grow(slot, result as u64);
+    }
+
+    /// The job in `slot` takes so much more from now on.
+    pub fn grow(&mut self, slot: u32, bytes: u64) {
+        self.live += bytes;
+        let place = self.home_of(slot);
+        self.segments[place].live += bytes;
+    }
+
+    /// The place of the segment that the job in `slot` is at home in.
+    fn home_of(&self, slot: u32) -> usize {
+        let home = self.homes.of(slot);
+        // Numbers have no gaps that matter: a short walk from the guess finds the segment.
+        self.segments.partition_point(|segment| (segment.number as u32) < home)
     }
 
     /// Appends the records of what the engine changed.
@@ -247,7 +257,8 @@ impl Journal {
                 self.pause_bytes += (CHANGE + name.len()) as u64;
             }
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
-            Change::Rewrite { slot, before } => self.rewrite(slot, before, engine),
+            Change::Adopt(slot) => self.adopt(slot, engine),
+            Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
             Change::Lease(slot) => self.change(engine, slot, |job| Record::Lease {
                 id: job.id().0,
                 due: job.due(),

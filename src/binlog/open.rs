@@ -289,6 +289,12 @@ impl Recovery<'_> {
             Record::Reserve(id, count) => self.change(id, Restored::Reserve(count)),
             Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
             Record::Lease { id, due, count } => self.change(id, Restored::Lease(count, due)),
+            Record::Outcome { id, done, fails, result } => {
+                self.last_id = self.last_id.max(id);
+                if let Some(slot) = self.engine.restore_outcome(JobId(id), done, fails, result) {
+                    self.journal.grow(slot, result.len() as u64);
+                }
+            }
             Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
             Record::Release { id, pri, delay, due, count } => {
                 self.change(id, Restored::Release { pri, delay, due, count });

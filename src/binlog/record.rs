@@ -5,7 +5,7 @@
 //! Must not know files, and never trusts what it reads.
 
 use super::written;
-use crate::engine::{Engine, History, JobId, JobView, Pause, RestoredJob, Span, State, Time, WrittenTerms};
+use crate::engine::{Contract, Engine, History, JobId, JobView, Pause, RestoredJob, Span, State, Time, WrittenTerms};
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -27,6 +27,9 @@ pub const SNAPSHOT: usize = PUT + 29;
 
 /// Bytes of the record of a delete.
 pub const DELETE: usize = PREFIX + 8;
+
+/// Bytes of the record of an outcome without its result.
+pub const OUTCOME: usize = PREFIX + 10;
 
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = PREFIX + 32;
@@ -122,6 +125,17 @@ pub enum Record<'a> {
         /// So often reserved by now.
         count: u32,
     },
+    /// A worker said how it went.
+    Outcome {
+        /// The job.
+        id: u64,
+        /// It is over, and done or not; none: it is to be tried again.
+        done: Option<bool>,
+        /// So often failed by now.
+        fails: u8,
+        /// What stands behind the job's body from now on.
+        result: &'a [u8],
+    },
     /// It was deleted.
     Delete(u64),
     /// A tube was paused.
@@ -135,9 +149,20 @@ pub enum Record<'a> {
     },
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    /// Of what the last verdict about a job has come to.
+    pub fn outcome(job: &JobView<'a>, engine: &'a Engine) -> Record<'a> {
+        let outcome = engine.outcome(job);
+        Record::Outcome {
+            id: job.id().0,
+            done: outcome.map(|(done, _)| done),
+            fails: engine.contract(job).map_or(0, Contract::fails),
+            result: outcome.map_or(&[], |(_, result)| result),
+        }
+    }
+
     /// Of the pause that a tube has, or has no longer.
-    pub fn pause(tube: &[u8], pause: Option<Pause>) -> Record<'_> {
+    pub fn pause(tube: &'a [u8], pause: Option<Pause>) -> Record<'a> {
         let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
         Record::Pause { tube, length, until }
     }
@@ -253,6 +278,17 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&due.nanos().to_le_bytes());
             b'A'
         }
+        Record::Outcome { id, done, fails, result } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.push(match done {
+                None => b'-',
+                Some(true) => b'd',
+                Some(false) => b'f',
+            });
+            out.push(*fails);
+            out.extend_from_slice(result);
+            b'O'
+        }
         Record::Delete(id) => {
             out.extend_from_slice(&id.to_le_bytes());
             b'D'
@@ -315,7 +351,7 @@ pub fn decode(segment: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let length = u32::from_le_bytes(prefix[..4].try_into().ok()?) as usize;
     let kind = prefix[8];
     // The cheap tests first: this runs at every byte of a damaged stretch.
-    if !b"PJpjRLBKXADZ".contains(&kind) || length > MAX_PAYLOAD {
+    if !b"PJpjRLBKXAODZ".contains(&kind) || length > MAX_PAYLOAD {
         return None;
     }
     let whole = bytes.get(..PREFIX + length)?;
@@ -346,6 +382,7 @@ fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
             let (id, count) = (fields.u64()?, fields.u32()?);
             Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
         }
+        b'O' => return read_outcome(fields),
         b'Z' => {
             let (length, until) = (fields.span()?, fields.time()?);
             return Some(Record::Pause { tube: fields.0, length, until });
@@ -406,6 +443,17 @@ fn read_terms_and_body<'a>(kind: u8, fields: Fields<'a>, job: &mut JobRecord<'a>
         (job.terms, job.body) = (Some(terms), body);
     }
     Some(())
+}
+
+fn read_outcome(mut fields: Fields) -> Option<Record> {
+    let id = fields.u64()?;
+    let (done, fails) = match *fields.take(2)? {
+        [b'-', fails] if fields.0.is_empty() => (None, fails),
+        [b'd', fails] => (Some(true), fails),
+        [b'f', fails] => (Some(false), fails),
+        _ => return None,
+    };
+    Some(Record::Outcome { id, done, fails, result: fields.0 })
 }
 
 /// What is left of a payload.
@@ -482,6 +530,8 @@ mod tests {
             Record::Snapshot(over),
             Record::Snapshot(JobRecord { state: State::Reserved, ..job }),
             Record::Lease { id: 1, due: Time::from_nanos(9), count: 2 },
+            Record::Outcome { id: 1, done: None, fails: 2, result: b"" },
+            Record::Outcome { id: 1, done: Some(true), fails: 0, result: b"yes" },
             Record::Reserve(1, 2),
             Record::Release { id: 1, pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4), count: 5 },
             Record::Bury { id: 1, pri: 2, order: 3, count: 4 },
@@ -505,6 +555,7 @@ mod tests {
                     | Record::Snapshot(JobRecord { terms: Some(_), .. }) => length,
                     Record::Put(job) => PUT + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => SNAPSHOT + job.tube.len() + job.body.len(),
+                    Record::Outcome { result, .. } => OUTCOME + result.len(),
                     Record::Delete(_) => DELETE,
                     _ => length.min(CHANGE),
                 }

@@ -22,12 +22,14 @@ pub enum Change {
     Expire(u32),
     /// It was leased: reserved by nobody who could be lost.
     Lease(u32),
-    /// It is no longer what its record says: it must be written down as it is.
-    Rewrite {
+    /// No log knew it until now: it must be written down as it is.
+    Adopt(u32),
+    /// A worker said how it went: it is over, with its outcome, or to be tried again.
+    Outcome {
         /// Where it is.
         slot: u32,
-        /// Bytes that it took beside its tube's name before; none if no log knew it.
-        before: Option<usize>,
+        /// Bytes of the result, by which its body has grown.
+        result: usize,
     },
     /// It is gone.
     Delete {
@@ -55,7 +57,8 @@ impl Change {
             | Change::Kick(slot)
             | Change::Expire(slot)
             | Change::Lease(slot)
-            | Change::Rewrite { slot, .. } => Some(slot),
+            | Change::Adopt(slot)
+            | Change::Outcome { slot, .. } => Some(slot),
             Change::Delete { .. } | Change::Pause(_) => None,
         }
     }

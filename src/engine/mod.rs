@@ -315,7 +315,12 @@ impl Engine {
         self.catch_up(client, now);
         let Some(slot) = self.held(client, id) else { return false };
         self.jobs.get_mut(slot).pri = pri;
-        self.count_failure(slot);
+        if self.jobs.get(slot).ending == Ending::Keep {
+            self.count_failure(slot);
+            if self.claim_log_room(0) {
+                self.changed(Change::Outcome { slot, result: 0 });
+            }
+        }
         if self.jobs.get(slot).ending == Ending::Tell {
             self.tell_outcome(slot, &Outcome::Failed(Body::default()));
         }

@@ -3,7 +3,7 @@
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
 
-use super::contract::WrittenTerms;
+use super::contract::{Ending, WrittenTerms};
 use super::details::{Count, Details};
 use super::job::{History, Job, JobId, Priority, State};
 use super::time::{Span, Time};
@@ -136,6 +136,30 @@ impl Engine {
                 (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
             }
         }
+    }
+
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
+    /// over and has grown by the result.
+    pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
+        let slot = self.jobs.find(id)?;
+        let job = self.jobs.get_mut(slot);
+        if job.ending != Ending::Keep || job.state == State::Finished {
+            return None;
+        }
+        job.state = match job.state {
+            _ if done.is_some() => State::Finished,
+            State::Delayed => State::Delayed,
+            _ => State::Ready,
+        };
+        let length = job.body.len() as u32;
+        let number = self.contract_of(slot);
+        let contract = self.contracts.get_mut(number);
+        contract.fails = fails;
+        contract.done = done?;
+        contract.result_at = length;
+        self.jobs.extend_body(slot, result);
+        self.memory += result.len() as u64;
+        Some(slot)
     }
 
     /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and terms.

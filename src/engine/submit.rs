@@ -240,7 +240,7 @@ impl Engine {
         }
         self.log_room.puts -= logged;
         self.jobs.get_mut(slot).set_volatile(false);
-        self.changed(Change::Rewrite { slot, before: None });
+        self.changed(Change::Adopt(slot));
         Ok(())
     }
 

@@ -60,7 +60,7 @@ impl Engine {
             Outcome::Failed(result) | Outcome::Fault(result) => (false, result.bytes()),
             Outcome::Gone => (false, &[][..]),
         };
-        let logged = self.log_room.put + (self.logged_size(slot) + result.len()) as u64;
+        let logged = self.log_room.put + result.len() as u64;
         let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
         if !room || self.memory + result.len() as u64 > self.limits.max_memory {
             return Err(NotConcluded::OutOfMemory);
@@ -79,20 +79,18 @@ impl Engine {
 
     /// A failure that is not the last one.
     fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotConcluded> {
-        let before = Some(self.logged_own(slot));
         match self.jobs.get(slot).state {
             State::Reserved => self.transfer(slot, Cause::Release),
             State::Buried => self.transfer(slot, Cause::Kick),
             State::Ready | State::Delayed | State::Finished => {}
         }
-        self.rewritten(slot, before);
+        self.changed(Change::Outcome { slot, result: 0 });
         self.serve(self.jobs.get(slot).tube, now);
         Ok(())
     }
 
     /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it.
     pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: &[u8]) {
-        let before = Some(self.logged_own(slot));
         self.transfer(slot, Cause::Finish);
         let number = self.contract_of(slot);
         let contract = self.contracts.get_mut(number);
@@ -100,24 +98,16 @@ impl Engine {
         contract.done = done;
         self.jobs.extend_body(slot, result);
         self.memory += result.len() as u64;
-        self.rewritten(slot, before);
+        self.changed(Change::Outcome { slot, result: result.len() });
         let result = Body::from(result);
         self.tell_outcome(slot, &if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
-    /// The log must have the job in `slot` as it is. It has room, unless this is no verdict, and nothing depends on it: after
-    /// a restart the job would come to the same end once more.
-    fn rewritten(&mut self, slot: u32, before: Option<usize>) {
-        self.changed(Change::Rewrite { slot, before });
-    }
-
     /// A worker says that it failed.
     pub(super) fn count_failure(&mut self, slot: u32) {
-        if self.jobs.get(slot).ending == Ending::Keep {
-            let number = self.contract_of(slot);
-            let contract = self.contracts.get_mut(number);
-            contract.fails = contract.fails.saturating_add(1);
-        }
+        let number = self.contract_of(slot);
+        let contract = self.contracts.get_mut(number);
+        contract.fails = contract.fails.saturating_add(1);
     }
 
     /// A verdict of failure about a plain job: whoever is at it, it is buried.
