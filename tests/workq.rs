@@ -13,12 +13,16 @@ mod crowd;
 mod figures;
 #[path = "workq/hostile.rs"]
 mod hostile;
+#[path = "workq/manual.rs"]
+mod manual;
 #[path = "workq/model.rs"]
 mod model;
 #[path = "workq/races.rs"]
 mod races;
 #[path = "workq/random.rs"]
 mod random;
+#[path = "workq/restart.rs"]
+mod restart;
 
 #[test]
 fn random_schedules_go_as_the_model_says() {

@@ -14,6 +14,9 @@ use super::time::{Span, Time};
 /// The last part of a time to run, in which its holder is warned instead of made to wait (beanstalk protocol, reserve).
 pub const MARGIN: Span = Span::from_secs(1);
 
+/// The longest that a lease lasts, also of a job without a time to run: nobody holds it, so nothing else would ever end it.
+pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
+
 /// A client's number; may be given again after it has disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId(pub u32);

@@ -7,7 +7,7 @@
 //! the one that is served.
 
 use super::change::Change;
-use super::client::{ClientId, Manner, Nap};
+use super::client::{ClientId, Manner, Nap, LONGEST_LEASE};
 use super::contract::Ending;
 use super::deadlines::Owner;
 use super::details::Count;
@@ -119,8 +119,10 @@ impl Engine {
     /// The most time that `client` gives itself for the job in `slot`.
     fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client.0 as usize];
-        if state.manner != Manner::Sleeper {
-            return Span::MAX;
+        match state.manner {
+            Manner::Holder => return Span::MAX,
+            Manner::Leaser => return LONGEST_LEASE,
+            Manner::Sleeper => {}
         }
         let watch = state.watched.find(self.jobs.get(slot).tube, &self.watches);
         match watch.map_or(0, |watch| self.watches.get(watch).limit) {

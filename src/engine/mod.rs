@@ -40,7 +40,7 @@ use slab::Slab;
 
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
-pub use client::{ClientId, Manner, MARGIN};
+pub use client::{ClientId, Manner, LONGEST_LEASE, MARGIN};
 pub use contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique};
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};

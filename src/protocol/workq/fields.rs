@@ -147,6 +147,7 @@ pub fn limit(text: &[u8]) -> Result<usize, Words> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::LONGEST_LEASE;
 
     #[test]
     fn sizes_have_signs_and_other_numbers_have_none() {
@@ -179,6 +180,7 @@ mod tests {
 
     #[test]
     fn bounds() {
+        assert_eq!(MAX_TTR, millis(LONGEST_LEASE));
         assert!(ttr_range(1).is_ok() && ttr_range(MAX_TTR).is_ok());
         assert!(ttr_range(0).is_err() && ttr_range(MAX_TTR + 1).is_err());
         assert_eq!(ttl(b"18446744073709551615").and_then(ttl_range), Ok(Span::from_millis(u64::MAX)));

@@ -24,8 +24,7 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
         Act::Result { id, wait } => return result(id, wait, world, out),
         Act::Lease { names, wait } => return lease(&names, wait, world, out),
         Act::Conclude { id, done } => {
-            let outcome = if done { Outcome::Done(request.data) } else { Outcome::Failed(request.data) };
-            conclude(id, outcome, world, out);
+            conclude(id, done, request.data, world, out);
         }
         Act::Delete(id) => {
             let gone = find(world.engine, &id).is_some_and(|job| world.engine.withdraw(job));
@@ -61,8 +60,8 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.contract(job).and_then(|contract| contract.id())
 }
 
-/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: workers
-/// are told the longest that they can expect.
+/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: the
+/// engine ends a lease after the longest all the same.
 pub(super) fn ttr_of(job: &Job) -> u64 {
     millis(job.ttr()).min(MAX_TTR)
 }
@@ -185,10 +184,19 @@ fn give(engine: &Engine, id: JobId, out: &mut Output) {
     reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(&job), job.body());
 }
 
-fn conclude(id: Uuid, outcome: Outcome, world: &mut World, out: &mut Output) {
+fn conclude(id: Uuid, done: bool, result: Body, world: &mut World, out: &mut Output) {
     let concluded = match find(world.engine, &id) {
         None => Err(NotConcluded::NotFound),
-        Some(job) => world.engine.conclude(job, outcome, world.now),
+        Some(job) => {
+            let told = world.engine.any_job(job).is_some_and(|job| job.ending() == Ending::Tell);
+            let outcome = match done {
+                true => Outcome::Done(result),
+                // To a Gearman client, only an exception has words.
+                false if told && !result.is_empty() => Outcome::Fault(result),
+                false => Outcome::Failed(result),
+            };
+            world.engine.conclude(job, outcome, world.now)
+        }
     };
     let answer = match concluded {
         Ok(()) => reply::OK,
