@@ -310,3 +310,56 @@ fn send(stream: &Stream, output: &mut Output) -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// An outlet, and the socket at its other end.
+    fn pair() -> (Arc<Outlet>, mio::net::UnixStream) {
+        let poll = mio::Poll::new().expect("a poller");
+        let (inbox, _) = crossbeam_channel::unbounded();
+        let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let (ours, theirs) = mio::net::UnixStream::pair().expect("two sockets");
+        (Outlet::new(Stream::Unix(ours), Arc::new(Owner::new(inbox, waker)), 0), theirs)
+    }
+
+    #[test]
+    fn what_a_full_socket_does_not_take_at_once_stays_in_order_and_shuts_the_gate() {
+        let (outlet, mut peer) = pair();
+        let mut out = Output::new();
+        let mut sent = 0;
+        assert_eq!(outlet.gate(1 << 30, false, false), Gate::Clear);
+        loop {
+            out.text().extend((0..100_000).map(|byte| (sent + byte) as u8));
+            sent += 100_000;
+            if !outlet.send(&mut out) {
+                break;
+            }
+        }
+        assert_eq!(outlet.gate(1 << 30, false, false), Gate::Open);
+        out.text().extend_from_slice(b"behind");
+        outlet.reply(&mut out, false, false);
+        let mut read = Vec::new();
+        while outlet.flush(&mut out) != Flushed::Done || read.len() < sent + 6 {
+            let mut buffer = [0; 65_536];
+            let count = peer.read(&mut buffer).expect("more to read");
+            read.extend_from_slice(&buffer[..count]);
+        }
+        assert!(read[..sent].iter().enumerate().all(|(place, &byte)| byte == place as u8));
+        assert_eq!(&read[sent..], b"behind");
+        assert_eq!(outlet.gate(1 << 30, false, false), Gate::Clear);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_noticed_by_the_owner_s_own_send() {
+        let (outlet, peer) = pair();
+        drop(peer);
+        let mut out = Output::new();
+        out.text().extend_from_slice(b"x");
+        assert!(!outlet.send(&mut out));
+        assert_eq!(outlet.gate(0, false, false), Gate::Broken);
+    }
+}
