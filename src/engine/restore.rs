@@ -114,6 +114,10 @@ impl Engine {
     pub fn restore_change(&mut self, id: JobId, change: Restored) {
         let Some(slot) = self.jobs.find(id) else { return };
         let job = self.jobs.get_mut(slot);
+        if job.state == State::Finished {
+            // That is for good: the record is read a second time, as the one of the outcome will be.
+            return;
+        }
         job.state = State::Ready;
         match change {
             Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
