@@ -267,7 +267,7 @@ impl Engine {
     /// One thing that is due in a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
         let tube = self.tubes.get(number);
-        let pause = tube.pause.map_or(Time::NEVER, |pause| pause.until);
+        let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),

@@ -423,7 +423,7 @@ impl Engine {
     }
 
     fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
-        self.tubes.get_mut(number).pause = pause;
+        self.tubes.get_mut(number).pause = pause.map(Box::new);
         match pause {
             Some(_) => self.paused.insert(number),
             None => self.paused.remove(&number),
@@ -500,13 +500,13 @@ impl Engine {
 
     /// The pause of the tube with this name, if it is paused.
     pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
-        self.tubes.get(self.tubes.find(name)?).pause
+        self.tubes.get(self.tubes.find(name)?).pause.as_deref().copied()
     }
 
     /// The names of all paused tubes, and their pauses.
     pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
         let tubes = self.paused.iter().map(|&number| self.tubes.get(number));
-        tubes.filter_map(|tube| Some((&*tube.name, tube.pause?)))
+        tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
     }
 
     /// The last id that was given.

@@ -193,7 +193,7 @@ impl Engine {
     pub(super) fn close_tube_if_idle(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         let length = tube.name.len() as u64;
-        let paused = tube.pause.map(|_| tube.name.clone());
+        let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if self.tubes.close_if_idle(number) {
             self.memory -= TUBE_COST + length;
             self.paused.remove(&number);

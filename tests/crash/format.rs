@@ -68,16 +68,41 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// A number of variable length, and what is behind it.
+fn variable(bytes: &[u8]) -> (u64, &[u8]) {
+    let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
+    let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
+    (number, &bytes[length..])
+}
+
+/// The id and the body of a full record.
+fn job(kind: u8, payload: &[u8]) -> (u64, &[u8]) {
+    let (id, mut rest) = variable(&payload[8..]);
+    for _ in 0..3 {
+        rest = variable(rest).1;
+    }
+    let (tube, rest) = variable(rest);
+    let mut rest = &rest[tube as usize..];
+    if kind == b'J' {
+        rest = &rest[9..];
+        for _ in 0..5 {
+            rest = variable(rest).1;
+        }
+    }
+    (id, rest)
+}
+
 /// The jobs that live by these segments, in order: their ids and bodies.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Vec<u8>> {
     let mut jobs = BTreeMap::new();
     for (segment, bytes) in segments {
         for Found { kind, payload } in records(*segment, bytes) {
             let id = || number(payload, 0);
-            let behind_tube = || 38 + u16::from_le_bytes([payload[36], payload[37]]) as usize;
             match kind {
-                b'P' => drop(jobs.insert(id(), payload[behind_tube()..].to_vec())),
-                b'J' => drop(jobs.insert(id(), payload[behind_tube() + 29..].to_vec())),
+                b'P' | b'J' => {
+                    let (id, body) = job(kind, payload);
+                    jobs.insert(id, body.to_vec());
+                }
                 b'D' => drop(jobs.remove(&id())),
                 _ => {}
             }
