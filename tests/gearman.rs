@@ -12,6 +12,8 @@ mod within;
 mod anything;
 #[path = "gearman/lists.rs"]
 mod lists;
+#[path = "gearman/page.rs"]
+mod page;
 #[path = "gearman/talk.rs"]
 mod talk;
 #[path = "gearman/times.rs"]
