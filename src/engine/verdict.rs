@@ -237,6 +237,10 @@ impl Engine {
             self.changed(Change::Delete { slot, id, tube, body: before });
             self.jobs.get_mut(slot).set_volatile(true);
         }
+        if self.jobs.get(slot).ending == Ending::Tell && self.jobs.get(slot).is_bound() {
+            // Nor may anybody join it, who would be told of an end that was not meant for him.
+            self.memory -= self.contracts.forget_unique(self.contracts.of(slot));
+        }
         true
     }
 
