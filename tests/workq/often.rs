@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use beanpole::Config;
 
+use super::crowd::{server_with, Client};
 use crate::script::{Patience, Wire, World};
 use crate::within::{Pieces, Within};
 
@@ -54,4 +55,25 @@ fn without_a_limit_a_job_is_leased_for_ever() {
     }
     let shown = one.ask("inspect job 00000000-0000-4000-8000-000000000000\r\n");
     assert!(shown.contains("attempts 300\r\n") && shown.contains("state 3\r\n"), "{shown}");
+}
+
+/// What a lease asked for does not count when the next one asks for something else, nor what was too much.
+#[test]
+fn a_lease_forgets_the_names_before() {
+    let (_server, address) = server_with(Config { max_watched: 3, ..Config::embedded() });
+    let mut client = Client::connect(address);
+    for (names, answer) in [
+        ("a b c", "-TIMEOUT"),
+        ("d e f", "-TIMEOUT"),
+        ("a b c d", "-SERVER-ERROR Too many names"),
+        ("a", "-TIMEOUT"),
+        ("a a b b b c", "-TIMEOUT"),
+        ("g h i j", "-SERVER-ERROR Too many names"),
+        ("g h i", "-TIMEOUT"),
+    ] {
+        client.send(&format!("lease {names} 0\r\n"));
+        assert_eq!(client.line(), answer, "{names}");
+    }
+    client.send("inspect queues 0 10\r\n");
+    assert_eq!(client.line(), "+OK 3");
 }
