@@ -91,6 +91,7 @@ check: test lint ## test and lint
 compat: build oracle ## hold it against the original beanstalkd and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
 	tests/compat/run '$(PROGRAM)'
+	tests/compat/workq '$(PROGRAM)'
 
 crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
 	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
