@@ -64,7 +64,8 @@ impl Engine {
             self.last_id += 1;
             return self.last_id;
         }
-        if job.ending == Ending::Keep && self.contracts.get(self.contracts.of(slot)).start().is_some() {
+        let started = self.contract(job).is_some_and(|contract| contract.start().is_some());
+        if job.ending == Ending::Keep && started {
             let number = self.contracts.of(slot);
             let rare = self.contracts.get_mut(number).rare_mut();
             if rare.order == 0 {

@@ -280,7 +280,10 @@ impl Engine {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
             State::Reserved if job.ending != Ending::Drop => {
-                return self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_ok();
+                // For want of space it is gone without its outcome, of which there is not much.
+                if self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_err() {
+                    self.remove_job(slot, &Outcome::Done(Body::default()));
+                }
             }
             _ => self.remove_job(slot, &Outcome::Gone),
         }

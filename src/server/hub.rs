@@ -128,7 +128,7 @@ impl Hub {
             let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
             log.appended(journal.position(), space, journal.needs_tidying());
         }
-        if core.stops_when_empty && core.engine.stats().jobs.all() == 0 {
+        if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
             super::signals::request_stop();
         }
@@ -275,6 +275,12 @@ impl Core {
             outlets: Vec::new(),
             rests_until: Time::default(),
         }
+    }
+
+    /// Whether nobody has anything to do.
+    fn is_empty(&self) -> bool {
+        let jobs = self.engine.stats().jobs;
+        jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
     /// A client wants the server to stop.
