@@ -6,7 +6,7 @@
 #   SYSTEMDUNITDIR           where systemd units go; none go anywhere if it is empty
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
-#   BEANSTALKD               the original daemon, for `compat`       PROGRAM         what `install` installs
+#   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs
 
 .SUFFIXES:
 
@@ -88,27 +88,41 @@ lint: ## look for bad form: rustfmt, clippy, and mandoc on the man pages
 
 check: test lint ## test and lint
 
-compat: build oracle ## hold it against the original beanstalkd and real clients; brings in what is missing if root
+compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
+	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(GEARMAN_ORACLE)'
 	tests/compat/run '$(PROGRAM)'
+	tests/compat/workq '$(PROGRAM)'
 
 crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
 	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
 	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
-# Debian's package is unpacked rather than installed, since it would start its daemon on port 11300.
+# Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
+# are libraries, which are installed.
 FETCHED = target/compat/beanstalkd
 ORACLE = $(or $(BEANSTALKD),$(shell ls /usr/bin/beanstalkd $(FETCHED)/usr/bin/beanstalkd 2>/dev/null | head -n 1))
-.PHONY: oracle
-oracle:
-	@$(if $(ORACLE),exit;) \
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	    echo 'the original is missing (Debian: apt-get install beanstalkd); or make compat BEANSTALKD=/path/to/it' >&2; \
+GEARMAN_FETCHED = target/compat/gearmand
+GEARMAN_ORACLE = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand $(GEARMAN_FETCHED)/usr/sbin/gearmand 2>/dev/null | head -n 1))
+GEARMAN_LIBRARIES = apt-cache depends gearman-job-server | awk '/^ *Depends: lib/ {print $$2}'
+.PHONY: oracle may-fetch fetch-beanstalkd fetch-gearmand
+oracle: $(if $(ORACLE),,fetch-beanstalkd) $(if $(GEARMAN_ORACLE),,fetch-gearmand)
+may-fetch:
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo 'an original is missing (Debian: apt-get install beanstalkd gearman-job-server);' \
+	        'or make compat BEANSTALKD=/path/to/it GEARMAND=/path/to/it' >&2; \
 	    exit 1; \
-	fi; \
-	echo 'fetching the Debian package beanstalkd into $(FETCHED)'; \
+	fi
+fetch-beanstalkd: may-fetch
+	@echo 'fetching the Debian package beanstalkd into $(FETCHED)'; \
 	rm -rf $(FETCHED) && mkdir -p $(FETCHED) && cd $(FETCHED) && \
 	{ apt-get update && apt-get download beanstalkd && dpkg -x beanstalkd_*.deb .; } >fetch.log 2>&1 || \
+	{ cat fetch.log >&2; exit 1; }
+fetch-gearmand: may-fetch
+	@echo 'fetching the Debian package gearman-job-server into $(GEARMAN_FETCHED), and installing the libraries it needs'; \
+	rm -rf $(GEARMAN_FETCHED) && mkdir -p $(GEARMAN_FETCHED) && cd $(GEARMAN_FETCHED) && \
+	{ apt-get update && apt-get download gearman-job-server && dpkg -x gearman-job-server_*.deb . && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$($(GEARMAN_LIBRARIES)); } >fetch.log 2>&1 || \
 	{ cat fetch.log >&2; exit 1; }
 
 fmt: ## bring the code into its form
@@ -151,7 +165,7 @@ dist: ## make a source tarball of the last commit, with its checksum
 	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
 	@git diff --quiet HEAD -- || echo 'there are changes that are not committed, and not in the tarball'
 	git archive --format=tar --prefix=$(DIST)/ -o '$(TARGET_DIR)/dist/$(DIST).tar' HEAD
-	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 man/beanpole-binlog.5; do \
+	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 man/beanpole-binlog.5 man/beanpole-gearman.7; do \
 	    tar -tf '$(TARGET_DIR)/dist/$(DIST).tar' "$(DIST)/$$file" >/dev/null || exit; \
 	done
 	gzip -9nf '$(TARGET_DIR)/dist/$(DIST).tar'

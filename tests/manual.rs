@@ -270,7 +270,7 @@ impl Drop for Scratch {
 fn the_segment_shown_is_one() {
     let folder = Scratch::new("segment");
     let shown = shown_segment();
-    assert_eq!(shown.len(), 96);
+    assert_eq!(shown.len(), 76);
     fs::write(folder.0.join("segment.0000000001"), &shown).expect("a file");
     let config = Config { log_folder: Some(folder.0.clone()), ..Config::embedded() };
     let server = Server::with(config).expect("a server");

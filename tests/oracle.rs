@@ -3,7 +3,7 @@
 //! `cargo test --test oracle -- /usr/bin/beanstalkd`, or `-- /usr/sbin/gearmand`: which conversations there are goes by the
 //! program's name. Each has a fresh daemon, on a Unix socket or a port of its own. One that the daemon does not satisfy must be
 //! listed in the `differences.txt` of its folder with the reason; one that is listed and is satisfied all the same fails, so that
-//! the list stays true.
+//! the list stays true. A reason that begins with "Sometimes" allows both.
 
 mod script;
 
@@ -157,7 +157,11 @@ fn main() -> ExitCode {
             let Some(conversation) = conversations.get(number) else { return failures };
             let result = converse(program, &folder, number, conversation);
             let (title, place) = (&conversation.title, &conversation.place);
-            match (result, differences.contains_key(title)) {
+            let reason = differences.get(title);
+            // A daemon that answers by luck is held to nothing.
+            let luck = reason.is_some_and(|reason| reason.starts_with("Sometimes"));
+            match (result, reason.is_some()) {
+                _ if luck => drop(passed.fetch_add(1, Ordering::Relaxed)),
                 (Ok(()), false) | (Err(_), true) => drop(passed.fetch_add(1, Ordering::Relaxed)),
                 (Ok(()), true) => failures.push(format!("{title} ({place}): a listed difference is none")),
                 (Err(problem), false) => failures.push(format!("{title} ({place}): {problem}")),

@@ -17,6 +17,8 @@ mod hostile;
 mod manual;
 #[path = "workq/model.rs"]
 mod model;
+#[path = "workq/often.rs"]
+mod often;
 #[path = "workq/races.rs"]
 mod races;
 #[path = "workq/random.rs"]

@@ -19,11 +19,15 @@ pub const HEADER: usize = 40;
 /// Bytes of a record before its payload: length, checksum, kind.
 pub const PREFIX: usize = 9;
 
-/// Bytes of a put record without tube and body.
-pub const PUT: usize = PREFIX + 38;
+/// Bytes that a number of variable length takes at most, if it has 64 bits or 32.
+const LONG: usize = 10;
+const SHORT: usize = 5;
 
-/// Bytes of a snapshot without tube and body.
-pub const SNAPSHOT: usize = PUT + 29;
+/// Bytes of a put record without tube and body, at most. Usually it is half of that.
+pub const PUT: usize = PREFIX + 8 + 3 * LONG + SHORT + 3;
+
+/// Bytes of a snapshot without tube and body, at most.
+pub const SNAPSHOT: usize = PUT + 9 + 5 * SHORT;
 
 /// Bytes of the record of a delete.
 pub const DELETE: usize = PREFIX + 8;
@@ -244,9 +248,8 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.push(state_letter(job.state));
             out.extend_from_slice(&job.due.nanos().to_le_bytes());
             let History { reserves, timeouts, releases, buries, kicks } = job.history;
-            [reserves, timeouts, releases, buries, kicks]
-                .iter()
-                .for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
+            let counts = [reserves, timeouts, releases, buries, kicks];
+            counts.iter().for_each(|&count| variable(count.into(), out));
             terms_and_body(job, b'J', out)
         }
         Record::Release { id, pri, delay, due, count } => {
@@ -316,13 +319,19 @@ fn counted(id: u64, count: u32, kind: u8, out: &mut Vec<u8>) -> u8 {
 }
 
 fn job_fields(job: &JobRecord, out: &mut Vec<u8>) {
-    out.extend_from_slice(&job.id.to_le_bytes());
     out.extend_from_slice(&job.created.nanos().to_le_bytes());
-    out.extend_from_slice(&job.pri.to_le_bytes());
-    out.extend_from_slice(&job.delay.nanos().to_le_bytes());
-    out.extend_from_slice(&job.ttr.nanos().to_le_bytes());
-    out.extend_from_slice(&(job.tube.len() as u16).to_le_bytes());
+    let numbers = [job.id, job.pri.into(), job.delay.nanos(), job.ttr.nanos(), job.tube.len() as u64];
+    numbers.iter().for_each(|&number| variable(number, out));
     out.extend_from_slice(job.tube);
+}
+
+/// A number of variable length: seven bits a byte, the lowest first, and the top bit set in all bytes but the last.
+fn variable(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
 }
 
 fn state_letter(state: State) -> u8 {
@@ -393,9 +402,9 @@ fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
 }
 
 fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
-    let (id, created, pri) = (fields.u64()?, fields.time()?, fields.u32()?);
-    let (delay, ttr) = (fields.span()?, fields.span()?);
-    let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
+    let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
+    let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
+    let length = u16::try_from(fields.variable()?).ok()?;
     let tube = fields.take(length.into())?;
     let mut job = JobRecord {
         id,
@@ -425,11 +434,11 @@ fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
     };
     job.due = fields.time()?;
     job.history = History {
-        reserves: fields.u32()?,
-        timeouts: fields.u32()?,
-        releases: fields.u32()?,
-        buries: fields.u32()?,
-        kicks: fields.u32()?,
+        reserves: fields.short()?,
+        timeouts: fields.short()?,
+        releases: fields.short()?,
+        buries: fields.short()?,
+        kicks: fields.short()?,
     };
     read_terms_and_body(kind, fields, &mut job)?;
     let is_over = job.terms.is_some_and(|terms| terms.outcome.is_some());
@@ -472,6 +481,26 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// A number of variable length.
+    fn variable(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for (place, &byte) in self.0.iter().enumerate().take(LONG) {
+            let bits = u64::from(byte & 0x7f);
+            number |= bits << (7 * place);
+            if byte < 0x80 {
+                self.0 = &self.0[place + 1..];
+                // Of the tenth byte, one bit is left.
+                return (place < LONG - 1 || bits < 2).then_some(number);
+            }
+        }
+        None
+    }
+
+    /// The same, of 32 bits.
+    fn short(&mut self) -> Option<u32> {
+        self.variable()?.try_into().ok()
     }
 
     fn time(&mut self) -> Option<Time> {
@@ -553,8 +582,9 @@ mod tests {
                 match record {
                     Record::Put(JobRecord { terms: Some(_), .. })
                     | Record::Snapshot(JobRecord { terms: Some(_), .. }) => length,
-                    Record::Put(job) => PUT + job.tube.len() + job.body.len(),
-                    Record::Snapshot(job) => SNAPSHOT + job.tube.len() + job.body.len(),
+                    // An id, a priority and a delay of a byte, a time to run of six, and one for the name's length.
+                    Record::Put(job) => PREFIX + 8 + 10 + job.tube.len() + job.body.len(),
+                    Record::Snapshot(job) => PREFIX + 8 + 10 + 9 + 5 + job.tube.len() + job.body.len(),
                     Record::Outcome { result, .. } => OUTCOME + result.len(),
                     Record::Delete(_) => DELETE,
                     _ => length.min(CHANGE),
@@ -563,6 +593,48 @@ mod tests {
         }
         let header = Header { segment: 3, last_id: 99 };
         assert_eq!(Header::decode(&header.encode()), Some(header));
+    }
+
+    #[test]
+    fn the_largest_record_has_the_size_that_is_kept_for_it() {
+        let history =
+            History { reserves: u32::MAX, timeouts: 1 << 28, releases: 1 << 30, buries: u32::MAX, kicks: u32::MAX };
+        let (tube, body) = ([b't'; 1 << 14], b"body");
+        let job = JobRecord {
+            id: u64::MAX,
+            created: Time::NEVER,
+            pri: u32::MAX,
+            delay: Span::from_nanos(u64::MAX),
+            ttr: Span::from_nanos(1 << 63),
+            tube: &tube,
+            body,
+            state: State::Buried,
+            due: Time::NEVER,
+            history,
+            terms: None,
+        };
+        let mut bytes = Vec::new();
+        assert_eq!(encode(&Record::Snapshot(job), 5, &mut bytes) as u64, full_size(tube.len(), body.len()));
+        assert_eq!(decode(5, &bytes), Some((Record::Snapshot(job), bytes.len())));
+        let put = JobRecord { state: State::Delayed, history: History::default(), ..job };
+        assert_eq!(encode(&Record::Put(put), 5, &mut bytes), PUT + tube.len() + body.len());
+    }
+
+    #[test]
+    fn numbers_of_variable_length_are_read_to_their_last_bit_and_no_further() {
+        let numbers = (0..64).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]).chain([u64::MAX]);
+        for number in numbers {
+            let mut bytes = Vec::new();
+            variable(number, &mut bytes);
+            assert_eq!(bytes.len(), (64 - number.leading_zeros() as usize).div_ceil(7).max(1));
+            let mut fields = Fields(&bytes);
+            assert_eq!((fields.variable(), fields.0.len()), (Some(number), 0));
+            assert_eq!(Fields(&bytes[..bytes.len() - 1]).variable(), None);
+            assert_eq!(Fields(&bytes).short(), u32::try_from(number).ok());
+        }
+        let ten = |last: u8| [vec![0xff; 9], vec![last]].concat();
+        assert_eq!((Fields(&ten(1)).variable(), Fields(&ten(2)).variable()), (Some(u64::MAX), None));
+        assert_eq!(Fields(&ten(0x81)).variable(), None);
     }
 
     #[test]

@@ -404,6 +404,17 @@ impl Contracts {
         number
     }
 
+    /// Others may share from now on what no two jobs may. Tells how many bytes of account that frees.
+    pub fn forget_unique(&mut self, number: u32) -> u64 {
+        if self.get(number).unique == Unique::None {
+            return 0;
+        }
+        let before = self.get(number).cost();
+        self.index.remove(number, &mut self.store);
+        self.get_mut(number).unique = Unique::None;
+        before - self.get(number).cost()
+    }
+
     /// The contract is over; nobody may be attached any more.
     pub fn remove(&mut self, number: u32) -> Contract {
         if self.get(number).unique != Unique::None {

@@ -8,7 +8,7 @@
 
 use super::change::Change;
 use super::client::{ClientId, Manner, Nap, LONGEST_LEASE};
-use super::contract::{Contract, Ending};
+use super::contract::Ending;
 use super::deadlines::Owner;
 use super::details::Count;
 use super::event::{Event, NoJob};
@@ -64,7 +64,8 @@ impl Engine {
             self.last_id += 1;
             return self.last_id;
         }
-        if job.ending == Ending::Keep && self.contract(job).and_then(Contract::start).is_some() {
+        let started = self.contract(job).is_some_and(|contract| contract.start().is_some());
+        if job.ending == Ending::Keep && started {
             let number = self.contracts.of(slot);
             let rare = self.contracts.get_mut(number).rare_mut();
             if rare.order == 0 {
@@ -267,7 +268,7 @@ impl Engine {
     /// One thing that is due in a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
         let tube = self.tubes.get(number);
-        let pause = tube.pause.map_or(Time::NEVER, |pause| pause.until);
+        let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),

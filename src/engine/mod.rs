@@ -280,7 +280,10 @@ impl Engine {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
             State::Reserved if job.ending != Ending::Drop => {
-                return self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_ok();
+                // For want of space it is gone without its outcome, of which there is not much.
+                if self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_err() {
+                    self.remove_job(slot, &Outcome::Done(Body::default()));
+                }
             }
             _ => self.remove_job(slot, &Outcome::Gone),
         }
@@ -422,7 +425,7 @@ impl Engine {
     }
 
     fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
-        self.tubes.get_mut(number).pause = pause;
+        self.tubes.get_mut(number).pause = pause.map(Box::new);
         match pause {
             Some(_) => self.paused.insert(number),
             None => self.paused.remove(&number),
@@ -507,13 +510,13 @@ impl Engine {
 
     /// The pause of the tube with this name, if it is paused.
     pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
-        self.tubes.get(self.tubes.find(name)?).pause
+        self.tubes.get(self.tubes.find(name)?).pause.as_deref().copied()
     }
 
     /// The names of all paused tubes, and their pauses.
     pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
         let tubes = self.paused.iter().map(|&number| self.tubes.get(number));
-        tubes.filter_map(|tube| Some((&*tube.name, tube.pause?)))
+        tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
     }
 
     /// The last id that was given.

@@ -217,7 +217,7 @@ impl Engine {
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
         for number in tubes {
-            let pause = self.tubes.get(number).pause;
+            let pause = self.tubes.get(number).pause.as_deref().copied();
             let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
             self.set_pause(number, pause.filter(|pause| pause.until > now));
             self.close_tube_if_idle(number);

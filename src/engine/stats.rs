@@ -148,8 +148,8 @@ pub(super) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
         waiting: tube.waiting.len(),
         deletes: tube.deletes,
         pauses: tube.pauses,
-        pause: tube.pause.map_or(Span::ZERO, |pause| pause.length),
-        pause_left: tube.pause.map_or(Span::ZERO, |pause| pause.until.since(now)),
+        pause: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.length),
+        pause_left: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.until.since(now)),
         kept: tube.kept,
     }
 }

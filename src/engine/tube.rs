@@ -95,7 +95,8 @@ pub struct Tube {
     /// It stays though nothing refers to it.
     pub(super) kept: bool,
     pub(super) counts: JobCounts,
-    pub(super) pause: Option<Pause>,
+    /// Few are paused at a time.
+    pub(super) pause: Option<Box<Pause>>,
     /// Jobs ever put here.
     pub(super) total_jobs: u64,
     /// Jobs deleted from here.
@@ -136,7 +137,7 @@ impl Tube {
     /// When something happens in this tube by itself.
     pub(super) fn due(&self) -> Time {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
-        let pause = self.pause.map_or(Time::NEVER, |pause| pause.until);
+        let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         delay.min(pause)
     }
 

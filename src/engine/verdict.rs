@@ -231,7 +231,7 @@ impl Engine {
     }
 
     /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
-    /// nobody.
+    /// nobody. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId) -> bool {
         let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state != State::Finished) else {
             return false;
@@ -241,14 +241,22 @@ impl Engine {
             self.remove_job(slot, &failed);
             return true;
         }
+        if self.jobs.get(slot).ending != Ending::Tell {
+            // Its worker will say how it went, and somebody may count on that.
+            return false;
+        }
         self.tell_outcome(slot, &failed);
         let before = self.logged_own(slot);
         let job = self.jobs.get(slot);
         let (id, tube) = (job.id, self.tubes.get(job.tube).name.len());
-        if job.ending == Ending::Tell && !job.is_volatile() {
+        if !job.is_volatile() {
             // It must not come back: from now on it is one that nobody waits for.
             self.changed(Change::Delete { slot, id, tube, body: before });
             self.jobs.get_mut(slot).set_volatile(true);
+        }
+        if self.jobs.get(slot).is_bound() {
+            // Nor may anybody join it, who would be told of an end that was not meant for him.
+            self.memory -= self.contracts.forget_unique(self.contracts.of(slot));
         }
         true
     }

@@ -112,20 +112,34 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// The client watches just these tubes from now on; it must not be waiting.
+    /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.
     pub(super) fn watch_only(&mut self, client: ClientId, names: &[&[u8]], now: Time) -> Result<(), OverLimit> {
-        for name in names {
-            self.watch(client, name, now)?;
-        }
-        let watched = &self.clients[client.0 as usize].watched;
-        if watched.len() == 1 {
+        if self.watches_just(client, names) {
             return Ok(());
         }
+        // What is not asked for any more must go first: it would count.
         let wanted: BTreeSet<u32> = names.iter().filter_map(|name| self.tubes.find(name)).collect();
-        let watched = watched.iter().map(|watch| self.watches.get(watch).tube);
+        self.unwatch_but(client, &wanted, now);
+        for name in names {
+            if let Err(over) = self.watch(client, name, now) {
+                self.unwatch_but(client, &BTreeSet::new(), now);
+                return Err(over);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the client watches these tubes, in this order, and no other.
+    fn watches_just(&self, client: ClientId, names: &[&[u8]]) -> bool {
+        let watched = &self.clients[client.0 as usize].watched;
+        let tubes = watched.iter().map(|watch| Some(self.watches.get(watch).tube));
+        watched.len() == names.len() && tubes.zip(names).all(|(tube, name)| tube == self.tubes.find(name))
+    }
+
+    fn unwatch_but(&mut self, client: ClientId, wanted: &BTreeSet<u32>, now: Time) {
+        let watched = self.clients[client.0 as usize].watched.iter().map(|watch| self.watches.get(watch).tube);
         let others: Vec<u32> = watched.filter(|tube| !wanted.contains(tube)).collect();
         others.into_iter().for_each(|tube| self.unwatch(client, tube, now));
-        Ok(())
     }
 
     /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept; the
@@ -193,7 +207,7 @@ impl Engine {
     pub(super) fn close_tube_if_idle(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         let length = tube.name.len() as u64;
-        let paused = tube.pause.map(|_| tube.name.clone());
+        let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if self.tubes.close_if_idle(number) {
             self.memory -= TUBE_COST + length;
             self.paused.remove(&number);

@@ -143,6 +143,11 @@ impl Connection {
         self.half_closed |= seen.half_closed;
     }
 
+    /// Whether its client was given up because it did not read its news.
+    pub fn is_overflown(&self) -> bool {
+        self.outlet.is_overflown()
+    }
+
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, desk: &mut Desk) -> bool {
         self.clear || self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken

@@ -91,6 +91,8 @@ struct OutletState {
     again: bool,
     /// The peer is gone.
     broken: bool,
+    /// Because it did not read its news.
+    overflown: bool,
 }
 
 /// What the owner may do with a connection.
@@ -159,12 +161,24 @@ impl Outlet {
         }
     }
 
-    /// Appends an event that ends the client's wait, with the engine locked. True if its owner must be told.
-    pub fn tell(&self, out: &mut Output) -> bool {
+    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A client
+    /// with more than `most` bytes to read already is given up: news come whether it reads or not.
+    pub fn tell(&self, out: &mut Output, most: usize) -> bool {
         let mut state = self.state.lock();
+        if state.broken || state.output.len() > most {
+            *out = Output::new();
+            state.output = Output::new();
+            state.overflown |= !state.broken;
+            return !std::mem::replace(&mut state.broken, true);
+        }
         state.output.append(out);
         state.waiting = false;
         std::mem::take(&mut state.resume)
+    }
+
+    /// Whether it was given up because it did not read its news.
+    pub fn is_overflown(&self) -> bool {
+        self.state.lock().overflown
     }
 
     /// Has the owner look at the connection again.

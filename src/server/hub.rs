@@ -29,6 +29,10 @@ const TICK_STEPS: usize = 128;
 /// a deadline by itself is still kept to the moment.
 const TICK_REST: Span = Span::from_millis(1);
 
+/// A client that is told things unasked may have this many times the usual output waiting before it is dropped: what is sent
+/// to it cannot wait until it reads.
+const NEWS: usize = 16;
+
 /// Everything under the lock.
 #[derive(Debug)]
 pub struct Core {
@@ -115,17 +119,17 @@ impl Hub {
                 core.rests_until = now + TICK_REST;
             }
             core.record();
-            core.collect(&self.process, scratch);
+            core.collect(self, scratch);
         }
         let result = work(&mut core, now);
         core.record();
-        core.collect(&self.process, scratch);
+        core.collect(self, scratch);
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
             let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
             log.appended(journal.position(), space, journal.needs_tidying());
         }
-        if core.stops_when_empty && core.engine.stats().jobs.all() == 0 {
+        if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
             super::signals::request_stop();
         }
@@ -274,6 +278,12 @@ impl Core {
         }
     }
 
+    /// Whether nobody has anything to do.
+    fn is_empty(&self) -> bool {
+        let jobs = self.engine.stats().jobs;
+        jobs.ready + jobs.delayed + jobs.reserved == 0
+    }
+
     /// A client wants the server to stop.
     pub fn wish_stop(&mut self, graceful: bool) {
         if graceful {
@@ -340,12 +350,12 @@ impl Core {
     }
 
     /// Writes events into the outputs of the clients that they concern.
-    fn collect(&mut self, process: &Process, scratch: &mut Scratch) {
+    fn collect(&mut self, hub: &Hub, scratch: &mut Scratch) {
         while let Some(event) = self.engine.take_event() {
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
-            tell(&event, &self.engine, &mut self.roster, process, &mut scratch.event);
-            let resume = outlet.tell(&mut scratch.event);
+            tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event);
+            let resume = outlet.tell(&mut scratch.event, hub.config.max_output.saturating_mul(NEWS));
             scratch.touched.push((outlet.clone(), resume));
         }
     }

@@ -161,6 +161,9 @@ impl PoolThread {
             self.again.retain(|&other| other != number);
         }
         let client = connection.client();
+        if connection.is_overflown() {
+            log::warn!("{}: dropped: it does not read what it is told of its jobs", client.0);
+        }
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());

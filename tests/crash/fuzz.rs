@@ -107,6 +107,9 @@ fn senseless_records() {
 }
 
 fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
+    if b"PJpj".contains(&kind) && !random.once_in(10) {
+        return full(kind, random);
+    }
     let mut payload = random.pick(&[0u64, 1, 2, 3, 4, 1 << 62]).to_le_bytes().to_vec();
     if kind == b'Z' {
         payload.clear();
@@ -116,30 +119,51 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
         let word = random.bytes(length);
         payload.extend(if random.once_in(3) { vec![0; length] } else { word });
     }
-    if b"PJpj".contains(&kind) && !random.once_in(10) {
-        payload.resize(36, random.next() as u8);
-        let tube = random.below(5) as usize;
-        payload.extend_from_slice(&(tube as u16).to_le_bytes());
-        payload.extend(random.bytes(tube).iter().map(|byte| b'a' + byte % 3));
-        let mut over = false;
-        if kind.eq_ignore_ascii_case(&b'J') {
-            let state = random.pick(b"rdblffq");
-            over = state == b'f';
-            payload.push(state);
-            payload.extend(random.bytes(28));
-        }
-        let body = random.below(100) as usize;
-        if kind.is_ascii_lowercase() {
-            terms(over, body, random, &mut payload);
-        }
-        payload.extend(random.bytes(body));
-    }
     if kind == b'O' && !random.once_in(10) {
         payload.truncate(8);
         payload.extend([random.pick(b"-dfd"), random.next() as u8]);
         let result = random.below(20) as usize;
         payload.extend(random.bytes(result));
     }
+    payload
+}
+
+fn full(kind: u8, random: &mut Random) -> Vec<u8> {
+    // All but the last byte of a number have the top bit set; some are too long for any number.
+    let number = |random: &mut Random, longest: u64| {
+        let length = random.below(longest) as usize;
+        let mut bytes: Vec<u8> = random.bytes(length).iter().map(|byte| byte | 0x80).collect();
+        bytes.push(random.next() as u8 & 0x7f);
+        bytes
+    };
+    let mut payload = random.bytes(8);
+    payload.extend(random.pick(&[
+        &b"\0"[..],
+        b"\x01",
+        b"\x02",
+        b"\x03",
+        b"\x04",
+        b"\x80\x80\x80\x80\x80\x80\x80\x80\x40",
+    ]));
+    for longest in [5, 9, 11] {
+        payload.extend(number(random, longest));
+    }
+    let tube = random.below(5) as u8;
+    payload.push(tube);
+    payload.extend(random.bytes(tube.into()).iter().map(|byte| b'a' + byte % 3));
+    let mut over = false;
+    if kind.eq_ignore_ascii_case(&b'J') {
+        let state = random.pick(b"rdblffq");
+        over = state == b'f';
+        payload.push(state);
+        payload.extend(random.bytes(8));
+        (0..5).for_each(|_| payload.extend(number(random, 5)));
+    }
+    let body = random.below(100) as usize;
+    if kind.is_ascii_lowercase() {
+        terms(over, body, random, &mut payload);
+    }
+    payload.extend(random.bytes(body));
     payload
 }
 

@@ -79,7 +79,12 @@ pub fn id(number: u64) -> String {
 }
 
 pub fn server() -> (Server, SocketAddr) {
-    let config = Config { workq: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    server_with(Config::embedded())
+}
+
+/// With a door for Workq as well.
+pub fn server_with(config: Config) -> (Server, SocketAddr) {
+    let config = Config { workq: vec![Address::Tcp(None, None)], ..config };
     let server = Server::with(config).expect("a server");
     let address = server.address_of(Wire::Workq).expect("an address");
     (server, address)

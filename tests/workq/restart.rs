@@ -115,7 +115,6 @@ fn times_go_on_while_the_server_is_away() {
 
 /// A result is logged with its job, whose payload may be long: no space that can be had may be missing for it.
 #[test]
-#[ignore = "the server makes space for the result alone"]
 fn results_of_large_jobs_find_space() {
     let folder = Scratch::new("large");
     let (server, mut client) = start(&folder.0);

@@ -107,7 +107,7 @@ const fn sends(kind: Kind, name: &'static str, summary: &'static str) -> Packet 
 
 const SUBMIT: &[&str] = &["function", "unique"];
 const REDUCE: &[&str] = &["function", "unique", "reducer", "aggregator"];
-const SCHED: &[&str] = &["function", "unique", "minute", "hour", "day of month", "month", "day of week"];
+const SCHED: &[&str] = &["function", "unique", "minute", "hour", "day-of-month", "month", "day-of-week"];
 const HANDLE: &[&str] = &["handle"];
 
 /// See the module's page.

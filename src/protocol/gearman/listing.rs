@@ -141,7 +141,7 @@ fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> bool {
         let text = out.text();
         push_number(text, client.0.into());
         text.push(b' ');
-        push_word(text, peer.address.as_bytes());
+        push_word(text, host_of(&peer.address));
         text.push(b' ');
         push_word(text, if peer.name.is_empty() { b"-" } else { &peer.name });
         text.extend_from_slice(b" :");
@@ -156,9 +156,26 @@ fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> bool {
     count == PEERS
 }
 
+/// An address without its port, which the list of workers does not have.
+fn host_of(address: &str) -> &[u8] {
+    let host = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, _)) => host,
+        None => address.rsplit_once(':').map_or(address, |(host, _)| host),
+    };
+    host.as_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_port_of_an_address_is_not_told() {
+        assert_eq!(host_of("127.0.0.1:4730"), b"127.0.0.1");
+        assert_eq!(host_of("[::1]:4730"), b"::1");
+        assert_eq!(host_of("127.0.0.1"), b"127.0.0.1");
+        assert_eq!(host_of("unix"), b"unix");
+    }
 
     #[test]
     fn a_number_of_sixteen_bytes_is_told_as_a_uuid() {

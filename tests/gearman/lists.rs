@@ -1,0 +1,73 @@
+//! Lists that are longer than one turn.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use beanpole::protocol::Wire;
+use beanpole::{Address, Config, Server};
+
+use crate::talk::{ask, packet, say, world};
+
+/// A line, and what it is answered with; over a socket, where no invariants are checked behind each of many jobs.
+fn ask_server(stream: &mut TcpStream, line: &str) -> String {
+    stream.write_all(format!("{line}\n").as_bytes()).expect("a connection");
+    let mut answer = Vec::new();
+    let mut buffer = [0; 65_536];
+    while answer != b".\n" && !answer.ends_with(b"\n.\n") {
+        let count = stream.read(&mut buffer).expect("a connection");
+        assert!(count > 0, "the server has closed");
+        answer.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8(answer).expect("text")
+}
+
+#[test]
+fn long_lists_are_whole() {
+    let config = Config { gearman: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    let server = Server::with(config).expect("a server");
+    let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let mut packets = Vec::new();
+    for number in 0..1700 {
+        packets.extend(packet(18, format!("function-{number}\0unique-{number}\0").as_bytes()));
+        packets.extend([packet(18, b"more\0\0"), packet(18, b"more\0\0")].concat());
+    }
+    packets.extend(packet(16, b"all there"));
+    stream.write_all(&packets).expect("a connection");
+    let mut answers = Vec::new();
+    let mut buffer = [0; 65_536];
+    while !answers.ends_with(b"all there") {
+        let count = stream.read(&mut buffer).expect("a connection");
+        answers.extend_from_slice(&buffer[..count]);
+    }
+    for (command, wanted) in
+        [("status", 1701), ("prioritystatus", 1701), ("show jobs", 5100), ("show unique jobs", 5100)]
+    {
+        let answer = ask_server(&mut stream, command);
+        let mut lines: Vec<&str> = answer.lines().collect();
+        assert_eq!(lines.pop(), Some("."), "{command} ends");
+        assert_eq!(lines.len(), wanted, "{command}");
+        lines.sort_unstable();
+        lines.dedup();
+        let distinct = if command == "show unique jobs" { 1701 } else { wanted };
+        assert_eq!(lines.len(), distinct, "{command} has each once");
+    }
+    assert_eq!(ask_server(&mut stream, "status"), ask_server(&mut stream, "status"));
+    server.check();
+}
+
+#[test]
+fn the_list_of_many_workers_is_whole() {
+    let names: Vec<String> = (0..250).map(|number| format!("w{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = world(&Config::embedded(), &names);
+    for name in &names {
+        say(&mut world, name, &[(22, name.as_bytes()), (1, b"f")]);
+    }
+    let answer = ask(&mut world, "w7", "workers");
+    let lines: Vec<&str> = answer.lines().collect();
+    assert_eq!((lines.len(), lines[250]), (251, "."));
+    for name in names {
+        assert_eq!(lines.iter().filter(|line| line.ends_with(&format!(" {name} : f"))).count(), 1, "{name}");
+    }
+}

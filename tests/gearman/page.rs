@@ -1,0 +1,36 @@
+//! The man page against the two tables: what is taken is told, in the same words.
+
+use beanpole::protocol::gearman::{PACKETS, TEXT_COMMANDS};
+
+fn page() -> String {
+    std::fs::read_to_string("man/beanpole-gearman.7").expect("the man page")
+}
+
+/// A sentence from a summary.
+fn sentence(summary: &str) -> String {
+    format!("{}{}.", summary[..1].to_uppercase(), &summary[1..])
+}
+
+#[test]
+fn every_packet_is_told_with_its_arguments() {
+    let page = page();
+    for row in PACKETS.iter().filter(|row| !["UNUSED", "ALL_YOURS"].contains(&row.name)) {
+        // Those that are sent back and forth stand among the requests.
+        let arguments: String = row.arguments.iter().map(|name| format!(" Ar {name}")).collect();
+        let data = if row.data { " Ar data" } else { "" };
+        let item = format!("\n.It {} Sy {}{arguments}{data}\n{}\n", row.kind as u32, row.name, sentence(row.summary));
+        assert!(page.contains(&item), "{item}");
+    }
+}
+
+#[test]
+fn every_text_command_is_told() {
+    let page = page();
+    for row in &TEXT_COMMANDS {
+        let item = format!("\n.It Cm {}", row.words);
+        let found = page.split(&item).nth(1).unwrap_or_else(|| panic!("{item}"));
+        let (rest, text) = found.split_once('\n').expect("a text");
+        assert_eq!(rest.is_empty(), row.arguments.is_empty(), "{}: {rest}", row.words);
+        assert!(text.starts_with(&sentence(row.summary)), "{}", row.words);
+    }
+}
