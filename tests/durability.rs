@@ -15,6 +15,8 @@ mod book;
 mod disk;
 #[path = "durability/support.rs"]
 mod support;
+#[path = "durability/wires.rs"]
+mod wires;
 
 #[path = "durability/failing.rs"]
 mod failing;
@@ -34,3 +36,5 @@ mod kill;
 mod recovery;
 #[path = "durability/slow.rs"]
 mod slow;
+#[path = "durability/three.rs"]
+mod three;

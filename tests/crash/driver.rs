@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beanpole::binlog::{open, Books, Health, Journal, Keeper, OpenError, Report, Settings, SyncMode};
-use beanpole::engine::{Body, ClientId, Engine, JobId, Limits, Manner, NewJob, Span, Time};
+use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, Manner, NewJob, Span, Time, WrittenUnique};
 
 use crate::disk::Disk;
 use crate::model::Model;
@@ -45,6 +45,18 @@ pub fn engine() -> Engine {
     Engine::new(Limits { max_watched: 1000, max_losses: Some(2), ..Limits::NONE })
 }
 
+/// What the jobs count as in the log, by the manual.
+fn live(engine: &Engine) -> u64 {
+    let size = |job: &JobView| {
+        let terms = engine.written_terms(job).map_or(0, |terms| {
+            let name = if let WrittenUnique::Name(name) = terms.unique { name.len() } else { 0 };
+            68 + name + terms.reducer.map_or(0, <[u8]>::len)
+        });
+        (89 + engine.tube_of(job).len() + job.body().len() + terms) as u64
+    };
+    engine.jobs_page(0, usize::MAX).0.iter().filter(|job| !job.is_volatile()).map(size).sum()
+}
+
 /// One life of a server.
 pub struct Life {
     pub disk: Disk,
@@ -76,6 +88,7 @@ impl Life {
     pub fn begin(disk: Disk, settings: Settings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, keeper, report) = start(&disk, settings, now)?;
         assert_eq!(journal.stats().disk, disk.used("segment."), "the log knows what it takes");
+        assert_eq!(journal.stats().live, live(&engine), "the log knows what it needs");
         let model = Model::of(&engine, 1..=engine.last_id());
         let clients = MANNERS.iter().map(|&manner| connect(&mut engine, manner)).collect();
         Ok(Life {
@@ -128,6 +141,7 @@ impl Life {
         while engine.take_event().is_some() {}
         let short = journal.health() != Health::Ok;
         journal.record(engine);
+        assert_eq!(journal.stats().live, live(engine), "the log knows what it needs");
         self.model.observe(engine, put, journal.position(), short);
         put
     }

@@ -37,11 +37,11 @@ struct Site<'a> {
     round: usize,
 }
 
-fn rounds() -> usize {
+pub fn rounds() -> usize {
     std::env::var("BEANPOLE_KILLS").map_or(ROUNDS, |text| text.parse().expect("a number of rounds"))
 }
 
-fn seed() -> u64 {
+pub fn seed() -> u64 {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
     std::env::var("BEANPOLE_SEED").map_or_else(|_| now(), |text| text.parse().expect("a seed"))
 }

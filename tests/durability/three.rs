@@ -1,0 +1,393 @@
+//! Jobs of all three protocols through the end of the process.
+//!
+//! Owns what a restart leaves of the terms of a job: everything, with moments that go on; and, in a loop of kills, that no
+//! job which was acknowledged is lost, doubled, or back after its end was acknowledged.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Result;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::daemon::{wait_until, Daemon, Signal};
+use super::kill::{rounds, seed};
+use super::support::{crash, number, stop, Dice, Home};
+use super::wires::*;
+
+fn restart(home: &Home, daemon: Daemon, options: &[&str]) -> Daemon {
+    crash(daemon);
+    home.start(options)
+}
+
+/// So many whole seconds from now, as Workq says it.
+fn rfc3339(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+fn epoch(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).expect("a clock that is set").as_secs()
+}
+
+#[test]
+fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
+    let options = [&["-f0"], &ALL[..]].concat();
+    let home = Home::new();
+    let mut daemon = home.start(&options);
+    let mut client = Workq::connect(&daemon)?;
+    let ids: Vec<String> = (0..8).map(uuid).collect();
+    let began = Instant::now();
+    let ask = |client: &mut Workq, text: String| assert_eq!(client.ask(&text).expect("an answer"), "+OK", "{text}");
+    for (number, terms) in ["q 9000 900000", "q1 9000 2000", "q2 2000 900000", "q3 9000 900000"].iter().enumerate() {
+        ask(&mut client, format!("add {} {terms} 4 -max-fails=2 -max-attempts=7\r\nbody\r\n", ids[number]));
+    }
+    let moment = SystemTime::now() + Duration::from_secs(3);
+    ask(&mut client, format!("schedule {} q4 9000 900000 {} 4\r\nbody\r\n", ids[4], rfc3339(moment)));
+    assert_eq!(client.lease("q2", 0)?, Some((ids[2].clone(), "body".to_owned())));
+    ask(&mut client, format!("fail {} 3\r\nbad\r\n", ids[3]));
+    ask(&mut client, format!("add {} q5 9000 900000 4\r\nbody\r\n", ids[5]));
+    ask(&mut client, format!("complete {} 6\r\nresult\r\n", ids[5]));
+    ask(&mut client, format!("add {} q6 9000 900000 4\r\nbody\r\n", ids[6]));
+    ask(&mut client, format!("delete {}\r\n", ids[6]));
+    let mut runner = Workq::connect(&daemon)?;
+    runner.send(&format!("run {} q7 9000 9000 4\r\nbody\r\n", ids[7]))?;
+    wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
+    // More than once: what was read must be as good as what was written.
+    for _ in 0..3 {
+        daemon = restart(&home, daemon, &options);
+        client = Workq::connect(&daemon)?;
+        let mut look = |number: usize, key: &str| client.inspect(&ids[number], key).expect("an answer");
+        for number in [6, 7] {
+            assert_eq!(look(number, "state"), None, "job {number}");
+        }
+        for (number, key, value) in
+            [(0, "state", "0"), (0, "max-attempts", "7"), (0, "max-fails", "2"), (3, "fails", "1"), (5, "state", "1")]
+        {
+            assert_eq!(look(number, key).as_deref(), Some(value), "{key} of job {number}");
+        }
+        assert_eq!(look(4, "time"), Some(rfc3339(moment)));
+        assert_eq!(look(2, "attempts").as_deref(), Some("1"));
+        assert_eq!(client.ask(&format!("add {} q 1 1 0\r\n\r\n", ids[0]))?, "-CLIENT-ERROR Duplicate job");
+        assert_eq!(client.result(&ids[5])?, Some((true, "result".to_owned())));
+        let quick = began.elapsed() < Duration::from_millis(1900);
+        let leased = client.lease("q2 q4", 0)?;
+        assert!(!quick || leased.is_none(), "its lease has not ended, and the other has not begun");
+        if leased.is_some() {
+            break;
+        }
+    }
+    wait_until("its time to live ends", || client.inspect(&ids[1], "state").expect("an answer").is_none());
+    assert!(began.elapsed() >= Duration::from_millis(2000));
+    assert!(began.elapsed() < Duration::from_millis(4500), "counted from the beginning: {:?}", began.elapsed());
+    assert_eq!(client.lease("q4", 5000)?, Some((ids[4].clone(), "body".to_owned())));
+    assert!(SystemTime::now() >= moment - Duration::from_secs(1));
+    ask(&mut client, format!("fail {} 5\r\nworse\r\n", ids[3]));
+    assert_eq!(client.result(&ids[3])?, Some((false, "worse".to_owned())));
+    stop(daemon);
+    Ok(())
+}
+
+#[test]
+fn gearman_s_background_jobs_outlive_a_kill_under_their_handles() -> Result<()> {
+    let options = [&["-f0"], &ALL[..]].concat();
+    let home = Home::new();
+    let mut daemon = home.start(&options);
+    let mut client = Gearman::connect(&daemon)?;
+    let named = client.submit(SUBMIT_JOB_BG, &["f", "name", "one"])?;
+    let by_body = client.submit(SUBMIT_JOB_BG, &["f", "-", "two"])?;
+    let moment = SystemTime::now() + Duration::from_secs(3);
+    let later = client.submit(SUBMIT_JOB_EPOCH, &["late", "later", &epoch(moment).to_string(), "three"])?;
+    let volatile = client.submit(SUBMIT_JOB, &["f", "volatile", "four"])?;
+    let joined = client.submit(SUBMIT_JOB, &["f", "joined", "five"])?;
+    assert_eq!(Gearman::connect(&daemon)?.submit(SUBMIT_JOB_BG, &["f", "joined", "five"])?, joined);
+    let held = client.submit(SUBMIT_JOB_BG, &["held", "", "six"])?;
+    let done = client.submit(SUBMIT_JOB_BG, &["done", "", "seven"])?;
+    let mut worker = Gearman::connect(&daemon)?;
+    worker.send(CAN_DO, &["held"])?;
+    assert_eq!(worker.grab()?, Some((held.clone(), "six".to_owned())));
+    let mut other = Gearman::connect(&daemon)?;
+    other.send(CAN_DO, &["done"])?;
+    assert_eq!(other.grab()?, Some((done.clone(), "seven".to_owned())));
+    other.send(WORK_COMPLETE, &[&done, "result"])?;
+    // An answer behind it says that it was carried out.
+    assert_eq!(other.grab()?, None);
+    let mut handles: HashSet<String> =
+        [&named, &by_body, &later, &volatile, &joined, &held, &done].into_iter().cloned().collect();
+    assert_eq!(handles.len(), 7);
+    for _ in 0..2 {
+        daemon = restart(&home, daemon, &options);
+        client = Gearman::connect(&daemon)?;
+        for (handle, there) in [(&named, true), (&later, true), (&joined, true), (&held, true)] {
+            assert_eq!(client.knows(handle)?, there, "{handle}");
+        }
+        assert!(!client.knows(&volatile)? && !client.knows(&done)?);
+        assert_eq!(client.submit(SUBMIT_JOB_BG, &["f", "name", "one"])?, named);
+        assert_eq!(client.submit(SUBMIT_JOB_BG, &["f", "-", "two"])?, by_body);
+        let new = client.submit(SUBMIT_JOB_BG, &["new", "", "new"])?;
+        assert!(handles.insert(new.clone()), "{new} was given before");
+    }
+    let mut worker = Gearman::connect(&daemon)?;
+    worker.send(CAN_DO, &["held"])?;
+    assert_eq!(worker.grab()?, Some((held, "six".to_owned())));
+    let mut late = Gearman::connect(&daemon)?;
+    late.send(CAN_DO, &["late"])?;
+    assert!(late.grab()?.is_none() || SystemTime::now() >= moment - Duration::from_secs(1));
+    wait_until("its moment comes", || late.grab().expect("an answer").is_some());
+    stop(daemon);
+    Ok(())
+}
+
+/// Everybody's knowledge of the jobs, which are known by their payloads.
+#[derive(Default)]
+struct Book {
+    sent: HashSet<String>,
+    acknowledged: HashSet<String>,
+    /// Somebody said that it is done, and has no answer yet.
+    ending: HashSet<String>,
+    ended: HashSet<String>,
+    /// In which round it was handed out, while it is in somebody's hands.
+    held: HashMap<String, usize>,
+    /// Of jobs with an id of Workq: what to ask for.
+    results: HashMap<String, String>,
+    /// How often it was said to have failed, and how often that was acknowledged.
+    fails: HashMap<String, (u32, u32)>,
+    problems: Vec<String>,
+}
+
+/// The beginning of a payload, which tells it from others.
+fn name(payload: &str) -> &str {
+    payload.split('x').next().unwrap_or_default()
+}
+
+impl Book {
+    fn taken(&mut self, payload: &str, round: usize) {
+        if self.ended.contains(payload) {
+            self.problems.push(format!("back: {} was done", name(payload)));
+        }
+        if !self.sent.contains(payload) {
+            self.problems.push(format!("{} was never submitted", name(payload)));
+        }
+        if self.held.insert(payload.to_owned(), round) == Some(round) {
+            self.problems.push(format!("doubled: {} is in two hands", name(payload)));
+        }
+        self.ending.remove(payload);
+    }
+
+    fn done(&mut self, payload: &str) {
+        self.ended.insert(payload.to_owned());
+        self.held.remove(payload);
+    }
+}
+
+struct Site<'a> {
+    daemon: &'a Daemon,
+    book: &'a Mutex<Book>,
+    /// The next number of a job.
+    next: &'a AtomicU64,
+    round: usize,
+}
+
+/// Jobs that are not done; producers rest when there are so many.
+const ENOUGH: usize = 300;
+
+impl Site<'_> {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job's number and payload, if there are not enough yet.
+    fn new_job(&self, kind: char) -> Option<(u64, String)> {
+        let mut book = self.book();
+        if book.acknowledged.len() >= book.ended.len() + ENOUGH {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let payload = format!("{kind}-{number}-{}", "x".repeat([0, 30, 2000][number as usize % 3]));
+        book.sent.insert(payload.clone());
+        Some((number, payload))
+    }
+
+    fn produce(&self, kind: char) -> Option<()> {
+        let mut workq = Workq::connect(self.daemon).ok()?;
+        let mut gearman = Gearman::connect(self.daemon).ok()?;
+        let mut beanstalk = beanpole::Client::connect(self.daemon.address()).ok()?;
+        beanstalk.use_tube("q").ok()?;
+        loop {
+            let Some((number, payload)) = self.new_job(kind) else {
+                std::thread::sleep(Duration::from_millis(1));
+                // Ends with the server.
+                beanstalk.text("stats").ok()?;
+                continue;
+            };
+            match kind {
+                'w' => {
+                    let (id, size) = (uuid(number), payload.len());
+                    let line = format!("add {id} q 5000 3600000 {size} -max-fails=255\r\n{payload}\r\n");
+                    // Before anybody may end it otherwise.
+                    self.book().results.insert(payload.clone(), id);
+                    assert_eq!(workq.ask(&line).ok()?, "+OK");
+                }
+                'g' => drop(gearman.submit(SUBMIT_JOB_BG, &["g", &number.to_string(), &payload]).ok()?),
+                _ => drop(beanstalk.put(payload.as_bytes(), 0, 0, 5).ok()?),
+            }
+            self.book().acknowledged.insert(payload);
+        }
+    }
+
+    fn work_workq(&self, mut dice: Dice) -> Option<()> {
+        let mut client = Workq::connect(self.daemon).ok()?;
+        loop {
+            let Some((id, payload)) = client.lease("q", 20).ok()? else { continue };
+            self.book().taken(&payload, self.round);
+            if payload.starts_with('w') && dice.below(3) == 0 {
+                let mut book = self.book();
+                book.held.remove(&payload);
+                book.fails.entry(payload.clone()).or_default().0 += 1;
+                drop(book);
+                assert_eq!(client.ask(&format!("fail {id} 3\r\nbad\r\n")).ok()?, "+OK");
+                self.book().fails.entry(payload).or_default().1 += 1;
+                continue;
+            }
+            self.book().ending.insert(payload.clone());
+            let line = format!("complete {id} {}\r\n{payload}\r\n", payload.len());
+            assert_eq!(client.ask(&line).ok()?, "+OK");
+            self.book().done(&payload);
+        }
+    }
+
+    fn work_gearman(&self) -> Option<()> {
+        let mut client = Gearman::connect(self.daemon).ok()?;
+        client.send(CAN_DO, &["g"]).ok()?;
+        client.send(CAN_DO, &["q"]).ok()?;
+        let mut before: Option<String> = None;
+        loop {
+            let job = client.grab().ok()?;
+            if let Some(payload) = before.take() {
+                // The answer says that what stood before it was carried out, and is safe.
+                self.book().done(&payload);
+            }
+            let Some((handle, payload)) = job else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            self.book().taken(&payload, self.round);
+            self.book().ending.insert(payload.clone());
+            client.send(WORK_COMPLETE, &[&handle, &payload]).ok()?;
+            before = Some(payload);
+        }
+    }
+
+    fn work_beanstalk(&self) -> Option<()> {
+        let mut client = beanpole::Client::connect(self.daemon.address()).ok()?;
+        client.watch("q").ok()?;
+        client.watch("g").ok()?;
+        loop {
+            let Some(job) = client.reserve(Some(1)).ok()? else { continue };
+            let payload = String::from_utf8_lossy(&job.body).into_owned();
+            self.book().taken(&payload, self.round);
+            self.book().ending.insert(payload.clone());
+            client.delete(job.id).ok()?;
+            let mut book = self.book();
+            // A worker of beanstalk has no result to give.
+            book.results.remove(&payload);
+            book.done(&payload);
+        }
+    }
+
+    /// Everybody works until the server is killed.
+    fn load(&self, dice: &mut Dice) {
+        let end = dice.millis(50, 300);
+        std::thread::scope(|scope| {
+            for kind in ['w', 'g', 'b', 'w'] {
+                scope.spawn(move || self.produce(kind));
+            }
+            for _ in 0..2 {
+                let dice = Dice::new(dice.below(u64::MAX));
+                scope.spawn(move || self.work_workq(dice));
+                scope.spawn(move || self.work_gearman());
+            }
+            scope.spawn(move || self.work_beanstalk());
+            std::thread::sleep(end);
+            self.daemon.signal(Signal::SIGKILL);
+        });
+    }
+}
+
+/// Takes all that is left, and holds it against the book.
+fn verify(daemon: &Daemon, book: &mut Book) -> usize {
+    let mut client = daemon.client();
+    let mut workq = Workq::connect(daemon).expect("a connection");
+    for (payload, (said, known)) in &book.fails {
+        let id = &book.results.get(payload);
+        let fails = id.and_then(|id| workq.inspect(id, "fails").expect("an answer"));
+        let fails: Option<u32> = fails.map(|fails| fails.parse().expect("a number"));
+        if fails.is_some_and(|fails| fails < *known || fails > *said) {
+            book.problems.push(format!("{} failed {fails:?} times, not {known} to {said}", name(payload)));
+        }
+    }
+    for (payload, id) in book.results.iter().filter(|(payload, _)| book.ended.contains(*payload)) {
+        let result = workq.result(id).expect("an answer");
+        if result.as_ref().is_none_or(|(done, result)| !done || result != payload) {
+            book.problems.push(format!(
+                "the result of {} is {:?}",
+                name(payload),
+                result.map(|(done, result)| (done, name(&result).to_owned()))
+            ));
+        }
+    }
+    wait_until("all leases have ended", || number(&mut client, "stats", "current-jobs-reserved") == 0);
+    for tube in ["q", "g"] {
+        client.watch(tube).expect("a tube");
+    }
+    let mut left = HashMap::<String, usize>::new();
+    while let Some(job) = client.reserve(Some(0)).expect("an answer") {
+        *left.entry(String::from_utf8_lossy(&job.body).into_owned()).or_default() += 1;
+        client.delete(job.id).expect("a job of mine");
+    }
+    for (payload, count) in &left {
+        if *count > 1 || book.ended.contains(payload) || !book.sent.contains(payload) {
+            let ended = book.ended.contains(payload);
+            book.problems.push(format!("{} is there {count} times, ended: {ended}", name(payload)));
+        }
+    }
+    let lost = |payload: &&String| {
+        !left.contains_key(*payload) && !book.ended.contains(*payload) && !book.ending.contains(*payload)
+    };
+    let lost = book.acknowledged.iter().filter(lost);
+    let lost: Vec<String> = lost.map(|payload| format!("lost: {}", name(payload))).collect();
+    book.problems.extend(lost);
+    left.len()
+}
+
+fn check(options: &[&str]) {
+    let (seed, rounds) = (seed(), rounds());
+    println!("{options:?}: BEANPOLE_SEED={seed}");
+    let home = Home::new();
+    let options = [options, &ALL, &["-s", "65536"]].concat();
+    let (mut dice, book, next) = (Dice::new(seed), Mutex::<Book>::default(), AtomicU64::new(1));
+    for round in 0..rounds {
+        let daemon = home.start(&options);
+        Site { daemon: &daemon, book: &book, next: &next, round }.load(&mut dice);
+        crash(daemon);
+    }
+    let mut book = book.into_inner().expect("nobody gave up");
+    let daemon = home.start(&options);
+    let left = verify(&daemon, &mut book);
+    stop(daemon);
+    println!(
+        "{options:?}: {rounds} kills, {} jobs acknowledged, {} ended, {left} left; {} problems",
+        book.acknowledged.len(),
+        book.ended.len(),
+        book.problems.len()
+    );
+    assert!(book.problems.is_empty(), "seed {seed}, {options:?}:\n{}", book.problems.join("\n"));
+}
+
+#[test]
+fn kill_loop_of_three_protocols_with_a_sync_before_every_answer() {
+    check(&["-f0"]);
+}
+
+#[test]
+fn kill_loop_of_three_protocols_with_a_sync_in_50_ms() {
+    check(&["-f50"]);
+}
