@@ -2,7 +2,8 @@
 //!
 //! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
 //! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and follows
-//! from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server, `model` what must come back.
+//! from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`terms` has its verbs
+//! for jobs with terms), `model` what must come back.
 
 #[path = "crash/disk.rs"]
 mod disk;
@@ -14,6 +15,8 @@ mod format;
 mod model;
 #[path = "crash/random.rs"]
 mod random;
+#[path = "crash/terms.rs"]
+mod terms;
 
 #[path = "crash/bounds.rs"]
 mod bounds;

@@ -217,7 +217,12 @@ impl Journal {
     /// Appends the records of what the engine changed.
     pub fn record(&mut self, engine: &mut Engine) {
         while let Some(change) = engine.take_change() {
-            let put = matches!(change, Change::Put(_));
+            // What brings something new, which the client may have nowhere else.
+            let put = match change {
+                Change::Put(_) | Change::Adopt(_) => true,
+                Change::Outcome { result, .. } => result > 0,
+                _ => false,
+            };
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_));
             self.record_one(change, engine);
             self.repeat_pauses(engine);

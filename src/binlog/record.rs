@@ -38,8 +38,8 @@ pub const OUTCOME: usize = PREFIX + 10;
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = PREFIX + 32;
 
-/// No record is longer than this: the largest body with the longest name.
-pub const MAX_PAYLOAD: usize = (1 << 30) + (1 << 17);
+/// No record is longer than this: the largest body with the largest result and the longest names.
+pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
 /// Bytes that a job's full record takes at most.
 pub fn full_size(tube: usize, body: usize) -> u64 {

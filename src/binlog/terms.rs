@@ -76,6 +76,6 @@ pub struct LogStats {
 pub struct Promised {
     /// Of any kind.
     pub any: u64,
-    /// New jobs, whose replies cannot be given while the disk fails.
+    /// New jobs and results, whose replies cannot be given while the disk fails.
     pub puts: u64,
 }

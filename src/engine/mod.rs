@@ -296,6 +296,7 @@ impl Engine {
         let Some(slot) = self.held(client, id) else { return false };
         if self.is_spent(slot) {
             self.keep_outcome(slot, false, &[]);
+            self.changed(Change::Outcome { slot, result: 0 });
             return true;
         }
         self.leave(slot);
@@ -320,24 +321,22 @@ impl Engine {
         self.jobs.get_mut(slot).pri = pri;
         if self.jobs.get(slot).ending == Ending::Keep {
             self.count_failure(slot);
-            if self.claim_log_room(0) {
-                self.changed(Change::Outcome { slot, result: 0 });
-            }
+            self.changed_by_itself(Change::Outcome { slot, result: 0 });
         }
         if self.jobs.get(slot).ending == Ending::Tell {
             self.tell_outcome(slot, &Outcome::Failed(Body::default()));
         }
         self.set_aside(slot);
+        self.changed(Change::Bury(slot));
         true
     }
 
-    /// Buries a reserved job.
+    /// Buries a reserved job. The log is still to be told.
     fn set_aside(&mut self, slot: u32) {
         self.jobs.get_mut(slot).count(Count::Buries);
         self.transfer(slot, Cause::Bury);
         self.last_bury += 1;
         self.jobs.get_mut(slot).due = Time::from_nanos(self.last_bury);
-        self.changed(Change::Bury(slot));
     }
 
     /// Starts the time to run of a job again. False if the client does not hold it.
@@ -463,6 +462,14 @@ impl Engine {
         let Some(changes) = &mut self.changes else { return };
         if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
             changes.push_back(change);
+        }
+    }
+
+    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on it:
+    /// after a restart the job would come to the same end once more.
+    fn changed_by_itself(&mut self, change: Change) {
+        if self.claim_log_room(0) {
+            self.changed(change);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
 
-use super::contract::{Ending, WrittenTerms};
+use super::contract::{Contract, Ending, WrittenTerms};
 use super::details::{Count, Details};
 use super::job::{History, Job, JobId, Priority, State};
 use super::time::{Span, Time};
@@ -114,6 +114,10 @@ impl Engine {
     pub fn restore_change(&mut self, id: JobId, change: Restored) {
         let Some(slot) = self.jobs.find(id) else { return };
         let job = self.jobs.get_mut(slot);
+        if job.state == State::Finished {
+            // That is for good: the record is read a second time, as the one of the outcome will be.
+            return;
+        }
         job.state = State::Ready;
         match change {
             Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
@@ -182,7 +186,7 @@ impl Engine {
     /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
     pub fn settle(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
-        let mut buried = Vec::new();
+        let (mut buried, mut started) = (Vec::new(), Vec::new());
         let mut next = self.jobs.next(0);
         while let Some(slot) = next {
             next = self.jobs.next(slot + 1);
@@ -199,8 +203,15 @@ impl Engine {
                 State::Delayed => self.settle_delay(slot, now),
                 State::Ready | State::Buried | State::Finished => {}
             }
-            self.enter(slot);
+            let job = self.jobs.get(slot);
+            match self.contract(job).and_then(Contract::start) {
+                Some(start) if job.state == State::Ready => started.push((start, job.id, slot)),
+                _ => self.enter(slot),
+            }
         }
+        // They have their places in the order of their starts.
+        started.sort_unstable();
+        started.into_iter().for_each(|(.., slot)| self.enter(slot));
         buried.sort_unstable();
         self.last_bury = self.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));

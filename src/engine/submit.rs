@@ -234,7 +234,8 @@ impl Engine {
         if !durable || !job.is_volatile() {
             return Ok(());
         }
-        let logged = self.log_room.put + self.logged_size(slot) as u64;
+        // It is written down as it is, which takes a little more than a new one.
+        let logged = self.log_room.put + self.log_room.change + self.logged_size(slot) as u64;
         if logged > self.log_room.puts {
             return Err(Refused::OutOfMemory);
         }

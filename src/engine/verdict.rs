@@ -46,7 +46,7 @@ impl Engine {
         let job = self.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
         match job.ending {
-            Ending::Drop if !done => self.bury_wherever(slot),
+            Ending::Drop if !done => return self.bury_wherever(slot),
             Ending::Drop | Ending::Tell => self.remove_job(slot, &outcome),
             Ending::Keep if self.is_passing(slot) => self.remove_job(slot, &outcome),
             Ending::Keep => return self.settle_kept(slot, &outcome, now),
@@ -74,6 +74,7 @@ impl Engine {
             }
         }
         self.keep_outcome(slot, done, result);
+        self.changed(Change::Outcome { slot, result: result.len() });
         Ok(())
     }
 
@@ -89,7 +90,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it.
+    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be told.
     pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: &[u8]) {
         self.transfer(slot, Cause::Finish);
         let number = self.contract_of(slot);
@@ -98,7 +99,6 @@ impl Engine {
         contract.done = done;
         self.jobs.extend_body(slot, result);
         self.memory += result.len() as u64;
-        self.changed(Change::Outcome { slot, result: result.len() });
         let result = Body::from(result);
         self.tell_outcome(slot, &if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
@@ -111,13 +111,22 @@ impl Engine {
     }
 
     /// A verdict of failure about a plain job: whoever is at it, it is buried.
-    fn bury_wherever(&mut self, slot: u32) {
-        match self.jobs.get(slot).state {
-            State::Buried | State::Finished => return,
-            State::Reserved => {}
-            State::Ready | State::Delayed => self.transfer(slot, Cause::ReserveJob),
+    fn bury_wherever(&mut self, slot: u32) -> Result<(), NotConcluded> {
+        let state = self.jobs.get(slot).state;
+        if matches!(state, State::Buried | State::Finished) {
+            return Ok(());
+        }
+        if !self.claim_log_room(0) {
+            return Err(NotConcluded::OutOfMemory);
+        }
+        if state != State::Reserved {
+            // Only what is reserved can be buried.
+            self.jobs.get_mut(slot).holder = NOBODY.0;
+            self.transfer(slot, Cause::ReserveJob);
         }
         self.set_aside(slot);
+        self.changed(Change::Bury(slot));
+        Ok(())
     }
 
     /// Whether the job in `slot` has been tried as often as it may.
@@ -144,7 +153,10 @@ impl Engine {
         match ending {
             Ending::Drop => self.transfer(slot, cause),
             Ending::Keep if self.is_last_try(slot) => return self.end_run(self.contracts.of(slot)),
-            Ending::Keep if self.is_spent(slot) => self.keep_outcome(slot, false, &[]),
+            Ending::Keep if self.is_spent(slot) => {
+                self.keep_outcome(slot, false, &[]);
+                self.changed_by_itself(Change::Outcome { slot, result: 0 });
+            }
             Ending::Keep => self.transfer(slot, cause),
             Ending::Tell => return self.lost_to_tell(slot, cause, now),
         }
@@ -175,7 +187,8 @@ impl Engine {
                 return self.remove_job(slot, &Outcome::Failed(Body::default()));
             }
             self.tell_outcome(slot, &Outcome::Failed(Body::default()));
-            return self.set_aside(slot);
+            self.set_aside(slot);
+            return self.changed_by_itself(Change::Bury(slot));
         }
         self.transfer(slot, cause);
         self.serve(tube, now);

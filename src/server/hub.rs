@@ -113,6 +113,7 @@ impl Hub {
         let mut core = self.core.lock();
         let now = self.clock.now();
         if core.next_tick() <= now {
+            core.refresh_room();
             // A clock that is moved by hand moves from deadline to deadline.
             if core.engine.tick(now, TICK_STEPS) && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
@@ -322,13 +323,18 @@ impl Core {
 
     /// Everything a command of `client` may touch; for one command, before which the engine must know what the log can take.
     pub fn world<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> World<'a> {
+        self.refresh_room();
         let Core { engine, tally, roster, journal, .. } = self;
-        if let Some(journal) = journal {
-            engine.set_log_room(journal.engine_room());
-        }
         let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
         let settings = &hub.config.protocols;
         World { engine, tally, roster, settings, host: &hub.process, log, now, client, half_closed }
+    }
+
+    /// Tells the engine what the log can take.
+    fn refresh_room(&mut self) {
+        if let Some(journal) = &self.journal {
+            self.engine.set_log_room(journal.engine_room());
+        }
     }
 
     /// Writes what the engine changed into the journal; after every verb.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use beanpole::binlog::{OpenError, Settings, SyncMode};
-use beanpole::engine::{Engine, JobId};
+use beanpole::engine::{Ending, Engine, JobId, WrittenTerms, WrittenUnique};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};
@@ -46,9 +46,33 @@ fn damage(disk: &Disk, random: &mut Random) -> String {
     name
 }
 
-fn found(engine: &Engine) -> BTreeMap<u64, Vec<u8>> {
-    let body = |id| Some((id, engine.job(JobId(id))?.body().bytes().to_vec()));
-    (1..=engine.last_id()).filter_map(body).collect()
+fn found(engine: &Engine) -> BTreeMap<u64, format::Job> {
+    (1..=engine.last_id()).filter_map(|id| Some((id, format::Job::of(engine, JobId(id))?))).collect()
+}
+
+impl format::Job {
+    /// What the engine says that another program should find.
+    fn of(engine: &Engine, id: JobId) -> Option<format::Job> {
+        let job = engine.any_job(id)?;
+        let terms = engine.written_terms(&job);
+        let unique = |terms: &WrittenTerms| match terms.unique {
+            WrittenUnique::None => (b'-', vec![]),
+            WrittenUnique::Name(name) => (b'n', name.to_vec()),
+            WrittenUnique::Body => (b'b', vec![]),
+            WrittenUnique::Id(id) => (b'i', id.to_vec()),
+        };
+        let ending = |terms: &WrittenTerms| if terms.ending == Ending::Keep { b'k' } else { b't' };
+        Some(format::Job {
+            body: engine.payload(&job).to_vec(),
+            terms: terms.as_ref().map(|terms| (ending(terms), unique(terms).0, unique(terms).1)),
+            times: terms.map(|terms| [terms.ttl.nanos(), terms.expires.nanos(), terms.start.nanos()]),
+            limits: terms.map_or([0; 3], |terms| [terms.max_attempts, terms.max_fails, terms.fails]),
+            reducer: terms.and_then(|terms| terms.reducer).unwrap_or_default().to_vec(),
+            outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
+            leased: job.is_leased().then(|| job.due().nanos()),
+            reserves: job.history().reserves,
+        })
+    }
 }
 
 /// Returns whether there was something to report.

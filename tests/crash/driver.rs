@@ -4,19 +4,21 @@
 //! Must not judge: the model does.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use beanpole::binlog::{open, Books, Health, Journal, Keeper, OpenError, Report, Settings, SyncMode};
-use beanpole::engine::{Body, ClientId, Engine, JobId, Limits, NewJob, Reserve, Span, Time};
+use beanpole::engine::{Body, ClientId, Engine, JobId, Limits, Manner, NewJob, Span, Time};
 
 use crate::disk::Disk;
 use crate::model::Model;
 use crate::random::Random;
 
 /// Names of tubes.
-const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
+pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
+
+/// How the clients take jobs.
+pub const MANNERS: [Manner; 5] = [Manner::Holder, Manner::Holder, Manner::Holder, Manner::Sleeper, Manner::Leaser];
 
 /// More jobs than these are not put.
 const MOST: usize = 40;
@@ -31,9 +33,16 @@ impl Books for Desk {
     }
 }
 
+fn connect(engine: &mut Engine, manner: Manner) -> ClientId {
+    match manner {
+        Manner::Holder => engine.connect(),
+        other => engine.connect_as(other),
+    }
+}
+
 /// An empty queue.
 pub fn engine() -> Engine {
-    Engine::new(Limits { max_watched: 1000, ..Limits::NONE })
+    Engine::new(Limits { max_watched: 1000, max_losses: Some(2), ..Limits::NONE })
 }
 
 /// One life of a server.
@@ -46,9 +55,12 @@ pub struct Life {
     pub random: Random,
     pub report: Report,
     clients: Vec<ClientId>,
-    waiting: HashSet<ClientId>,
+    /// Jobs that no log may know, or that were such.
+    pub volatile: Vec<u64>,
     /// The largest body, in bytes.
     pub largest: u64,
+    /// Whether there are jobs with terms.
+    pub with_terms: bool,
 }
 
 /// Opens the log on this disk.
@@ -65,7 +77,7 @@ impl Life {
         let (mut engine, journal, keeper, report) = start(&disk, settings, now)?;
         assert_eq!(journal.stats().disk, disk.used("segment."), "the log knows what it takes");
         let model = Model::of(&engine, 1..=engine.last_id());
-        let clients = (0..3).map(|_| engine.connect()).collect();
+        let clients = MANNERS.iter().map(|&manner| connect(&mut engine, manner)).collect();
         Ok(Life {
             disk,
             desk: Desk(RefCell::new((journal, engine))),
@@ -75,8 +87,9 @@ impl Life {
             random: Random::new(seed),
             report,
             clients,
-            waiting: HashSet::new(),
+            volatile: Vec::new(),
             largest: 400,
+            with_terms: true,
         })
     }
 
@@ -111,9 +124,7 @@ impl Life {
         let (journal, engine) = &mut *self.desk.0.borrow_mut();
         engine.set_log_room(journal.engine_room());
         let put = verb(engine, self.now);
-        while let Some(event) = engine.take_event() {
-            self.waiting.remove(&event.client());
-        }
+        while engine.take_event().is_some() {}
         let short = journal.health() != Health::Ok;
         journal.record(engine);
         self.model.observe(engine, put, journal.position(), short);
@@ -121,17 +132,22 @@ impl Life {
     }
 
     /// Any job that is there, or one that never was.
-    fn any(&mut self) -> JobId {
-        let ids = self.model.ids();
+    pub fn any(&mut self) -> JobId {
+        let mut ids = self.model.ids();
+        ids.extend_from_slice(&self.volatile);
         JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
     }
 
     /// A client that waits for nothing.
     fn client(&mut self) -> ClientId {
-        let client = self.random.pick(&self.clients);
-        if self.waiting.remove(&client) {
-            self.desk.0.borrow_mut().1.cancel_wait(client);
-        }
+        let place = self.random.below(3) as usize;
+        self.client_at(place)
+    }
+
+    /// The client at this place among those of [`MANNERS`], which waits for nothing.
+    pub fn client_at(&mut self, place: usize) -> ClientId {
+        let client = self.clients[place];
+        self.desk.0.borrow_mut().1.cancel_wait(client);
         client
     }
 
@@ -141,7 +157,8 @@ impl Life {
         let pri = self.random.pick(&[0, 1, 5, 1024, u32::MAX]);
         let delay = Span::from_millis(self.random.pick(&[0, 0, 0, 1000, 3000, 1_000_000]));
         let many = self.model.ids().len() >= MOST;
-        match self.random.below(20) {
+        match self.random.below(if self.with_terms { 40 } else { 20 }) {
+            20.. => self.verb_with_terms(many),
             0..=4 if !many => drop(self.put(client, tube, pri, delay)),
             0..=6 => drop(self.turn(|engine, now| {
                 let _ = engine.watch(client, tube, now);
@@ -184,12 +201,7 @@ impl Life {
 
     /// Puts a job; its id if it was taken.
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
-        let length = match self.random.below(8) {
-            0 => self.random.below(self.largest + 1),
-            1 => 0,
-            _ => self.random.below(60),
-        };
-        let body = Body::from(self.random.bytes(length as usize));
+        let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
         self.keeper.provide(&self.desk, (tube.len() + body.len()) as u64);
         self.turn(|engine, now| {
@@ -198,20 +210,26 @@ impl Life {
         })
     }
 
+    /// Bytes of any length.
+    pub fn body(&mut self) -> Body {
+        let length = match self.random.below(8) {
+            0 => self.random.below(self.largest + 1),
+            1 => 0,
+            _ => self.random.below(60),
+        };
+        Body::from(self.random.bytes(length as usize))
+    }
+
     /// One of the clients.
     pub fn first_client(&self) -> ClientId {
         self.clients[0]
     }
 
     fn wait(&mut self, client: ClientId) {
-        let mut waits = false;
         self.turn(|engine, now| {
-            waits = matches!(engine.reserve(client, Some(Span::from_secs(3)), now), Reserve::Waiting);
+            let _ = engine.reserve(client, Some(Span::from_secs(3)), now);
             None
         });
-        if waits {
-            self.waiting.insert(client);
-        }
     }
 
     fn pause(&mut self, tube: &[u8]) {
@@ -222,13 +240,13 @@ impl Life {
         });
     }
 
-    fn hang_up(&mut self, client: ClientId) {
+    pub fn hang_up(&mut self, client: ClientId) {
         self.turn(|engine, now| {
             engine.disconnect(client, now);
             None
         });
         let place = self.clients.iter().position(|other| *other == client).expect("a client");
-        self.clients[place] = self.desk.0.borrow_mut().1.connect();
+        self.clients[place] = connect(&mut self.desk.0.borrow_mut().1, MANNERS[place]);
     }
 
     /// What the syncer does, or a part of it.

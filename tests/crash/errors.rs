@@ -110,6 +110,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
     let size = random.pick(&[512, 700, 1500, 4096, 8192]);
     let mut life = Life::begin(disk.clone(), settings(size, mode), dawn(), seed).expect("an empty log");
     life.largest = size * 5 / 4;
+    life.model.replays = true;
     let mut cuts = 0;
     for _ in 0..400 {
         misfortune(&mut life, &mut random);

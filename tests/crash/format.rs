@@ -75,36 +75,116 @@ fn variable(bytes: &[u8]) -> (u64, &[u8]) {
     (number, &bytes[length..])
 }
 
-/// The id and the body of a full record.
-fn job(kind: u8, payload: &[u8]) -> (u64, &[u8]) {
+/// Bytes of terms before the names in them.
+const TERMS: usize = 46;
+
+fn short(bytes: &[u8], at: usize) -> usize {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
+}
+
+/// A job as another program finds it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Job {
+    /// As it was submitted.
+    pub body: Vec<u8>,
+    /// The ending, the unique's kind, and the unique's bytes; none without terms.
+    pub terms: Option<(u8, u8, Vec<u8>)>,
+    /// How long it lives, when that ends, and when it was to start.
+    pub times: Option<[u64; 3]>,
+    /// Most attempts, most failures, failures.
+    pub limits: [u8; 3],
+    /// What goes with it.
+    pub reducer: Vec<u8>,
+    /// Done or failed, and the result.
+    pub outcome: Option<(bool, Vec<u8>)>,
+    /// When its lease ends.
+    pub leased: Option<u64>,
+    /// How often it was reserved.
+    pub reserves: u32,
+}
+
+impl Job {
+    /// From the rest of a payload, behind what every job has.
+    fn read(kind: u8, rest: &[u8]) -> Job {
+        if kind.is_ascii_uppercase() {
+            return Job { body: rest.to_vec(), ..Job::default() };
+        }
+        let (unique, reducer) = (short(rest, 42), short(rest, 44));
+        let (unique, more) = rest[TERMS..].split_at(unique);
+        let (reducer, body) = more.split_at(reducer);
+        let result = u32::from_le_bytes(rest[38..42].try_into().expect("four bytes")) as usize;
+        let (outcome, body) = match rest[2] {
+            b'-' => (None, body),
+            letter => (Some((letter == b'd', body[result..].to_vec())), &body[..result]),
+        };
+        Job {
+            body: body.to_vec(),
+            terms: Some((rest[0], rest[1], unique.to_vec())),
+            times: Some([number(rest, 6), number(rest, 14), number(rest, 22)]),
+            limits: [rest[3], rest[4], rest[5]],
+            reducer: reducer.to_vec(),
+            outcome,
+            ..Job::default()
+        }
+    }
+
+    /// A record of another kind.
+    fn change(&mut self, kind: u8, payload: &[u8]) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let count = || u32::from_le_bytes(payload[8..12].try_into().expect("four bytes"));
+        self.leased = None;
+        match kind {
+            b'A' => (self.reserves, self.leased) = (count(), Some(number(payload, 12))),
+            b'R' => self.reserves = count(),
+            b'O' => {
+                self.limits[2] = payload[9];
+                let done = payload[8] == b'd';
+                self.outcome = (payload[8] != b'-').then(|| (done, payload[10..].to_vec()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A full record: the id of its job, and the job.
+fn full(kind: u8, payload: &[u8]) -> (u64, Job) {
     let (id, mut rest) = variable(&payload[8..]);
     for _ in 0..3 {
         rest = variable(rest).1;
     }
     let (tube, rest) = variable(rest);
-    let mut rest = &rest[tube as usize..];
-    if kind == b'J' {
-        rest = &rest[9..];
-        for _ in 0..5 {
-            rest = variable(rest).1;
-        }
+    let rest = &rest[tube as usize..];
+    if kind.eq_ignore_ascii_case(&b'P') {
+        return (id, Job::read(kind, rest));
     }
-    (id, rest)
+    let (state, due) = (rest[0], number(rest, 1));
+    let (reserves, mut rest) = variable(&rest[9..]);
+    for _ in 0..4 {
+        rest = variable(rest).1;
+    }
+    let mut job = Job::read(kind, rest);
+    job.leased = (state == b'l').then_some(due);
+    job.reserves = reserves as u32;
+    assert_eq!(state == b'f', job.outcome.is_some());
+    (id, job)
 }
 
-/// The jobs that live by these segments, in order: their ids and bodies.
-pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Vec<u8>> {
-    let mut jobs = BTreeMap::new();
+/// The jobs that live by these segments, in order, by their ids.
+pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
+    let mut jobs = BTreeMap::<u64, Job>::new();
     for (segment, bytes) in segments {
         for Found { kind, payload } in records(*segment, bytes) {
             let id = || number(payload, 0);
             match kind {
-                b'P' | b'J' => {
-                    let (id, body) = job(kind, payload);
-                    jobs.insert(id, body.to_vec());
+                b'P' | b'p' | b'J' | b'j' => {
+                    let (id, job) = full(kind, payload);
+                    jobs.insert(id, job);
                 }
                 b'D' => drop(jobs.remove(&id())),
-                _ => {}
+                b'Z' => {}
+                _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
             }
         }
     }

@@ -96,7 +96,7 @@ fn senseless_records() {
         for segment in 1..=1 + random.below(3) {
             let mut bytes = format::header(segment, random.pick(&[0, 5, 1 << 62]));
             for _ in 0..random.below(40) {
-                let kind = random.pick(b"PPPJJJRLBKXDZ?");
+                let kind = random.pick(b"PPPJJJpppjjjRLBKXAAOODZ?");
                 bytes.extend_from_slice(&format::record(segment, kind, &payload(kind, &mut random)));
             }
             bytes.resize(bytes.len() + random.below(3) as usize * 1000, 0);
@@ -107,7 +107,7 @@ fn senseless_records() {
 }
 
 fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
-    if b"PJ".contains(&kind) && !random.once_in(10) {
+    if b"PJpj".contains(&kind) && !random.once_in(10) {
         return full(kind, random);
     }
     let mut payload = random.pick(&[0u64, 1, 2, 3, 4, 1 << 62]).to_le_bytes().to_vec();
@@ -118,6 +118,12 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
         let length = random.pick(&[1, 4, 8, 8, 20]);
         let word = random.bytes(length);
         payload.extend(if random.once_in(3) { vec![0; length] } else { word });
+    }
+    if kind == b'O' && !random.once_in(10) {
+        payload.truncate(8);
+        payload.extend([random.pick(b"-dfd"), random.next() as u8]);
+        let result = random.below(20) as usize;
+        payload.extend(random.bytes(result));
     }
     payload
 }
@@ -145,12 +151,42 @@ fn full(kind: u8, random: &mut Random) -> Vec<u8> {
     let tube = random.below(5) as u8;
     payload.push(tube);
     payload.extend(random.bytes(tube.into()).iter().map(|byte| b'a' + byte % 3));
-    if kind == b'J' {
-        payload.push(random.pick(b"rdbq"));
+    let mut over = false;
+    if kind.eq_ignore_ascii_case(&b'J') {
+        let state = random.pick(b"rdblffq");
+        over = state == b'f';
+        payload.push(state);
         payload.extend(random.bytes(8));
         (0..5).for_each(|_| payload.extend(number(random, 5)));
     }
     let body = random.below(100) as usize;
+    if kind.is_ascii_lowercase() {
+        terms(over, body, random, &mut payload);
+    }
     payload.extend(random.bytes(body));
     payload
+}
+
+/// Terms that make little sense, and mostly have the right form.
+fn terms(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
+    let kind = random.pick(b"-nbi");
+    let unique = match kind {
+        b'n' => random.below(4) as usize,
+        b'i' => 16,
+        _ => 0,
+    };
+    payload.extend([random.pick(b"tk"), kind, if over { random.pick(b"df") } else { b'-' }]);
+    payload.extend(random.bytes(3));
+    for _ in 0..4 {
+        let number = random.pick(&[0, 1, u64::MAX, 1 << 63]) ^ random.pick(&[0, 0, 1_700_000_000_000_000_000]);
+        payload.extend(number.to_le_bytes());
+    }
+    let at = if over { random.below(body as u64 + 2) as u32 } else { 0 };
+    payload.extend(at.to_le_bytes());
+    let reducer = random.below(3) as usize;
+    payload.extend((unique as u16).to_le_bytes());
+    payload.extend((reducer as u16).to_le_bytes());
+    // Few different ones, so that some are the same.
+    payload.extend(std::iter::repeat_n(random.next() as u8 & 1, unique));
+    payload.extend(random.bytes(reducer));
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::engine::{Engine, History, JobId, State, Time};
+use beanpole::engine::{Contract, Ending, Engine, History, JobId, State, Time, Unique};
 
 /// A job as the log has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -15,13 +15,32 @@ pub struct View {
     delay: u64,
     ttr: u64,
     created: u64,
-    /// r, d or b: a reserved job comes back ready.
+    /// r, d, b, l or f: a reserved job comes back ready, unless it is leased.
     state: char,
-    /// Delayed: when it ends. Buried: its place in the order.
+    /// Delayed or leased: when it ends. Buried: its place in the order.
     due: u64,
     /// Reserves, timeouts, releases, buries, kicks.
     history: [u32; 5],
+    /// As it was submitted.
     body: Vec<u8>,
+    terms: Terms,
+    fails: u8,
+    /// Over: done or not, and the result.
+    outcome: Option<(bool, Vec<u8>)>,
+}
+
+/// What was asked for with a job; it never changes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Terms {
+    ending: u8,
+    /// Its kind and its bytes.
+    unique: (u8, Vec<u8>),
+    ttl: u64,
+    expires: u64,
+    start: Option<u64>,
+    max_attempts: u8,
+    max_fails: u8,
+    reducer: Option<Vec<u8>>,
 }
 
 /// What happened to a job, and when.
@@ -40,6 +59,8 @@ enum Change {
     Put(View),
     /// One of the counters, by its place in [`View::history`], and how the job stood afterwards.
     Count(usize, View),
+    /// So often failed, and perhaps over.
+    Outcome(u8, Option<(bool, Vec<u8>)>),
     Delete,
 }
 
@@ -64,6 +85,10 @@ pub struct Model {
     safe: u64,
     /// The largest id of which a client was told.
     last_id: u64,
+    /// The largest id that there was when it was looked last.
+    newest: u64,
+    /// The disk has failed: what was not safe then is written again, and may be read twice, the second time in part.
+    pub replays: bool,
 }
 
 fn counters(history: History) -> [u32; 5] {
@@ -71,15 +96,17 @@ fn counters(history: History) -> [u32; 5] {
     [reserves, timeouts, releases, buries, kicks]
 }
 
-/// The job with this id as the log should have it.
+/// The job with this id as the log should have it; none if the log must not have it.
 pub fn view(engine: &Engine, id: u64) -> Option<View> {
-    let job = engine.job(JobId(id))?;
+    let job = engine.any_job(JobId(id)).filter(|job| !job.is_volatile())?;
     let (state, due) = match job.state() {
+        State::Reserved if job.is_leased() => ('l', job.due().nanos()),
         State::Ready | State::Reserved => ('r', 0),
         State::Delayed => ('d', job.due().nanos()),
         State::Buried => ('b', job.due().nanos()),
-        State::Finished => ('f', job.due().nanos()),
+        State::Finished => ('f', 0),
     };
+    let contract = engine.contract(&job);
     Some(View {
         tube: engine.tube_of(&job).to_vec(),
         pri: job.priority(),
@@ -89,8 +116,31 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         state,
         due,
         history: counters(job.history()),
-        body: job.body().bytes().to_vec(),
+        body: engine.payload(&job).to_vec(),
+        terms: terms(job.ending(), contract),
+        fails: contract.map_or(0, Contract::fails),
+        outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
     })
+}
+
+/// A job without a contract is as one with the usual terms.
+fn terms(ending: Ending, contract: Option<&Contract>) -> Terms {
+    let unique = match contract.map_or(&Unique::None, Contract::unique) {
+        Unique::None => (b'-', Vec::new()),
+        Unique::Name(name) => (b'n', name.to_vec()),
+        Unique::Body => (b'b', Vec::new()),
+        Unique::Id(id) => (b'i', id.to_vec()),
+    };
+    Terms {
+        ending: ending as u8,
+        unique,
+        ttl: contract.map_or(u64::MAX, |it| it.ttl().nanos()),
+        expires: contract.map_or(u64::MAX, |it| it.expires().nanos()),
+        start: contract.and_then(Contract::start).map(Time::nanos),
+        max_attempts: contract.map_or(0, Contract::max_attempts),
+        max_fails: contract.map_or(0, Contract::max_fails),
+        reducer: contract.and_then(Contract::reducer).map(<[u8]>::to_vec),
+    }
 }
 
 impl View {
@@ -103,15 +153,31 @@ impl View {
     }
 }
 
-/// The job after a change; nothing happens to a job that is not there.
+/// The job after a change; nothing happens to a job that is not there, or that is over.
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
+    let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
+        Change::Outcome(..) | Change::Count(..) if over => job.clone(),
         Change::Put(view) => Some(view.clone()),
         Change::Delete => None,
+        Change::Outcome(fails, outcome) => {
+            let mut job = job.clone()?;
+            job.fails = *fails;
+            match (outcome, job.state) {
+                (Some(_), _) => (job.state, job.due) = ('f', 0),
+                (None, 'd') => {}
+                (None, _) => (job.state, job.due) = ('r', 0),
+            }
+            job.outcome = outcome.clone();
+            Some(job)
+        }
         Change::Count(place, now) => {
             let mut job = job.clone()?;
             job.history[*place] = now.history[*place];
             (job.state, job.due) = ('r', 0);
+            if *place == 0 && now.state == 'l' {
+                (job.state, job.due) = ('l', now.due);
+            }
             if matches!(place, 2 | 3) {
                 (job.pri, job.state, job.due) = (now.pri, now.state, now.due);
             }
@@ -133,28 +199,46 @@ fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
 
 impl Job {
     /// All the ways in which it may come back.
-    fn allowed(&self) -> Vec<Option<View>> {
+    fn allowed(&self, replays: bool) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
-        self.steps.iter().for_each(|step| maybe_after(&mut ways, &step.change));
+        for _ in 0..=usize::from(replays) {
+            self.steps.iter().for_each(|step| maybe_after(&mut ways, &step.change));
+        }
         ways
     }
 
     fn observe(&mut self, now: Option<View>, position: u64, short: bool) {
         let Some(before) = self.last.take() else { return };
+        let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
-            None => self.steps.push(Step { position, change: Change::Delete, optional: false }),
+            None => push(Change::Delete, false),
             Some(view) => {
-                let order = [3, 2, 4, 1, 0];
-                let counted = order.into_iter().filter(|&place| view.history[place] != before.history[place]);
+                let changed = |place: &usize| view.history[*place] != before.history[*place];
+                // What was buried may have been lost before, and what was lost may be taken again.
+                let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
+                let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
+                let lost = changed(&1);
+                // A verdict comes behind the end of other leases, and before the job is taken again or buried.
+                let (first, then): (Vec<usize>, Vec<usize>) = order
+                    .into_iter()
+                    .filter(changed)
+                    .partition(|place| verdict && (*place == 1 || view.outcome.is_some()));
                 let mut step = view.clone();
-                for place in counted {
+                let mut count = |place: usize, push: &mut dyn FnMut(Change, bool)| {
                     // Whatever was released or kicked and reserved in the same turn was ready between.
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
-                    let optional = short && place < 2;
-                    self.steps.push(Step { position, change: Change::Count(place, step.clone()), optional });
+                    // What happens by itself is given up first.
+                    let optional = short && (place < 2 || place == 3 && lost);
+                    push(Change::Count(place, step.clone()), optional);
+                };
+                first.into_iter().for_each(|place| count(place, &mut push));
+                if verdict {
+                    let optional = short && (lost || changed(&3));
+                    push(Change::Outcome(view.fails, view.outcome.clone()), optional);
                 }
+                then.into_iter().for_each(|place| count(place, &mut push));
             }
         }
         self.last = now;
@@ -170,7 +254,8 @@ impl Model {
         };
         let jobs = ids.filter_map(job).collect();
         let pauses = engine.pauses().map(|(name, pause)| (name.to_vec(), vec![(0, Some(pause.until))]));
-        Model { jobs, pauses: pauses.collect(), last_id: engine.last_id(), ..Model::default() }
+        let last_id = engine.last_id();
+        Model { jobs, pauses: pauses.collect(), last_id, newest: last_id, ..Model::default() }
     }
 
     /// Jobs that are in the queue.
@@ -185,16 +270,27 @@ impl Model {
                 job.observe(view(engine, *id), position, short);
             }
         }
-        if let Some(id) = put {
-            let now = view(engine, id).expect("a job that was put");
-            let mut first = now.clone();
-            first.history = [0; 5];
-            let step = Step { position, change: Change::Put(first.clone()), optional: false };
-            let mut job = Job { base: vec![None], steps: vec![step], last: Some(first) };
-            job.observe(Some(now), position, short);
-            assert!(self.jobs.insert(id, job).is_none(), "the id {id} was given again");
+        if let Some(id) = put.filter(|id| self.jobs.get(id).is_none_or(|job| job.last.is_none())) {
+            self.observe_new(engine, id, position, short);
         }
+        self.newest = engine.last_id();
         self.observe_pauses(engine, position);
+    }
+
+    /// The log has a job from now on: a new one, or one that was volatile until now.
+    fn observe_new(&mut self, engine: &Engine, id: u64, position: u64, short: bool) {
+        let now = view(engine, id).expect("a job that was put");
+        let mut first = now.clone();
+        if id > self.newest {
+            first.history = [0; 5];
+            if first.state == 'l' {
+                (first.state, first.due) = ('r', 0);
+            }
+        }
+        let step = Step { position, change: Change::Put(first.clone()), optional: false };
+        let mut job = Job { base: vec![None], steps: vec![step], last: Some(first) };
+        job.observe(Some(now), position, short);
+        assert!(self.jobs.insert(id, job).is_none(), "the id {id} was given again");
     }
 
     /// Looks which pauses have begun or ended.
@@ -235,18 +331,42 @@ impl Model {
         for (id, job) in &self.jobs {
             let is = view(engine, *id).map(|view| view.at(now));
             found += u64::from(is.is_some());
-            let allowed = job.allowed();
+            let allowed = job.allowed(self.replays);
             if !allowed.iter().any(|way| way.clone().map(|view| view.at(now)) == is) {
                 return Err(format!("job {id} is {is:?}\n  changes {:?}\n  allowed {allowed:?}", job.steps));
             }
         }
-        if engine.stats().jobs.all() != found {
-            return Err(format!("{} jobs came back that were deleted", engine.stats().jobs.all() - found));
+        let all = engine.stats().jobs.all() + engine.stats().jobs.finished;
+        if all != found {
+            return Err(format!("{} jobs came back that were deleted", all - found));
         }
+        self.compare_uniques(engine)?;
         if engine.last_id() < self.last_id {
             return Err(format!("the id {} was given, the last id is {}", self.last_id, engine.last_id()));
         }
         self.compare_pauses(engine, now)
+    }
+
+    /// Whether each job is found by what no other may share.
+    fn compare_uniques(&self, engine: &Engine) -> Result<(), String> {
+        let mut sharing = BTreeMap::<(u8, Vec<u8>), Vec<JobId>>::new();
+        for (id, view) in self.jobs.keys().filter_map(|id| Some((*id, view(engine, *id)?))) {
+            sharing.entry(view.terms.unique).or_default().push(JobId(id));
+        }
+        for ((kind, unique), ids) in sharing {
+            let right = match kind {
+                // Two have the same only if the delete of one was lost by damage.
+                b'i' => {
+                    engine.find_id(&unique[..].try_into().expect("sixteen bytes")).is_some_and(|it| ids.contains(&it))
+                }
+                b'n' => engine.find_name(&unique) == Some(ids[0]),
+                _ => true,
+            };
+            if !right {
+                return Err(format!("of the jobs {ids:?}, none is found by {unique:?}"));
+            }
+        }
+        Ok(())
     }
 
     fn compare_pauses(&self, engine: &Engine, now: Time) -> Result<(), String> {

@@ -46,6 +46,9 @@ impl Request {
                 let names = submission.function.len() + unique + reducer;
                 (names + submission.body.len()) as u64 + SUBMIT_OVERHEAD
             }
+            Act::Work(work) if matches!(work.kind, Kind::WorkComplete | Kind::WorkException) => {
+                work.body.len() as u64 + SUBMIT_OVERHEAD
+            }
             Act::Work(_) => 1,
             _ => 0,
         }

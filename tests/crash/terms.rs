@@ -1,0 +1,204 @@
+//! Verbs of chance for jobs with terms, and for those who take them.
+//!
+//! Owns the second half of what happens in a [`Life`]: what producers and workers of all protocols ask of such jobs. Must not
+//! judge: the model does.
+
+use beanpole::engine::{Body, Ending, JobId, NewJob, Outcome, Report, Span, Terms, Unique};
+
+use crate::driver::{Life, MANNERS, TUBES};
+
+/// What names and bodies are shared among jobs; few, so that jobs are joined.
+const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
+
+/// The place of the client that grabs, and of the one that leases.
+const SLEEPER: usize = 3;
+const LEASER: usize = 4;
+
+/// More jobs that no log knows are not put.
+const MOST_VOLATILE: usize = 10;
+
+impl Life {
+    /// One verb that has to do with terms.
+    pub fn verb_with_terms(&mut self, many: bool) {
+        let job = self.any();
+        match self.random.below(20) {
+            0..=3 if !many => self.submit_told(),
+            0..=7 if !many => self.submit_kept(),
+            0..=9 => self.lease(),
+            10 | 11 => self.grab(),
+            12..=14 => self.conclude(job),
+            15 | 16 => self.finish(job),
+            17 => self.report(job),
+            18 => drop(self.turn(|engine, _| {
+                engine.withdraw(job);
+                None
+            })),
+            _ => self.rare(job),
+        }
+        let engine = &self.desk.0.borrow().1;
+        self.volatile.retain(|id| engine.any_job(JobId(*id)).is_some_and(|job| job.is_volatile()));
+        engine.check();
+    }
+
+    /// What happens seldom.
+    fn rare(&mut self, job: JobId) {
+        let place = self.random.below(MANNERS.len() as u64) as usize;
+        match self.random.below(4) {
+            0 => drop(self.turn(|engine, _| {
+                engine.cancel(job);
+                None
+            })),
+            1 => {
+                let client = self.client_at(SLEEPER);
+                self.turn(|engine, now| {
+                    engine.give_back(client, None, now);
+                    None
+                });
+            }
+            2 => self.run(),
+            _ => {
+                let client = self.client_at(place);
+                self.hang_up(client);
+            }
+        }
+    }
+
+    /// A job that its submitters are told of: in the background or not, and joined if there is one of its unique.
+    fn submit_told(&mut self) {
+        let shared = self.random.pick(&SHARED);
+        let unique = match self.random.below(3) {
+            0 => Unique::None,
+            1 => Unique::Name(shared.into()),
+            _ => Unique::Body,
+        };
+        let body = if unique == Unique::Body { Body::from(shared.to_vec()) } else { self.body() };
+        let start = self.random.once_in(4).then(|| self.now + Span::from_millis(1500));
+        let durable = !self.random.once_in(3) || self.volatile.len() >= MOST_VOLATILE;
+        let reducer = self.random.once_in(6).then(|| shared.into());
+        let attach = !durable || self.random.once_in(3);
+        let terms = Terms { ending: Ending::Tell, unique, durable, start, reducer, attach, ..Terms::default() };
+        self.submit(terms, body);
+    }
+
+    /// A job whose outcome is kept.
+    fn submit_kept(&mut self) {
+        let mut id = [7; 16];
+        // Now and then one that is there already.
+        id[0] = self.random.below(100) as u8;
+        let start = match self.random.below(4) {
+            0 => Some(self.now + Span::from_millis(2500)),
+            1 => Some(self.now - Span::from_millis(2500)),
+            _ => None,
+        };
+        let terms = Terms {
+            ending: Ending::Keep,
+            unique: if self.random.once_in(8) { Unique::None } else { Unique::Id(id) },
+            durable: !self.random.once_in(6) || self.volatile.len() >= MOST_VOLATILE,
+            start,
+            ttl: self.random.pick(&[Span::MAX, Span::from_millis(1500), Span::from_secs(100)]),
+            max_attempts: self.random.pick(&[0, 0, 1, 2, 255]),
+            max_fails: self.random.pick(&[0, 0, 1, 2, 255]),
+            ..Terms::default()
+        };
+        let body = self.body();
+        self.submit(terms, body);
+    }
+
+    fn submit(&mut self, terms: Terms, body: Body) {
+        let tube = self.random.pick(&TUBES);
+        let pri = self.random.pick(&[0, 5, u32::MAX]);
+        let delay = Span::from_millis(self.random.pick(&[0, 0, 1000]));
+        let ttr = self.random.pick(&[Span::from_millis(700), Span::from_secs(2), Span::MAX]);
+        let client = self.client_at(0);
+        let durable = terms.durable;
+        self.keeper.provide(&self.desk, (200 + tube.len() + body.len()) as u64);
+        let mut volatile = None;
+        self.turn(|engine, now| {
+            let id = engine.submit(client, tube, NewJob { pri, delay, ttr, body }, terms, now).ok()?.id.0;
+            volatile = (!durable).then_some(id);
+            durable.then_some(id)
+        });
+        self.volatile.extend(volatile);
+    }
+
+    /// A job that somebody waits for, and that goes with its outcome.
+    fn run(&mut self) {
+        let (client, tube, body) = (self.client_at(1), self.random.pick(&TUBES), self.body());
+        let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
+        let mut volatile = None;
+        self.turn(|engine, now| {
+            let job = engine.run(client, tube, new, [9; 16], Span::from_secs(2), now);
+            volatile = job.ok().map(|job| job.0);
+            None
+        });
+        self.volatile.extend(volatile);
+    }
+
+    fn lease(&mut self) {
+        let client = self.client_at(LEASER);
+        let names = [self.random.pick(&TUBES), TUBES[0]];
+        let timeout = Span::from_millis(self.random.pick(&[0, 0, 1000]));
+        self.turn(|engine, now| {
+            let _ = engine.lease(client, &names, timeout, now);
+            None
+        });
+    }
+
+    fn grab(&mut self) {
+        let client = self.client_at(SLEEPER);
+        let tube = self.random.pick(&TUBES);
+        let sleeps = self.random.once_in(3);
+        let limit = self.random.pick(&[None, None, Some(Span::from_millis(900))]);
+        self.turn(|engine, now| {
+            let _ = engine.watch_limited(client, tube, limit, now);
+            match sleeps {
+                true => drop(engine.sleep(client, now)),
+                false => drop(engine.grab(client, now)),
+            }
+            None
+        });
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let result = self.body();
+        match self.random.below(4) {
+            0 | 1 => Outcome::Done(result),
+            2 => Outcome::Failed(result),
+            _ => Outcome::Fault(result),
+        }
+    }
+
+    /// Whoever it is says how a job went; without room for that, nothing must have happened.
+    fn conclude(&mut self, job: JobId) {
+        let outcome = self.outcome();
+        let size = match &outcome {
+            Outcome::Done(result) | Outcome::Failed(result) | Outcome::Fault(result) => result.len(),
+            Outcome::Gone => 0,
+        };
+        self.keeper.provide(&self.desk, 100 + size as u64);
+        self.turn(|engine, now| {
+            let _ = engine.conclude(job, outcome, now);
+            None
+        });
+    }
+
+    /// The same by whoever holds it.
+    fn finish(&mut self, job: JobId) {
+        let outcome = self.outcome();
+        let place = self.random.below(MANNERS.len() as u64) as usize;
+        let client = self.client_at(place);
+        self.turn(|engine, now| {
+            engine.finish(client, job, outcome, now);
+            None
+        });
+    }
+
+    fn report(&mut self, job: JobId) {
+        let client = self.client_at(SLEEPER);
+        let report = Report::Progress { text: Body::default(), done: 1, total: 2 };
+        self.turn(|engine, now| {
+            engine.report(client, job, report, now);
+            None
+        });
+    }
+}
