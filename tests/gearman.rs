@@ -3,7 +3,6 @@
 //! Nearly everything is on a virtual clock inside this process, with all invariants of the queue checked at every step; what
 //! only a process shows is tried with the program.
 
-#[allow(dead_code)] // only a part of it is needed here
 mod daemon;
 #[allow(dead_code, unused_imports)] // files of conversations are not read here
 mod script;
