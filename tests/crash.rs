@@ -30,3 +30,5 @@ mod damage;
 mod errors;
 #[path = "crash/fuzz.rs"]
 mod fuzz;
+#[path = "crash/outcomes.rs"]
+mod outcomes;

@@ -3,8 +3,10 @@
 //! Owns the bound: at most twice what the live jobs need, and two segments. It is looked at before every verb, in the
 //! log's own account and in the files themselves, and the worst is printed. `BEANPOLE_STEPS` asks for longer histories.
 
+use std::collections::VecDeque;
+
 use beanpole::binlog::SyncMode;
-use beanpole::engine::{Body, ClientId, Engine, JobId, NewJob, Reserve, Span};
+use beanpole::engine::{Body, ClientId, Ending, Engine, JobId, Manner, NewJob, Outcome, Reserve, Span, Terms, Unique};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Desk};
@@ -196,4 +198,47 @@ fn any_mixture_of_sizes() {
         }
     }
     watch.finish();
+}
+
+/// Jobs that fail often, and then end with results that grow; some are buried, leased and cancelled between.
+#[test]
+fn outcomes_of_growing_size_and_many_tries() {
+    for segment in [4096, 65_536] {
+        let mut watch = Watch::new("outcomes of growing size", segment);
+        let mut random = Random::new(segment);
+        let leaser = watch.desk.with(|_, engine| engine.connect_as(Manner::Leaser));
+        let mut over = VecDeque::new();
+        for round in 0..wished() / 6 {
+            let mut unique = [1; 16];
+            unique[..8].copy_from_slice(&round.to_le_bytes());
+            let ending = if round % 5 == 0 { Ending::Tell } else { Ending::Keep };
+            let unique = if ending == Ending::Keep { Unique::Id(unique) } else { Unique::Body };
+            let terms = Terms { ending, unique, max_fails: 255, attach: round % 3 == 0, ..Terms::default() };
+            let body = Body::from(vec![b'x'; random.below(60) as usize]);
+            let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(100), body };
+            let submitted = watch.verb(200, |engine, client| engine.submit(client, b"default", new, terms, dawn()));
+            let id = submitted.expect("room for a job").id;
+            for _ in 0..random.below(5) {
+                watch.verb(100, |engine, _| drop(engine.lease(leaser, &[b"default"], Span::ZERO, dawn())));
+                if ending == Ending::Keep {
+                    let failed = Outcome::Failed(Body::from(vec![b'f'; 30]));
+                    watch.verb(130, |engine, _| engine.conclude(id, failed, dawn())).expect("a job that is not over");
+                }
+            }
+            if ending == Ending::Tell {
+                watch.verb(1, |engine, _| engine.cancel(id));
+                continue;
+            }
+            let length = (round * 3 % (segment / 2)) as usize;
+            watch.largest = watch.largest.max(length);
+            let result = Outcome::Done(Body::from(vec![b'r'; length]));
+            watch.verb(length + 100, |engine, _| engine.conclude(id, result, dawn())).expect("room for a result");
+            over.push_back(id);
+            if over.len() > 30 {
+                let oldest = over.pop_front().expect("thirty");
+                assert!(watch.verb(1, |engine, _| engine.withdraw(oldest)));
+            }
+        }
+        watch.finish();
+    }
 }

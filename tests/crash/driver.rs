@@ -101,7 +101,8 @@ impl Life {
         self.look_after();
     }
 
-    fn tick(&mut self) {
+    /// Lets all happen that is due.
+    pub fn tick(&mut self) {
         loop {
             let put = self.turn(|engine, now| {
                 if engine.next_deadline() <= now {

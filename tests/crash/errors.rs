@@ -4,11 +4,12 @@
 //! deletes to the last job; and when the disk is back, all goes on by itself.
 
 use beanpole::binlog::{Health, SyncMode};
-use beanpole::engine::{JobId, Span};
+use beanpole::engine::{Body, Ending, JobId, NotConcluded, Outcome, Reserve, Span, Terms, Unique};
 
 use crate::crashes::wished;
 use crate::disk::{Deed, Disk, EIO, ENOSPC};
 use crate::driver::{dawn, settings, start, Life};
+use crate::outcomes::kept;
 use crate::random::Random;
 
 impl Life {
@@ -83,6 +84,91 @@ fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space(
         assert!((0..100).all(|_| life.put(client, b"more", 1, Span::ZERO).is_some()), "there is space again");
         life.settle();
         assert_eq!(life.health(), Health::Ok);
+        life.check_cut(seed);
+    }
+}
+
+/// Fills the disk with jobs that end by themselves, until there is no room for a result either.
+fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
+    let (mut jobs, mut number) = (Vec::new(), 0);
+    while number < 4000 {
+        let mut unique = [0; 16];
+        unique[..8].copy_from_slice(&u64::to_le_bytes(number));
+        let kept = Terms { max_attempts: 1, ttl: Span::from_secs(100), ..kept(0) };
+        let terms = match number % 2 {
+            0 => Terms { unique: Unique::Id(unique), ..kept },
+            _ => Terms { ending: Ending::Tell, ..Terms::default() },
+        };
+        number += 1;
+        let Some(job) = life.try_submit(b"some bytes", terms) else { break };
+        jobs.push(job);
+        life.settle();
+        assert!(life.health() != Health::Failing);
+    }
+    jobs
+}
+
+impl Life {
+    /// How often it was reserved and lost, and failed, and how it stands.
+    fn look(&self, job: JobId) -> String {
+        let (_, engine) = &*self.desk.0.borrow();
+        let view = engine.any_job(job).expect("a job");
+        let fails = engine.contract(&view).map_or(0, |contract| contract.fails());
+        format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
+    }
+
+    /// Everybody takes what there is, and loses it.
+    fn lose_all(&mut self) {
+        let [leaser, sleeper] = [4, 3].map(|place| self.client_at(place));
+        for _ in 0..3 {
+            self.turn(|engine, now| {
+                engine.watch(sleeper, b"t", now).expect("a tube");
+                while engine.grab(sleeper, now).is_some() {}
+                engine.give_back(sleeper, None, now);
+                None
+            });
+        }
+        self.turn(|engine, now| {
+            while let Ok(Reserve::Job(_)) = engine.lease(leaser, &[b"t"], Span::ZERO, now) {}
+            None
+        });
+    }
+}
+
+#[test]
+fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes() {
+    for seed in 0..30 {
+        let size = [1000, 2000, 4096][seed as usize % 3];
+        let disk = Disk::new(seed);
+        let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
+        life.settle();
+        disk.set_capacity(disk.used("") + Random::new(seed).below(size * 8) + 2 * size);
+        let jobs = fill_with_terms(&mut life);
+        assert_eq!(life.health(), Health::Full);
+        let large = || Outcome::Failed(Body::from(vec![b'r'; size as usize]));
+        let before = life.look(jobs[0]);
+        assert_eq!(life.say(jobs[0], large()), Err(NotConcluded::OutOfMemory));
+        assert_eq!(life.look(jobs[0]), before, "seed {seed}: nothing has happened");
+        life.check_cut(seed);
+        life.lose_all();
+        life.settle();
+        // Leases end, then lives.
+        for seconds in [10, 100] {
+            life.now = life.now + Span::from_secs(seconds);
+            life.tick();
+            assert_eq!(life.health(), Health::Full, "seed {seed}");
+            life.settle();
+            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space of deletes was taken");
+            life.check_cut(seed);
+        }
+        let engine = |life: &Life| life.desk.0.borrow().1.stats().jobs;
+        assert_eq!((engine(&life).finished, engine(&life).buried), (0, jobs.len() as u64 / 2), "seed {seed}");
+        disk.set_capacity(u64::MAX);
+        life.settle();
+        assert_eq!(life.health(), Health::Ok);
+        let job = life.try_submit(b"", kept(1)).expect("there is space again");
+        assert_eq!(life.say(job, large()), Ok(()));
+        life.settle();
         life.check_cut(seed);
     }
 }

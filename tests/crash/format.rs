@@ -68,13 +68,6 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// A number of variable length, and what is behind it.
-fn variable(bytes: &[u8]) -> (u64, &[u8]) {
-    let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
-    let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
-    (number, &bytes[length..])
-}
-
 /// Bytes of terms before the names in them.
 const TERMS: usize = 46;
 
@@ -103,7 +96,38 @@ pub struct Job {
     pub reserves: u32,
 }
 
+/// A number of variable length, and what is behind it.
+fn variable(bytes: &[u8]) -> (u64, &[u8]) {
+    let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
+    let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
+    (number, &bytes[length..])
+}
+
 impl Job {
+    /// From a full record, and its id.
+    fn full(kind: u8, payload: &[u8]) -> (u64, Job) {
+        let (id, mut rest) = variable(&payload[8..]);
+        for _ in 0..3 {
+            rest = variable(rest).1;
+        }
+        let (tube, rest) = variable(rest);
+        let mut rest = &rest[tube as usize..];
+        if kind.eq_ignore_ascii_case(&b'P') {
+            return (id, Job::read(kind, rest));
+        }
+        let (state, due) = (rest[0], number(rest, 1));
+        let (reserves, behind) = variable(&rest[9..]);
+        rest = behind;
+        for _ in 0..4 {
+            rest = variable(rest).1;
+        }
+        let mut job = Job::read(kind, rest);
+        assert_eq!(state == b'f', job.outcome.is_some());
+        job.leased = (state == b'l').then_some(due);
+        job.reserves = reserves as u32;
+        (id, job)
+    }
+
     /// From the rest of a payload, behind what every job has.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
@@ -148,29 +172,6 @@ impl Job {
     }
 }
 
-/// A full record: the id of its job, and the job.
-fn full(kind: u8, payload: &[u8]) -> (u64, Job) {
-    let (id, mut rest) = variable(&payload[8..]);
-    for _ in 0..3 {
-        rest = variable(rest).1;
-    }
-    let (tube, rest) = variable(rest);
-    let rest = &rest[tube as usize..];
-    if kind.eq_ignore_ascii_case(&b'P') {
-        return (id, Job::read(kind, rest));
-    }
-    let (state, due) = (rest[0], number(rest, 1));
-    let (reserves, mut rest) = variable(&rest[9..]);
-    for _ in 0..4 {
-        rest = variable(rest).1;
-    }
-    let mut job = Job::read(kind, rest);
-    job.leased = (state == b'l').then_some(due);
-    job.reserves = reserves as u32;
-    assert_eq!(state == b'f', job.outcome.is_some());
-    (id, job)
-}
-
 /// The jobs that live by these segments, in order, by their ids.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let mut jobs = BTreeMap::<u64, Job>::new();
@@ -178,8 +179,8 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
         for Found { kind, payload } in records(*segment, bytes) {
             let id = || number(payload, 0);
             match kind {
-                b'P' | b'p' | b'J' | b'j' => {
-                    let (id, job) = full(kind, payload);
+                b'P' | b'J' | b'p' | b'j' => {
+                    let (id, job) = Job::full(kind, payload);
                     jobs.insert(id, job);
                 }
                 b'D' => drop(jobs.remove(&id())),

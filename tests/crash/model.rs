@@ -235,7 +235,9 @@ impl Job {
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    let optional = short && (lost || changed(&3));
+                    // No worker said so: it was its last attempt.
+                    let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
+                    let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);
                 }
                 then.into_iter().for_each(|place| count(place, &mut push));

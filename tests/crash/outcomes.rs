@@ -1,0 +1,242 @@
+//! Histories of jobs with terms that chance finds too seldom.
+//!
+//! Owns one case for each mistake that was made, or nearly made, about outcomes, leases and joined jobs.
+
+use beanpole::binlog::{Health, SyncMode};
+use beanpole::engine::{
+    Body, ClientId, Ending, Engine, JobId, Manner, NewJob, NotConcluded, Outcome, Span, State, Terms, Time, Unique,
+};
+
+use crate::disk::{Deed, Disk, EIO};
+use crate::driver::{dawn, settings, start, Life};
+
+fn life(disk: &Disk, segment: u64) -> Life {
+    let mut life = Life::begin(disk.clone(), settings(segment, SyncMode::Always), dawn(), 1).expect("a log");
+    life.with_terms = false;
+    life.settle();
+    life
+}
+
+fn new(body: &[u8]) -> NewJob {
+    NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(5), body: Body::from(body.to_vec()) }
+}
+
+/// Terms of a job whose outcome is kept.
+pub fn kept(number: u8) -> Terms {
+    Terms { ending: Ending::Keep, unique: Unique::Id([number; 16]), ..Terms::default() }
+}
+
+/// Terms of a job that is known by this name.
+fn named(name: &[u8], durable: bool) -> Terms {
+    Terms { ending: Ending::Tell, unique: Unique::Name(name.into()), durable, attach: true, ..Terms::default() }
+}
+
+impl Life {
+    /// Submits a job, which there is room for.
+    fn submit_plainly(&mut self, body: &[u8], terms: Terms) -> JobId {
+        self.try_submit(body, terms).expect("room for a job")
+    }
+
+    /// Submits a job.
+    pub fn try_submit(&mut self, body: &[u8], terms: Terms) -> Option<JobId> {
+        let client = self.first_client();
+        let durable = terms.durable;
+        self.keeper.provide(&self.desk, 300 + body.len() as u64);
+        let mut id = None;
+        self.turn(|engine, now| {
+            id = engine.submit(client, b"t", new(body), terms, now).ok().map(|submitted| submitted.id);
+            id.filter(|_| durable).map(|id| id.0)
+        });
+        id
+    }
+
+    /// Somebody says how it went.
+    pub fn say(&mut self, job: JobId, outcome: Outcome) -> Result<(), NotConcluded> {
+        if let Outcome::Done(result) | Outcome::Failed(result) = &outcome {
+            self.keeper.provide(&self.desk, 100 + result.len() as u64);
+        }
+        let mut answer = Ok(());
+        self.turn(|engine, now| {
+            answer = engine.conclude(job, outcome, now);
+            None
+        });
+        answer
+    }
+
+    /// Writes and syncs all.
+    fn save(&mut self) {
+        assert!(self.keeper.write(&self.desk) && self.keeper.sync(&self.desk));
+    }
+
+    /// The queue that comes back after a power cut, which the model agrees with.
+    fn cut(&mut self) -> Engine {
+        self.model.advance(self.keeper.safe());
+        let disk = self.disk.power_cut(1);
+        disk.heal();
+        let (engine, ..) = start(&disk, settings(4096, SyncMode::Always), self.now).expect("a log");
+        self.model.compare(&engine, self.now).unwrap_or_else(|error| panic!("{error}"));
+        engine
+    }
+}
+
+fn connect_as(life: &mut Life, manner: Manner) -> ClientId {
+    life.desk.0.borrow_mut().1.connect_as(manner)
+}
+
+fn done(bytes: &[u8]) -> Outcome {
+    Outcome::Done(Body::from(bytes.to_vec()))
+}
+
+fn outcome(engine: &Engine, job: JobId) -> Option<(bool, Vec<u8>)> {
+    let job = engine.any_job(job)?;
+    engine.outcome(&job).map(|(done, result)| (done, result.to_vec()))
+}
+
+#[test]
+fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let job = life.submit_plainly(b"body", kept(1));
+    life.save();
+    // Reserved and concluded in bytes whose sync fails: they are written again into another segment.
+    let client = life.first_client();
+    life.turn(|engine, now| {
+        engine.reserve_job(client, job, now).expect("a ready job");
+        None
+    });
+    assert_eq!(life.say(job, done(b"result")), Ok(()));
+    disk.fail(Deed::Sync, EIO, 1);
+    assert!(life.keeper.write(&life.desk) && !life.keeper.sync(&life.desk));
+    life.settle();
+    assert_eq!(life.health(), Health::Ok);
+    life.model.advance(life.keeper.safe());
+    let disk = life.disk.kill(1);
+    let mut next = Life::begin(disk, settings(4096, SyncMode::Always), life.now, 1).expect("a log");
+    assert_eq!(outcome(&next.desk.0.borrow().1, job), Some((true, b"result".to_vec())));
+    next.turn(|engine, _| {
+        assert!(engine.withdraw(job));
+        None
+    });
+    assert_eq!(next.desk.0.borrow().0.stats().live, 0, "what the log counts as alive");
+}
+
+#[test]
+fn a_reply_to_a_result_waits_for_a_failing_disk_as_one_to_a_put() {
+    let mut life = life(&Disk::new(1), 4096);
+    let jobs = [life.submit_plainly(b"", kept(1)), life.submit_plainly(b"", kept(2))];
+    let puts = |life: &Life| life.desk.0.borrow().0.promised().puts;
+    let before = puts(&life);
+    assert_eq!(life.say(jobs[0], done(b"")), Ok(()));
+    assert_eq!(puts(&life), before, "nothing is new about having none");
+    assert_eq!(life.say(jobs[1], done(b"result")), Ok(()));
+    assert!(puts(&life) > before);
+}
+
+#[test]
+fn a_failure_of_a_plain_job_that_nobody_holds_buries_it() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let client = life.first_client();
+    for delay in [Span::ZERO, Span::from_secs(50)] {
+        let job = JobId(life.put(client, b"t", 1, delay).expect("room"));
+        assert_eq!(life.say(job, Outcome::Failed(Body::default())), Ok(()));
+        life.desk.0.borrow().1.check();
+        life.save();
+        assert_eq!(life.cut().any_job(job).expect("a job").state(), State::Buried);
+    }
+}
+
+#[test]
+fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let job = life.submit_plainly(b"body", named(b"n", false));
+    life.save();
+    assert!(life.cut().any_job(job).is_none());
+    let sleeper = connect_as(&mut life, Manner::Sleeper);
+    life.turn(|engine, now| {
+        engine.watch(sleeper, b"t", now).expect("a tube");
+        assert_eq!(engine.grab(sleeper, now).map(|job| job.id()), Some(job));
+        None
+    });
+    assert_eq!(life.submit_plainly(b"other", named(b"n", true)), job);
+    let before = life.desk.0.borrow().0.promised();
+    assert_eq!(before.puts, before.any, "who joins it relies on it");
+    life.save();
+    let back = life.cut();
+    assert_eq!(back.find_name(b"n"), Some(job));
+    assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
+    assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
+    // Cancelled while somebody is at it, it is gone at once, and another of that name is another job.
+    life.turn(|engine, _| {
+        assert!(engine.cancel(job));
+        None
+    });
+    life.save();
+    assert!(life.cut().any_job(job).is_none());
+    let other = life.submit_plainly(b"other", named(b"n", true));
+    assert_ne!(other, job);
+    life.save();
+    life.turn(|engine, now| {
+        assert!(engine.finish(sleeper, job, done(b"late"), now));
+        None
+    });
+    life.save();
+    let back = life.cut();
+    assert_eq!((back.find_name(b"n"), back.any_job(job).is_some()), (Some(other), false));
+}
+
+#[test]
+fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let terms = Terms { max_attempts: 2, ttl: Span::from_secs(60), ..kept(1) };
+    let job = life.submit_plainly(b"body", terms);
+    let leaser = connect_as(&mut life, Manner::Leaser);
+    let mut due = Time::NEVER;
+    life.turn(|engine, now| {
+        let _ = engine.lease(leaser, &[b"t"], Span::ZERO, now).expect("a tube");
+        engine.disconnect(leaser, now);
+        due = engine.any_job(job).expect("a job").due();
+        None
+    });
+    life.save();
+    let (mut disk, mut now) = (life.disk.kill(1), life.now);
+    for _ in 0..3 {
+        now = now + Span::from_millis(1500);
+        let (mut engine, mut journal, keeper, _) = start(&disk, settings(4096, SyncMode::Always), now).expect("a log");
+        let view = engine.any_job(job).expect("a job");
+        assert_eq!((view.is_leased(), view.due(), view.history().reserves), (true, due, 1));
+        engine.tick(now, 100);
+        journal.record(&mut engine);
+        let desk = crate::driver::Desk((journal, engine).into());
+        assert!(keeper.write(&desk) && keeper.sync(&desk));
+        disk = disk.kill(1);
+    }
+    let (mut engine, ..) = start(&disk, settings(4096, SyncMode::Always), due).expect("a log");
+    engine.tick(due, 100);
+    assert_eq!(engine.any_job(job).expect("a job").state(), State::Ready);
+    let end = dawn() + Span::from_secs(60);
+    engine.tick(end - Span::from_nanos(1), 100);
+    assert!(engine.any_job(job).is_some());
+    engine.tick(end, 100);
+    assert!(engine.any_job(job).is_none(), "its time to live ended, counted from the first start");
+}
+
+#[test]
+fn jobs_with_starts_keep_their_order_through_a_restart() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let now = life.now;
+    let starts = [3000, 1000, 2000].map(|millis| Some(now + Span::from_millis(millis)));
+    let jobs: Vec<JobId> =
+        (0..3).map(|number| life.submit_plainly(b"", Terms { start: starts[number], ..kept(number as u8) })).collect();
+    let plain = life.submit_plainly(b"", kept(9));
+    life.save();
+    let late = now + Span::from_secs(10);
+    let (mut engine, ..) = start(&life.disk.kill(1), settings(4096, SyncMode::Always), late).expect("a log");
+    let client = engine.connect_as(Manner::Sleeper);
+    engine.watch(client, b"t", late).expect("a tube");
+    let order: Vec<JobId> = std::iter::from_fn(|| engine.grab(client, late).map(|job| job.id())).collect();
+    assert_eq!(order, [plain, jobs[1], jobs[2], jobs[0]]);
+}
