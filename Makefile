@@ -96,6 +96,7 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 
 crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
 	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
+	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
 	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them

@@ -3,6 +3,9 @@
 //! Owns the order. Four-way rather than binary: half the levels, and the four children of a node share cache lines.
 //! Must not know what its members are; the store they live in is told of every move.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 /// Told where in the heap each member stands.
 pub trait Places {
     /// `member` now stands at `place`; the caller hands that place back to [`Heap::remove`].
@@ -42,6 +45,19 @@ impl<K: Ord + Copy> Heap<K> {
     /// Members in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         self.entries.iter().copied()
+    }
+
+    /// Members from the smallest key on, found as they are asked for: the first few cost little, however many there are.
+    pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
+        let mut next = BinaryHeap::new();
+        next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
+        std::iter::from_fn(move || {
+            let Reverse((_, place)) = next.pop()?;
+            let first = place * 4 + 1;
+            let children = first..(first + 4).min(self.entries.len());
+            next.extend(children.map(|child| Reverse((self.entries[child].0, child))));
+            Some(self.entries[place])
+        })
     }
 
     /// Adds a member.

@@ -8,7 +8,7 @@
 
 use super::change::Change;
 use super::client::{ClientId, Manner, Nap, LONGEST_LEASE};
-use super::contract::Ending;
+use super::contract::{Contract, Ending};
 use super::deadlines::Owner;
 use super::details::Count;
 use super::event::{Event, NoJob};
@@ -64,8 +64,7 @@ impl Engine {
             self.last_id += 1;
             return self.last_id;
         }
-        let started = self.contract(job).is_some_and(|contract| contract.start().is_some());
-        if job.ending == Ending::Keep && started {
+        if job.ending == Ending::Keep && self.contract(job).and_then(Contract::start).is_some() {
             let number = self.contracts.of(slot);
             let rare = self.contracts.get_mut(number).rare_mut();
             if rare.order == 0 {

@@ -162,6 +162,8 @@ pub struct Engine {
     kept_tubes: usize,
     /// Jobs whose time to live ended before they were over.
     evicted: u64,
+    /// Bytes of the log that a verb lacked and could not have asked for before.
+    lacking: u64,
     /// The state of a generator of numbers that need not be unpredictable.
     dice: u64,
 }
@@ -200,6 +202,7 @@ impl Engine {
             waiting: 0,
             kept_tubes: 0,
             evicted: 0,
+            lacking: 0,
         }
     }
 
@@ -488,6 +491,11 @@ impl Engine {
     /// How much the log can take before it is asked again.
     pub fn set_log_room(&mut self, room: LogRoom) {
         self.log_room = room;
+    }
+
+    /// Bytes that the log should have for whoever tries again what was refused just now; none, mostly.
+    pub fn take_lacking(&mut self) -> u64 {
+        std::mem::take(&mut self.lacking)
     }
 
     /// Takes the log's room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and

@@ -25,32 +25,27 @@ impl Engine {
     /// tube.
     pub fn ready_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
-        let keyed = tube.ready.iter(&self.jobs).map(|slot| (self.jobs.get(slot).ready_key(), slot)).collect();
-        Some(self.page(keyed, offset, limit))
+        let page = tube.ready.in_order(&self.jobs).skip(offset).take(limit);
+        Some(page.map(|slot| self.jobs.view(slot)).collect())
     }
 
     /// The delayed jobs of a tube, the smallest priority first, of one priority those that are due first.
     pub fn delayed_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
-        let keyed = tube.delayed.iter().map(|(key, slot)| ((self.jobs.get(slot).pri, key), slot)).collect();
-        Some(self.page(keyed, offset, limit))
-    }
-
-    fn page<K: Ord + Copy>(&self, mut keyed: Vec<(K, u32)>, offset: usize, limit: usize) -> Vec<JobView<'_>> {
+        let mut keyed: Vec<_> = tube.delayed.iter().map(|(key, slot)| (self.jobs.get(slot).pri, key, slot)).collect();
         let end = offset.saturating_add(limit).min(keyed.len());
         if offset >= end {
-            return Vec::new();
+            return Some(Vec::new());
         }
+        // What is behind the page or before it need not be in order.
         if end < keyed.len() {
-            keyed.select_nth_unstable_by_key(end, |(key, _)| *key);
+            keyed.select_nth_unstable(end);
             keyed.truncate(end);
         }
-        if offset > 0 {
-            keyed.select_nth_unstable_by_key(offset - 1, |(key, _)| *key);
-        }
+        keyed.select_nth_unstable(offset);
         let page = &mut keyed[offset..];
-        page.sort_unstable_by_key(|(key, _)| *key);
-        page.iter().map(|&(_, slot)| self.jobs.view(slot)).collect()
+        page.sort_unstable();
+        Some(page.iter().map(|&(_, _, slot)| self.jobs.view(slot)).collect())
     }
 
     /// So many tubes from `from` on, a place that an earlier call told, in no useful order; and where to go on.

@@ -66,6 +66,18 @@ impl ReadyQueue {
         }
     }
 
+    /// The jobs in the order in which they are served.
+    pub fn in_order<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
+        let mut run = self.run.iter(jobs).peekable();
+        let mut rest = self.rest.in_order().map(|(_, slot)| slot).peekable();
+        let key = |slot: u32| jobs.get(slot).ready_key();
+        std::iter::from_fn(move || match (run.peek(), rest.peek()) {
+            (Some(&first), Some(&other)) if key(other) < key(first) => rest.next(),
+            (Some(_), _) => run.next(),
+            (None, _) => rest.next(),
+        })
+    }
+
     /// The jobs in no useful order.
     pub fn iter<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         self.run.iter(jobs).chain(self.rest.iter().map(|(_, slot)| slot))
@@ -99,12 +111,14 @@ mod tests {
             queue.push(slot, &mut jobs);
         }
         assert_eq!(queue.len(), 450);
+        let listed: Vec<_> = queue.in_order(&jobs).map(|slot| jobs.get(slot).ready_key()).collect();
         let mut served = Vec::new();
         while let Some(slot) = queue.first(&jobs) {
             queue.remove(slot, &mut jobs);
             served.push(jobs.get(slot).ready_key());
         }
         assert_eq!(served.len(), 450);
+        assert_eq!(listed, served);
         assert!(served.windows(2).all(|pair| pair[0] < pair[1]));
     }
 }

@@ -237,6 +237,7 @@ impl Engine {
         // It is written down as it is, which takes a little more than a new one.
         let logged = self.log_room.put + self.log_room.change + self.logged_size(slot) as u64;
         if logged > self.log_room.puts {
+            self.lacking = logged;
             return Err(Refused::OutOfMemory);
         }
         self.log_room.puts -= logged;

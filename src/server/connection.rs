@@ -326,6 +326,7 @@ impl Connection {
         let mut out = std::mem::take(&mut desk.scratch.out);
         let was_clear = self.clear;
         let mut silent = false;
+        let mut lacking = 0;
         hub.turn(&mut desk.scratch, |core, now| {
             let before = core.promised();
             let flow = loop {
@@ -338,6 +339,7 @@ impl Connection {
                 let Some(next) = self.pending.pop_front() else { break flow };
                 request = next;
             };
+            lacking = core.take_lacking();
             match flow {
                 Flow::Next | Flow::Wait => {}
                 Flow::Close => self.closing = true,
@@ -354,6 +356,7 @@ impl Connection {
                 log.hold(before, core.promised(), &self.outlet);
             }
         });
+        hub.provide(lacking);
         if self.closing {
             self.pending.clear();
         }

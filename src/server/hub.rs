@@ -284,6 +284,11 @@ impl Core {
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
+    /// What the log should make space for after this turn.
+    pub fn take_lacking(&mut self) -> u64 {
+        self.engine.take_lacking()
+    }
+
     /// A client wants the server to stop.
     pub fn wish_stop(&mut self, graceful: bool) {
         if graceful {
