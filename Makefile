@@ -129,8 +129,13 @@ fetch-gearmand: may-fetch
 fmt: ## bring the code into its form
 	$(CARGO) fmt
 
-bench: ## measure, against beanstalkd too if it is there; ARGS=--pin stays on one CPU, ARGS=--help tells more
+bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin stays on one CPU, ARGS=--help tells more
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)
+	@$(if $(RIVAL),GEARMAND='$(RIVAL)' $(CARGO) bench $(CARGOFLAGS) --bench gearman -- $(or $(ARGS),--runs 3),\
+	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server), or GEARMAND=/path/to/it')
+
+# What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
+RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
 
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)

@@ -5,8 +5,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::catalogue::{Kind, Scenario, SCENARIOS};
+use super::catalogue::{BENCH, PEER, SCENARIOS};
 use super::measure::Scale;
+use super::scenario::{Kind, Scenario};
 
 /// What to run.
 #[derive(Debug)]
@@ -17,8 +18,8 @@ pub struct Args {
     pub pin: bool,
     /// Repetitions.
     pub runs: usize,
-    /// The server to compare with.
-    pub peer: PathBuf,
+    /// The server to compare with, if there may be one.
+    pub peer: Option<PathBuf>,
     /// The server under test.
     pub ours: PathBuf,
     /// Scenarios, if not the usual ones.
@@ -44,7 +45,9 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     options.optflag("", "list", "list the scenarios");
     options.optflag("", "pin", "run servers and clients on one CPU (with taskset)");
     options.optopt("", "runs", "repetitions, of which the medians are told (default 3)", "N");
-    options.optopt("", "peer", "the server to compare with (default $BEANSTALKD or /usr/bin/beanstalkd)", "PATH");
+    if let Some([variable, usual]) = PEER {
+        options.optopt("", "peer", &format!("the server to compare with (default ${variable} or {usual})"), "PATH");
+    }
     options.optopt("", "beanpole", "the server under test (default: the one built with this)", "PATH");
     options.optopt("", "compare", "warn where a ratio is 15 % worse than in these results", "FILE");
     options.optflag("", "bench", "ignored; cargo says it");
@@ -52,19 +55,22 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
     // Without any argument it was started as a test, which it is not.
     if matches.opt_present("help") || arguments.is_empty() {
-        return Ok(Wish::Print(options.usage("Usage: cargo bench --bench load -- [OPTIONS]")));
+        return Ok(Wish::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }
     if matches.opt_present("list") {
         return Ok(Wish::Print(list()));
     }
     let runs = matches.opt_get_default("runs", 3).map_err(|_| "--runs takes a number".to_owned())?;
     let names = matches.opt_strs("scenario").iter().flat_map(|names| names.split(',')).map(str::to_owned).collect();
-    let peer = matches.opt_str("peer").or_else(|| std::env::var("BEANSTALKD").ok());
+    let peer = PEER.map(|[variable, usual]| {
+        let named = matches.opt_str("peer").or_else(|| std::env::var(variable).ok());
+        PathBuf::from(named.unwrap_or_else(|| usual.to_owned()))
+    });
     let args = Args {
         quick: matches.opt_present("quick"),
         pin: matches.opt_present("pin"),
         runs: if (1..=99).contains(&runs) { runs } else { return Err("--runs takes 1 to 99".to_owned()) },
-        peer: peer.map_or_else(|| PathBuf::from("/usr/bin/beanstalkd"), PathBuf::from),
+        peer,
         ours: PathBuf::from(matches.opt_str("beanpole").unwrap_or_else(|| ours.to_owned())),
         names,
         compare: matches.opt_str("compare").map(PathBuf::from),

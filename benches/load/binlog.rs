@@ -11,9 +11,6 @@ use super::verify::Bodies;
 /// Puts of one measurement at most.
 const MAX_JOBS: usize = 2_000_000;
 
-/// What is said of a server without a binlog.
-pub const NO_BINLOG: &str = "no binlog";
-
 /// Puts by so many connections, in batches of so many, with the binlog synced by the server's default or at every write.
 pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
     let folder = Folder::new();

@@ -3,70 +3,18 @@
 //! Owns what is run and what is asked of it; bodies are of 64 bytes unless it says otherwise. How a scenario works is in the
 //! module it names. The goals are ratios to Debian's beanstalkd, server and client pinned to one CPU.
 
-use super::measure::{Bench, Outcome};
 use super::relay::{relay, Shape};
+use super::scenario::{goals, row, Goals, Kind, Scenario, NONE, NO_GOALS};
 use super::{binlog, churn, cycle, drain, memory, mixed, paced, put};
 
-/// One row.
-pub struct Scenario {
-    /// Short and stable: results are compared by it.
-    pub name: &'static str,
-    /// What is done; an operation is a command unless it says otherwise.
-    pub about: &'static str,
-    /// What is asked of the ratios to the peer.
-    pub goals: Goals,
-    /// What it is compared with, what it needs, and whether a quick run has it.
-    pub kind: Kind,
-    /// Runs it once.
-    pub run: fn(Bench) -> Result<Outcome, String>,
-}
+/// What this benchmark is called.
+pub const BENCH: &str = "load";
 
-/// What is asked of the ratios to the peer; none is asked where there is NaN.
-#[derive(Clone, Copy, Debug)]
-pub struct Goals {
-    /// Operations a second: at least.
-    pub rate: f64,
-    /// Processor time per operation: at most.
-    pub cpu: f64,
-    /// Half of the requests took: at most.
-    pub p50: f64,
-    /// 99 of a hundred took: at most.
-    pub p99: f64,
-}
-
-/// See [`Scenario::kind`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Short; in a quick run as well.
-    Quick,
-    /// Only in a full run.
-    Full,
-    /// The peer is the echo server, whose requests are as long as the puts of so many bytes.
-    Echo,
-    /// Needs `-b`.
-    Binlog,
-}
-
-const NONE: f64 = f64::NAN;
-
-const fn goals(rate: f64, cpu: f64) -> Goals {
-    Goals { rate, cpu, p50: NONE, p99: NONE }
-}
+/// The variable that names the server to compare with, and where it usually is.
+pub const PEER: Option<[&str; 2]> = Some(["BEANSTALKD", "/usr/bin/beanstalkd"]);
 
 const fn times(cpu: f64, p50: f64, p99: f64) -> Goals {
     Goals { rate: NONE, cpu, p50, p99 }
-}
-
-const NO_GOALS: Goals = goals(NONE, NONE);
-
-const fn row(
-    name: &'static str,
-    kind: Kind,
-    goals: Goals,
-    about: &'static str,
-    run: fn(Bench) -> Result<Outcome, String>,
-) -> Scenario {
-    Scenario { name, about, goals, kind, run }
 }
 
 const fn joined(producers: usize, workers: usize) -> Shape {

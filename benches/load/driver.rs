@@ -301,8 +301,8 @@ impl Connection {
 /// Waits until the server has taken this connection, and all before it.
 fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"list-tube-used\r\n")?;
-    let mut answer = [0; 15];
+    stream.write_all(wire::QUESTION)?;
+    let mut answer = vec![0; wire::ANSWER];
     stream.read_exact(&mut answer)
 }
 
@@ -318,8 +318,8 @@ impl<F: FnMut(usize, &mut Out)> Load for Polite<F> {
 
     fn reply(&mut self, _: usize, _: Instant, reply: Reply, _: &mut Out) -> Result<(), String> {
         match reply {
-            Reply::Using | Reply::Watching | Reply::Inserted(_) | Reply::Deleted | Reply::Reserved(..) => Ok(()),
-            other => Err(wire::unexpected(other)),
+            reply @ Reply::Other(_) => Err(wire::unexpected(reply)),
+            _ => Ok(()),
         }
     }
 }

@@ -100,7 +100,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     let rss = settled(&server) / 1e6;
     let binary = match bench.program {
         Program::Queue(path) => std::fs::metadata(path).map_or(f64::NAN, |data| data.len() as f64 / 1e6),
-        Program::Echo(_) => f64::NAN,
+        _ => f64::NAN,
     };
     let start = server.started_in.as_secs_f64() * 1000.0;
     let outcome = Outcome::default().and("idle RSS, MB", rss, Goal::AtMost(3.0));

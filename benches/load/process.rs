@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 
+use super::wire::QUESTION;
+
 /// How long a server may take to listen; a long binlog is read first.
 const START: Duration = Duration::from_secs(60);
 
@@ -25,6 +27,10 @@ pub const ECHO: &str = "--echo-server";
 pub enum Program {
     /// A server that is told its port by `-p` and its address by `-l`.
     Queue(PathBuf),
+    /// The same, spoken to at another door, which this option opens.
+    Door(PathBuf, &'static str),
+    /// gearmand.
+    Gearmand(PathBuf),
     /// This program itself: it answers each so many bytes with a fixed reply.
     Echo(usize),
 }
@@ -53,10 +59,10 @@ impl Program {
     pub fn start(&self, arguments: &[&str]) -> Result<Server, String> {
         match self {
             Program::Echo(length) => start_echo(*length),
-            Program::Queue(path) => {
+            Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
                 // Somebody else may take the port between the look for a free one and its use.
-                let mut attempts = (0..3).map(|_| start_queue(path, arguments));
-                attempts.find(Result::is_ok).unwrap_or_else(|| start_queue(path, arguments))
+                let mut attempts = (0..3).map(|_| self.start_queue(path, arguments));
+                attempts.find(Result::is_ok).unwrap_or_else(|| self.start_queue(path, arguments))
             }
         }
     }
@@ -67,13 +73,32 @@ impl Program {
         self.start(&["-b", &folder.path()]).is_ok()
     }
 
+    fn start_queue(&self, path: &Path, arguments: &[&str]) -> Result<Server, String> {
+        let address = free_port()?;
+        let mut command = Command::new(path);
+        let port = address.port().to_string();
+        match self {
+            Program::Gearmand(_) => command.args(["-L", "127.0.0.1", "-p", &port, "-l", "none"]),
+            Program::Door(_, option) => {
+                let front = free_port()?.port().to_string();
+                command.args(["-l", "127.0.0.1", "-p", &front, &format!("{option}={address}")])
+            }
+            _ => command.args(["-l", "127.0.0.1", "-p", &port]),
+        };
+        wait_for(command.args(arguments), address)
+    }
+
     /// What it says to `-v`.
     pub fn version(&self) -> String {
         match self {
             Program::Echo(_) => "echo".to_owned(),
-            Program::Queue(path) => {
-                let output = Command::new(path).arg("-v").stdin(Stdio::null()).output();
-                output.map_or("?".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
+                let flag = if matches!(self, Program::Gearmand(_)) { "-V" } else { "-v" };
+                let output = Command::new(path).arg(flag).stdin(Stdio::null()).output();
+                output.map_or("?".to_owned(), |output| {
+                    let text = String::from_utf8_lossy(&output.stdout);
+                    text.lines().next().unwrap_or("?").trim().to_owned()
+                })
             }
         }
     }
@@ -93,21 +118,23 @@ fn start_echo(length: usize) -> Result<Server, String> {
     Ok(Server { child, address, started_in: start.elapsed() })
 }
 
-fn start_queue(path: &Path, arguments: &[&str]) -> Result<Server, String> {
+fn free_port() -> Result<SocketAddr, String> {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    let address = free.map_err(|error| error.to_string())?;
-    let mut command = Command::new(path);
-    command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]).args(arguments);
+    free.map_err(|error| error.to_string())
+}
+
+/// Starts a program and waits until it answers at this address.
+fn wait_for(command: &mut Command, address: SocketAddr) -> Result<Server, String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
-    let child = command.spawn().map_err(|error| format!("{}: {error}", path.display()))?;
+    let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
     let mut server = Server { child, address, started_in: Duration::ZERO };
     while !answers(address) {
         if let Ok(Some(status)) = server.child.try_wait() {
-            return Err(format!("{} {}: {status}", path.display(), arguments.join(" ")));
+            return Err(format!("{command:?}: {status}"));
         }
         if start.elapsed() > START {
-            return Err(format!("{} does not listen", path.display()));
+            return Err(format!("{command:?} does not listen"));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -119,7 +146,7 @@ fn start_queue(path: &Path, arguments: &[&str]) -> Result<Server, String> {
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let _ = stream.set_read_timeout(Some(START));
-    stream.write_all(b"list-tube-used\r\n").is_ok() && matches!(stream.read(&mut [0; 64]), Ok(1..))
+    stream.write_all(QUESTION).is_ok() && matches!(stream.read(&mut [0; 64]), Ok(1..))
 }
 
 impl Server {

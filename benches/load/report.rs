@@ -3,8 +3,8 @@
 //! Owns medians over runs, ratios, and the judgement of goals. A ratio is the median of the ratios of runs that stood next
 //! to each other in time, so that a machine that is slow for a while slows both sides of it.
 
-use super::catalogue::Scenario;
 use super::measure::{Goal, Outcome, Value, Work};
+use super::scenario::Scenario;
 use super::stats::{median, megabytes, rate, short};
 
 /// Ratios that are worse than before by more than this are pointed out.

@@ -3,6 +3,12 @@
 //! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a mistake
 //! there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
 
+/// Something that can be asked at any time.
+pub const QUESTION: &[u8] = b"list-tube-used\r\n";
+
+/// The length of the answer to it.
+pub const ANSWER: usize = b"USING default\r\n".len();
+
 /// The longest line a server may send.
 const MAX_LINE: usize = 1024;
 

@@ -2,6 +2,8 @@
 //!
 //! Owns their format, which beanpole-binlog(5) describes. Must not know other records, and never trusts what it reads.
 
+use std::borrow::Cow;
+
 use crate::engine::{Ending, Span, Time, WrittenTerms, WrittenUnique, EXTRA};
 
 /// Bytes of terms without names.
@@ -20,11 +22,12 @@ pub fn encode(terms: &WrittenTerms, out: &mut Vec<u8>) {
         Some((false, _)) => b'f',
     };
     let ending = if terms.ending == Ending::Keep { b'k' } else { b't' };
-    let (kind, unique): (u8, &[u8]) = match &terms.unique {
-        WrittenUnique::None => (b'-', b""),
-        WrittenUnique::Name(name) => (b'n', name),
-        WrittenUnique::Body => (b'b', b""),
-        WrittenUnique::Id(id) => (b'i', id),
+    let (kind, unique) = match &terms.unique {
+        WrittenUnique::None => (b'-', Cow::default()),
+        WrittenUnique::Name(name) => (b'n', Cow::from(*name)),
+        WrittenUnique::Kept(name) => (b'n', name.text()),
+        WrittenUnique::Body => (b'b', Cow::default()),
+        WrittenUnique::Id(id) => (b'i', Cow::from(id.as_slice())),
     };
     let reducer = terms.reducer.unwrap_or_default();
     out.extend_from_slice(&[ending, kind, outcome, terms.max_attempts, terms.max_fails, terms.fails]);
@@ -34,7 +37,7 @@ pub fn encode(terms: &WrittenTerms, out: &mut Vec<u8>) {
     out.extend_from_slice(&terms.outcome.map_or(0, |(_, at)| at).to_le_bytes());
     out.extend_from_slice(&(unique.len() as u16).to_le_bytes());
     out.extend_from_slice(&(reducer.len() as u16).to_le_bytes());
-    out.extend_from_slice(unique);
+    out.extend_from_slice(&unique);
     out.extend_from_slice(reducer);
 }
 

@@ -8,6 +8,8 @@ use slab::Slab;
 use super::heap::{Heap, Places};
 use super::index::{Chained, Index};
 use super::list::{Linked, Links, List, NIL};
+use super::name::Name;
+use super::slots::Slots;
 use super::time::{Span, Time};
 
 /// What becomes of a job when a worker says how it went, or is lost.
@@ -30,7 +32,7 @@ pub enum Unique {
     #[default]
     None,
     /// A name in its tube: whoever submits it again joins the job.
-    Name(Box<[u8]>),
+    Name(Name),
     /// Its body in its tube, among jobs that were submitted so.
     Body,
     /// A number that no other job of any tube may have.
@@ -108,8 +110,10 @@ pub struct WrittenTerms<'a> {
 pub enum WrittenUnique<'a> {
     /// Nothing.
     None,
-    /// A name in its tube.
+    /// A name in its tube, from a log.
     Name(&'a [u8]),
+    /// A name in its tube, from a job.
+    Kept(&'a Name),
     /// Its body in its tube.
     Body,
     /// A number that no other job may have.
@@ -121,7 +125,7 @@ impl Unique {
     pub fn written(&self) -> WrittenUnique<'_> {
         match self {
             Unique::None => WrittenUnique::None,
-            Unique::Name(name) => WrittenUnique::Name(name),
+            Unique::Name(name) => WrittenUnique::Kept(name),
             Unique::Body => WrittenUnique::Body,
             Unique::Id(id) => WrittenUnique::Id(*id),
         }
@@ -134,6 +138,7 @@ impl WrittenUnique<'_> {
         match self {
             WrittenUnique::None => Unique::None,
             WrittenUnique::Name(name) => Unique::Name(name.into()),
+            WrittenUnique::Kept(name) => Unique::Name(name.clone()),
             WrittenUnique::Body => Unique::Body,
             WrittenUnique::Id(id) => Unique::Id(id),
         }
@@ -182,7 +187,7 @@ pub struct Contract {
     rare: Option<Box<Rare>>,
 }
 
-const _: () = assert!(size_of::<Contract>() <= 80);
+const _: () = assert!(size_of::<Contract>() <= 72);
 
 impl Contract {
     /// What no other job may share.
@@ -264,7 +269,7 @@ impl Contract {
 
     /// Bytes of account.
     pub(super) fn cost(&self) -> u64 {
-        let unique = if let Unique::Name(name) = &self.unique { name.len() } else { 0 };
+        let unique = if let Unique::Name(name) = &self.unique { name.length() } else { 0 };
         let rare =
             self.rare.as_ref().map_or(0, |rare| size_of::<Rare>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
         (size_of::<Contract>() + 24 + unique + rare) as u64
@@ -280,24 +285,24 @@ pub(super) struct Attachment {
     of_client: Links,
 }
 
-#[derive(Debug, Default)]
-struct Store(Slab<Contract>);
+#[derive(Debug)]
+struct Store(Slots<Contract>);
 
 impl Chained for Store {
     fn hash(&self, member: u32) -> usize {
-        self.0[member as usize].hash as usize
+        self.0.get(member).hash as usize
     }
     fn chain(&self, member: u32) -> u32 {
-        self.0[member as usize].chain
+        self.0.get(member).chain
     }
     fn set_chain(&mut self, member: u32, next: u32) {
-        self.0[member as usize].chain = next;
+        self.0.get_mut(member).chain = next;
     }
 }
 
 impl Places for Store {
     fn set_place(&mut self, member: u32, place: u32) {
-        self.0[member as usize].place = place;
+        self.0.get_mut(member).place = place;
     }
 }
 
@@ -342,7 +347,7 @@ pub(super) struct Contracts {
 impl Contracts {
     pub const fn new() -> Contracts {
         Contracts {
-            store: Store(Slab::new()),
+            store: Store(Slots::new()),
             index: Index::new(),
             ends: Heap::new(),
             attachments: OfJob(Slab::new()),
@@ -355,15 +360,15 @@ impl Contracts {
     }
 
     pub fn get(&self, number: u32) -> &Contract {
-        &self.store.0[number as usize]
+        self.store.0.get(number)
     }
 
     pub fn get_mut(&mut self, number: u32) -> &mut Contract {
-        &mut self.store.0[number as usize]
+        self.store.0.get_mut(number)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Contract)> {
-        self.store.0.iter().map(|(number, contract)| (number as u32, contract))
+        self.store.0.iter()
     }
 
     /// The contract of the job in `slot`, which must have one.
@@ -389,7 +394,7 @@ impl Contracts {
             fails: 0,
             done: false,
             rare: None,
-        }) as u32;
+        });
         if indexed {
             self.index.insert(number, &mut self.store);
         }
@@ -424,13 +429,13 @@ impl Contracts {
         if place != NIL {
             self.ends.remove(place, &mut self.store);
         }
-        let contract = self.store.0.remove(number as usize);
+        let contract = self.store.0.remove(number);
         debug_assert_eq!(contract.submitters(), 0, "somebody was not told");
         if let Some(chunk) = &mut self.by_slot[contract.slot as usize / CHUNK] {
             chunk[contract.slot as usize % CHUNK] = NIL;
         }
-        if self.store.0.is_empty() {
-            (self.store.0, self.by_slot) = (Slab::new(), Vec::new());
+        if self.len() == 0 {
+            self.by_slot = Vec::new();
         }
         contract
     }
@@ -458,7 +463,7 @@ impl Contracts {
         let new = Attachment { client, contract: number, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
         self.get_mut(number).rare_mut();
-        let rare = self.store.0[number as usize].rare.as_mut().expect("just made");
+        let rare = self.store.0.get_mut(number).rare.as_mut().expect("just made");
         rare.attached.push_back(member, &mut self.attachments);
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
@@ -466,7 +471,7 @@ impl Contracts {
     /// Ends one attachment, and tells of whom to which contract.
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
         let number = self.attachments.0[member as usize].contract;
-        let rare = self.store.0[number as usize].rare.as_mut().expect("somebody is attached");
+        let rare = self.store.0.get_mut(number).rare.as_mut().expect("somebody is attached");
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
         self.attachments.0.remove(member as usize)
@@ -493,7 +498,7 @@ impl Contracts {
 
     /// The slot of the job with this contract, if it is still there and nobody will ask for its outcome.
     pub fn abandoned(&self, number: u32) -> Option<u32> {
-        let contract = self.store.0.get(number as usize)?;
+        let contract = self.store.0.find(number)?;
         contract.rare()?.abandoned.then_some(contract.slot)
     }
 

@@ -22,6 +22,7 @@ mod job;
 mod jobs;
 mod list;
 mod matching;
+mod name;
 mod pages;
 mod ready;
 mod restore;
@@ -45,6 +46,7 @@ pub use contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique}
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};
 pub use list::{Linked, Links, List};
+pub use name::Name;
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use submit::{Submitted, EXTRA};

@@ -141,6 +141,14 @@ impl<T> Slots<T> {
         }
     }
 
+    /// The thing in `slot`, if it holds one.
+    pub fn find(&self, slot: u32) -> Option<&T> {
+        match self.chunks.get(slot as usize / CHUNK)?.entries.get(slot as usize % CHUNK)? {
+            Entry::Held(thing) => Some(thing),
+            Entry::Vacant(_) => None,
+        }
+    }
+
     /// The same, to change it.
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
         match &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
@@ -182,6 +190,7 @@ impl<T> Slots<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contract::Contract;
     use super::super::ids::Row;
     use super::super::job::Job;
     use super::*;
@@ -217,6 +226,7 @@ mod tests {
     fn an_entry_costs_no_more_than_what_it_holds() {
         assert_eq!(size_of::<Entry<Job>>(), size_of::<Job>());
         assert_eq!(size_of::<Entry<Row>>(), size_of::<Row>());
-        assert!(CHUNK * size_of::<Job>() >= 128 * 1024);
+        assert_eq!(size_of::<Entry<Contract>>(), size_of::<Contract>());
+        assert!(CHUNK * size_of::<Job>().min(size_of::<Contract>()) >= 128 * 1024);
     }
 }

@@ -178,7 +178,7 @@ impl Engine {
         let mut hasher = self.tubes.hasher().build_hasher();
         match unique {
             Unique::None => return 0,
-            Unique::Name(name) => hasher.write(name),
+            Unique::Name(name) => hasher.write(name.key()),
             Unique::Id(id) => hasher.write(id),
             Unique::Body => {
                 hasher.write_u32(tube);
@@ -193,15 +193,18 @@ impl Engine {
         let number = self.tubes.find(tube);
         let hash = self.hash_unique(unique, number.unwrap_or_default(), body);
         let matches = |contract: &Contract| {
+            // Others in the chain are no reason to fetch their jobs.
+            if contract.unique != *unique {
+                return false;
+            }
             let job = self.jobs.view(contract.slot);
-            contract.unique == *unique
-                && match unique {
-                    Unique::None => false,
-                    Unique::Id(_) => true,
-                    _ if is_over(&job) => false,
-                    Unique::Name(_) => Some(job.tube) == number,
-                    Unique::Body => Some(job.tube) == number && !body.is_empty() && job.body().bytes() == body,
-                }
+            match unique {
+                Unique::None => false,
+                Unique::Id(_) => true,
+                _ if is_over(&job) => false,
+                Unique::Name(_) => Some(job.tube) == number,
+                Unique::Body => Some(job.tube) == number && !body.is_empty() && job.body().bytes() == body,
+            }
         };
         self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot)
     }
@@ -332,7 +335,7 @@ pub const EXTRA: usize = 68;
 
 /// Bytes of terms in the log.
 fn extra(unique: &Unique, reducer: Option<&[u8]>) -> usize {
-    let name = if let Unique::Name(name) = unique { name.len() } else { 0 };
+    let name = if let Unique::Name(name) = unique { name.length() } else { 0 };
     EXTRA + name + reducer.map_or(0, <[u8]>::len)
 }
 

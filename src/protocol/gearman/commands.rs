@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(function(b"a\0b"), Err(reply::WRONG_FUNCTION));
         assert_eq!(function(b"a\0").as_deref(), Ok(b"a".as_slice()));
         let unique = |length| submission(&[b"f", &vec![b'u'; length]], NORMAL, false).map(|it| it.unique);
-        assert!(matches!(unique(64), Ok(Unique::Name(name)) if name.len() == 64));
+        assert!(matches!(unique(64), Ok(Unique::Name(name)) if name.length() == 64));
         assert_eq!(unique(65), Err(reply::LARGE_UNIQUE));
     }
 }

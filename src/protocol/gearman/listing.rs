@@ -47,7 +47,7 @@ pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut O
 pub fn unique(unique: &Unique) -> Vec<u8> {
     match unique {
         Unique::None => Vec::new(),
-        Unique::Name(name) => name.to_vec(),
+        Unique::Name(name) => name.text().into_owned(),
         Unique::Body => b"-".to_vec(),
         Unique::Id(id) => uuid(id),
     }

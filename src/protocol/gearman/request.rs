@@ -42,7 +42,7 @@ impl Request {
         match &self.act {
             Act::Submit(submission) if submission.background => {
                 let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
-                let unique = if let Unique::Name(name) = &submission.unique { name.len() } else { 0 };
+                let unique = if let Unique::Name(name) = &submission.unique { name.length() } else { 0 };
                 let names = submission.function.len() + unique + reducer;
                 (names + submission.body.len()) as u64 + SUBMIT_OVERHEAD
             }

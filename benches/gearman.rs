@@ -1,0 +1,70 @@
+//! The benchmark of Gearman: beanpole and gearmand, alternately, over real sockets, every reply verified.
+//!
+//! `cargo bench --bench gearman -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes. Owns which
+//! programs are measured; the catalogue has the scenarios.
+
+use std::process::ExitCode;
+
+#[path = "load/args.rs"]
+mod args;
+#[path = "gearman/background.rs"]
+mod background;
+#[path = "gearman/catalogue.rs"]
+mod catalogue;
+#[path = "load/driver.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod driver;
+#[path = "gearman/foreground.rs"]
+mod foreground;
+#[path = "load/measure.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod measure;
+#[path = "load/process.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod process;
+#[path = "load/report.rs"]
+mod report;
+#[path = "load/runner.rs"]
+mod runner;
+#[path = "load/scenario.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod scenario;
+#[path = "gearman/serial.rs"]
+mod serial;
+#[path = "load/stats.rs"]
+mod stats;
+#[path = "gearman/verify.rs"]
+mod verify;
+#[path = "gearman/wake.rs"]
+mod wake;
+#[path = "gearman/wire.rs"]
+mod wire;
+
+use args::{Args, Wish};
+use process::Program;
+use runner::Sides;
+
+/// The server under test, built as this was.
+const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match args::parse(&arguments, OURS) {
+        Ok(Wish::Print(text)) => print!("{text}"),
+        Ok(Wish::Run(args)) => run(&args),
+        Err(problem) => {
+            eprintln!("gearman: {problem}");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(args: &Args) {
+    let path = args.peer.clone().unwrap_or_default();
+    let peer = path.is_file().then(|| Program::Gearmand(path.clone()));
+    if peer.is_none() {
+        println!("{} is not there, so beanpole runs alone: apt-get install gearman-job-server\n", path.display());
+    }
+    runner::run(args, &Sides { ours: Program::Door(args.ours.clone(), "--gearman"), peer, echo: None });
+}

@@ -1,0 +1,206 @@
+//! A long queue of background jobs: what a job takes, and whether depth makes anything slower.
+//!
+//! Owns two loads: [`Submits`] and [`Drain`], both in batches over one connection. The rates at a depth are those of a
+//! thirtieth of all jobs; they are told as processor time of the server, which a noisy machine changes less than rates.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::driver::{Driver, Load, Until};
+use super::measure::{Bench, Goal, Outcome, Span};
+use super::process::Server;
+use super::stats::Histogram;
+use super::verify::{data, number, result, unique, Ledger};
+use super::wire::{unexpected, Out, Reply};
+
+/// Requests in a batch.
+const BATCH: usize = 64;
+
+/// A peer may need long.
+const ALL: Duration = Duration::from_secs(600);
+
+/// Submits batch after batch.
+#[derive(Debug, Default)]
+struct Submits {
+    ledger: Ledger,
+    unique: bool,
+    limit: usize,
+    created: usize,
+}
+
+impl Load for Submits {
+    fn start(&mut self, _: usize, _: Instant, out: &mut Out) {
+        for _ in 0..BATCH.min(self.limit - self.ledger.len()) {
+            let job = self.ledger.next();
+            let unique = if self.unique { unique(job) } else { String::new() };
+            out.submit_background(unique.as_bytes(), &data(job));
+        }
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        let Reply::Created(handle) = reply else { return Err(unexpected(reply)) };
+        self.ledger.has_handle(self.created, handle)?;
+        self.created += 1;
+        if self.created == self.ledger.len() {
+            self.start(connection, now, out);
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.created as u64
+    }
+}
+
+/// Grabs a batch, then completes it and grabs the next in one write. The jobs must come in their order.
+#[derive(Debug)]
+struct Drain {
+    ledger: Ledger,
+    limit: usize,
+    held: Vec<(Vec<u8>, Vec<u8>)>,
+    missing: usize,
+}
+
+impl Load for Drain {
+    fn start(&mut self, _: usize, _: Instant, out: &mut Out) {
+        if self.ledger.taken() == 0 {
+            out.can_do();
+        }
+        self.held.drain(..).for_each(|(handle, result)| out.complete(&handle, &result));
+        self.missing = BATCH.min(self.limit - self.ledger.taken());
+        (0..self.missing).for_each(|_| out.grab());
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        let Reply::Assigned(handle, data) = reply else { return Err(unexpected(reply)) };
+        let number = number(data)?;
+        if number != self.ledger.taken() {
+            return Err(format!("job number {number} comes when it is {}'s turn", self.ledger.taken()));
+        }
+        self.ledger.assigned(number, handle)?;
+        self.held.push((handle.to_vec(), result(data)));
+        self.missing -= 1;
+        if self.missing == 0 {
+            self.start(connection, now, out);
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.ledger.taken() as u64
+    }
+}
+
+/// Resident memory once it stays as it is, or after two seconds.
+fn settled(server: &Server) -> f64 {
+    let start = Instant::now();
+    let mut last = server.rss();
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let rss = server.rss();
+        if rss == last || start.elapsed() > Duration::from_secs(2) {
+            return rss as f64;
+        }
+        last = rss;
+    }
+}
+
+/// A load that is worked on up to a number of its jobs.
+trait Stretch: Load {
+    fn limit(&mut self) -> &mut usize;
+}
+
+impl Stretch for Submits {
+    fn limit(&mut self) -> &mut usize {
+        &mut self.limit
+    }
+}
+
+impl Stretch for Drain {
+    fn limit(&mut self) -> &mut usize {
+        &mut self.limit
+    }
+}
+
+/// Works on to the end of `range`; tells jobs a second and processor time for each of those in it, in microseconds.
+fn stretch(
+    server: &Server,
+    driver: &mut Driver,
+    load: &mut impl Stretch,
+    range: Range<usize>,
+) -> Result<[f64; 2], String> {
+    let mut to = |end: usize| {
+        *load.limit() = end;
+        driver.start(load, 0..1)?;
+        driver.run(load, Until::Work(end as u64, ALL))?;
+        match load.operations() == end as u64 {
+            true => Ok(()),
+            false => Err(format!("only {} of {end} jobs in {ALL:?}", load.operations())),
+        }
+    };
+    if range.start > 0 {
+        to(range.start)?;
+    }
+    let span = Span::start(server);
+    to(range.end)?;
+    let work = span.end(range.len() as u64, &Histogram::default());
+    Ok([work.rate, work.cpu])
+}
+
+/// The three depths: few jobs, a third of them, and all.
+fn stretches(count: usize) -> [Range<usize>; 3] {
+    let part = count / 30;
+    [0..part, count / 3 - part..count / 3, count - part..count]
+}
+
+fn submit(server: &Server, count: usize, unique: bool) -> Result<(Ledger, [[f64; 2]; 3]), String> {
+    let mut driver = Driver::connect(server.address, 1)?;
+    let mut load = Submits { unique, ..Submits::default() };
+    let mut told = [[0.0; 2]; 3];
+    for (told, range) in told.iter_mut().zip(stretches(count)) {
+        *told = stretch(server, &mut driver, &mut load, range)?;
+    }
+    Ok((load.ledger, told))
+}
+
+/// The depths in the same order, the deepest first in time.
+fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
+    let mut driver = Driver::connect(server.address, 1)?;
+    let count = ledger.len();
+    let mut load = Drain { ledger, limit: 0, held: Vec::new(), missing: 0 };
+    let mut told = [[0.0; 2]; 3];
+    for (told, range) in told.iter_mut().zip(stretches(count)).rev() {
+        *told = stretch(server, &mut driver, &mut load, count - range.end..count - range.start)?;
+    }
+    Ok(told)
+}
+
+/// Jobs with or without unique ids.
+pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    // A server that has worked a little before, as any has.
+    let (little, _) = submit(&server, 30 * BATCH, unique)?;
+    drain(&server, little)?;
+    let before = settled(&server);
+    let count = bench.scale.count(jobs);
+    let (ledger, submits) = submit(&server, count, unique)?;
+    let full = settled(&server);
+    let drains = drain(&server, ledger)?;
+    std::thread::sleep(bench.scale.time);
+    let after = settled(&server);
+    let outcome = Outcome::default()
+        .and("bytes for a job of 64 bytes", (full - before) / count as f64, Goal::AtMost(250.0))
+        .and("submits a second, few jobs", submits[0][0], Goal::None)
+        .and("submits a second, a third of all", submits[1][0], Goal::None)
+        .and("submits a second, all", submits[2][0], Goal::RatioAtLeast(1.0))
+        .and("server CPU µs for a submit, few jobs", submits[0][1], Goal::None)
+        .and("server CPU µs for a submit, all", submits[2][1], Goal::None)
+        .and("the latter by the former", submits[2][1] / submits[0][1], Goal::AtMost(1.25))
+        .and("drained a second, few jobs", drains[0][0], Goal::None)
+        .and("drained a second, a third of all", drains[1][0], Goal::None)
+        .and("drained a second, all", drains[2][0], Goal::RatioAtLeast(1.0))
+        .and("server CPU µs for a job drained, few jobs", drains[0][1], Goal::None)
+        .and("server CPU µs for a job drained, all", drains[2][1], Goal::None)
+        .and("that by the one before it", drains[2][1] / drains[0][1], Goal::AtMost(1.25));
+    Ok(outcome.and("RSS after the drain, times that of before", after / before, Goal::AtMost(1.5)))
+}

@@ -1,0 +1,26 @@
+//! THE table of scenarios of the Gearman benchmark: names, meanings and goals.
+//!
+//! Owns what is run and what is asked of it; data is of 64 bytes. How a scenario works is in the module it names. The goals
+//! are ratios to Debian's gearmand.
+
+use super::scenario::{goals, row, Kind, Scenario, NONE, NO_GOALS};
+use super::{background, foreground, serial, wake};
+
+/// What this benchmark is called.
+pub const BENCH: &str = "gearman";
+
+/// The variable that names the server to compare with, and where it usually is.
+pub const PEER: Option<[&str; 2]> = Some(["GEARMAND", "/usr/sbin/gearmand"]);
+
+use Kind::{Full, Quick};
+
+/// See the module's page.
+#[rustfmt::skip]
+pub const SCENARIOS: &[Scenario] = &[
+    row("serial", Quick, goals(5.0, NONE), "foreground job, 1 client, 1 worker, strictly in turn", serial::serial),
+    row("relay-1", Full, NO_GOALS, "foreground job, 1 client, 1 worker, multiplexed", |b| foreground::relay(b, 1, 1)),
+    row("relay-50", Quick, goals(3.0, NONE), "foreground job, 50 clients, 10 workers", |b| foreground::relay(b, 50, 10)),
+    row("plain-300k", Quick, NO_GOALS, "300,000 background jobs without unique ids", |b| background::deep(b, 300_000, false)),
+    row("unique-300k", Quick, NO_GOALS, "300,000 background jobs with unique ids of 36 bytes", |b| background::deep(b, 300_000, true)),
+    row("wake-200", Quick, NO_GOALS, "background job at a time, 200 sleeping workers", |b| wake::wake(b, 200)),
+];

@@ -1,0 +1,133 @@
+//! The Gearman protocol from a client's and a worker's side, made for speed.
+//!
+//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a mistake
+//! there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+
+/// Something that can be asked at any time: an ECHO_REQ without data.
+pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
+
+/// The length of the answer to it.
+pub const ANSWER: usize = HEAD;
+
+/// Bytes before the body of a packet.
+const HEAD: usize = 12;
+
+const CAN_DO: u32 = 1;
+const PRE_SLEEP: u32 = 4;
+const NOOP: u32 = 6;
+const SUBMIT_JOB: u32 = 7;
+const JOB_CREATED: u32 = 8;
+const GRAB_JOB: u32 = 9;
+const NO_JOB: u32 = 10;
+const JOB_ASSIGN: u32 = 11;
+const WORK_COMPLETE: u32 = 13;
+const SUBMIT_JOB_BG: u32 = 18;
+
+/// The only function.
+const FUNCTION: &[u8] = b"work";
+
+/// A whole reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// A job was submitted; its handle.
+    Created(&'a [u8]),
+    /// A job was given out: its handle and data.
+    Assigned(&'a [u8], &'a [u8]),
+    /// There is none.
+    NoJob,
+    /// There is one.
+    Noop,
+    /// A job is done: its handle and result.
+    Complete(&'a [u8], &'a [u8]),
+    /// Anything else: its number and body.
+    Other((u32, &'a [u8])),
+}
+
+/// Requests on their way to one connection, and how many replies they will bring.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// The requests.
+    pub bytes: Vec<u8>,
+    /// The replies.
+    pub replies: usize,
+}
+
+impl Out {
+    fn packet(&mut self, kind: u32, parts: &[&[u8]]) {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.bytes.extend_from_slice(b"\0REQ");
+        self.bytes.extend_from_slice(&kind.to_be_bytes());
+        self.bytes.extend_from_slice(&(length as u32).to_be_bytes());
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
+    /// Registers the function, which is not answered.
+    pub fn can_do(&mut self) {
+        self.packet(CAN_DO, &[FUNCTION]);
+    }
+
+    /// Submits a job that is waited for, which is answered twice.
+    pub fn submit(&mut self, data: &[u8]) {
+        self.packet(SUBMIT_JOB, &[FUNCTION, b"\0\0", data]);
+        self.replies += 2;
+    }
+
+    /// Submits a job that nobody waits for.
+    pub fn submit_background(&mut self, unique: &[u8], data: &[u8]) {
+        self.packet(SUBMIT_JOB_BG, &[FUNCTION, b"\0", unique, b"\0", data]);
+        self.replies += 1;
+    }
+
+    /// Asks for a job.
+    pub fn grab(&mut self) {
+        self.packet(GRAB_JOB, &[]);
+        self.replies += 1;
+    }
+
+    /// Says that a job is done, which is not answered.
+    pub fn complete(&mut self, handle: &[u8], result: &[u8]) {
+        self.packet(WORK_COMPLETE, &[handle, b"\0", result]);
+    }
+
+    /// Goes to sleep, which is answered when there is a job.
+    pub fn sleep(&mut self) {
+        self.packet(PRE_SLEEP, &[]);
+        self.replies += 1;
+    }
+}
+
+/// Takes the next whole reply from the front of `input`; none if it is not all there yet.
+pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
+    let bytes = *input;
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if head[..4] != *b"\0RES" {
+        return Err(format!("a packet begins with {:?}", &head[..4]));
+    }
+    let Some((body, rest)) = rest.split_at_checked(word(8) as usize) else { return Ok(None) };
+    *input = rest;
+    let cut = |body: &'a [u8]| {
+        let end = body.iter().position(|byte| *byte == 0)?;
+        Some((&body[..end], &body[end + 1..]))
+    };
+    let reply = match word(4) {
+        JOB_CREATED => Some(Reply::Created(body)),
+        NO_JOB if body.is_empty() => Some(Reply::NoJob),
+        NOOP if body.is_empty() => Some(Reply::Noop),
+        WORK_COMPLETE => cut(body).map(|(handle, result)| Reply::Complete(handle, result)),
+        JOB_ASSIGN => cut(body).and_then(|(handle, rest)| {
+            let (function, data) = cut(rest)?;
+            (function == FUNCTION).then_some(Reply::Assigned(handle, data))
+        }),
+        _ => None,
+    };
+    Ok(Some(reply.unwrap_or(Reply::Other((word(4), body)))))
+}
+
+/// What to say of a reply that nobody hoped for.
+pub fn unexpected(reply: Reply) -> String {
+    match reply {
+        Reply::Other((kind, body)) => format!("the server answered {kind}: {}", body.escape_ascii()),
+        other => format!("an unexpected {other:?}"),
+    }
+}

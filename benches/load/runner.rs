@@ -1,0 +1,119 @@
+//! The runs: each scenario some times on fresh servers, the two programs in turn.
+//!
+//! Owns the order of things and how much time they get. Must not know what a scenario does.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::args::Args;
+use super::measure::Bench;
+use super::process::Program;
+use super::report::{self, Results};
+use super::scenario::{Kind, Scenario};
+
+/// After this, a quick run begins no other scenario.
+const QUICK: Duration = Duration::from_secs(52);
+
+/// After this, a scenario is repeated no more: in a quick run, and in a full one.
+const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(180)];
+
+/// What is said of a server without a binlog.
+const NO_BINLOG: &str = "no binlog";
+
+/// The programs that are measured.
+pub struct Sides {
+    /// The one under test.
+    pub ours: Program,
+    /// What it is compared with.
+    pub peer: Option<Program>,
+    /// What it is compared with where nothing but the wire matters.
+    pub echo: Option<Program>,
+}
+
+/// Runs the scenarios that are asked for, and prints their tables.
+pub fn run(args: &Args, sides: &Sides) {
+    beanpole::machine::raise_file_limit();
+    let pinned = args.pin && pin();
+    let start = Instant::now();
+    println!("{}\n", headline(args, sides, pinned));
+    let mut all: Vec<Results> = Vec::new();
+    for scenario in args.scenarios() {
+        if args.quick && args.names.is_empty() && start.elapsed() > QUICK {
+            println!("no time is left for {}", scenario.name);
+            continue;
+        }
+        let mut results = repeat(scenario, args, sides);
+        results.shared_cpu = pinned && scenario.kind != Kind::Binlog;
+        eprintln!("{:14} {:4.0} s", scenario.name, start.elapsed().as_secs_f64());
+        all.push(results);
+    }
+    println!("{}", report::tables(&all));
+    if let Some(path) = &args.compare {
+        let before = std::fs::read_to_string(path).unwrap_or_default();
+        report::compare(&all, &before).iter().for_each(|warning| println!("warning: {warning}"));
+    }
+}
+
+/// All runs of one scenario, the two servers in turn.
+fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
+    let mut results = Results { scenario, peer: Vec::new(), ours: Vec::new(), shared_cpu: false, problems: Vec::new() };
+    let peer = if scenario.kind == Kind::Echo { &sides.echo } else { &sides.peer };
+    let mut sides: Vec<(&Program, bool)> = peer.iter().map(|peer| (peer, false)).chain([(&sides.ours, true)]).collect();
+    if scenario.kind == Kind::Binlog {
+        sides.retain(|(program, is_ours)| {
+            let has = program.has_binlog();
+            if !has {
+                results.problems.push(format!("{}: {}", if *is_ours { "ours" } else { "peer" }, NO_BINLOG));
+            }
+            has
+        });
+    }
+    let start = Instant::now();
+    for run in 0..args.runs {
+        for (program, is_ours) in &sides {
+            match (scenario.run)(Bench { program, ours: *is_ours, scale: args.scale() }) {
+                Ok(outcome) if *is_ours => results.ours.push(outcome),
+                Ok(outcome) => results.peer.push(outcome),
+                Err(problem) => {
+                    let side = if *is_ours { "ours" } else { "peer" };
+                    results.problems.push(format!("run {}, {side}: {problem}", run + 1));
+                }
+            }
+        }
+        // The other one begins the next time.
+        sides.reverse();
+        if start.elapsed() > SHARE[usize::from(!args.quick)] {
+            break;
+        }
+    }
+    results
+}
+
+/// Keeps this program and all that it starts on one CPU.
+fn pin() -> bool {
+    let own = std::process::id().to_string();
+    let taskset = Command::new("taskset").args(["-c", "-p", "0", &own]).stdout(Stdio::null()).status();
+    let pinned = taskset.is_ok_and(|status| status.success());
+    if !pinned {
+        println!("taskset cannot pin to CPU 0, so nothing is pinned\n");
+    }
+    pinned
+}
+
+fn headline(args: &Args, sides: &Sides, pinned: bool) -> String {
+    let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    format!(
+        "{} (ours) and {} (peer); {}; {} runs; {}, {cpus} CPUs, Linux {}{}",
+        sides.ours.version(),
+        sides.peer.as_ref().map_or("nothing".to_owned(), Program::version),
+        if pinned { "server and client pinned to one CPU" } else { "unpinned" },
+        args.runs,
+        model.map_or("an unnamed CPU", |(_, model)| model),
+        read("/proc/sys/kernel/osrelease").trim(),
+        if args.quick { "; quick: short runs, a tenth of the jobs" } else { "" },
+    )
+}

@@ -1,0 +1,135 @@
+//! Names that clients give to their jobs, kept small.
+//!
+//! Owns their form in memory. Most are short, or are a UUID in text or sixteen bytes in hexadecimal, which client libraries
+//! make: those need no memory of their own, so they cost nothing beside their job and leave no holes when they go. Must not
+//! know what a name is for.
+
+use std::borrow::Cow;
+
+/// Bytes of a name that is kept as it is.
+const SHORT: usize = 22;
+
+/// Where the dashes of a UUID in text are.
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+/// See the module's page. Equal names have equal forms.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Name(Form);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Form {
+    /// What is behind the end is zero.
+    Short {
+        length: u8,
+        bytes: [u8; SHORT],
+    },
+    /// Lower-case digits, in groups as those of a UUID or in one.
+    Hex {
+        grouped: bool,
+        bytes: [u8; 16],
+    },
+    Long(Box<[u8]>),
+}
+
+impl From<&[u8]> for Name {
+    fn from(text: &[u8]) -> Name {
+        if text.len() <= SHORT {
+            let mut bytes = [0; SHORT];
+            bytes[..text.len()].copy_from_slice(text);
+            return Name(Form::Short { length: text.len() as u8, bytes });
+        }
+        Name(packed(text).unwrap_or_else(|| Form::Long(text.into())))
+    }
+}
+
+fn packed(text: &[u8]) -> Option<Form> {
+    let grouped = match text.len() {
+        36 if DASHES.iter().all(|&place| text[place] == b'-') => true,
+        32 => false,
+        _ => return None,
+    };
+    let mut digits = text.iter().enumerate().filter(|(place, _)| !grouped || !DASHES.contains(place));
+    let mut digit = || match digits.next()?.1 {
+        digit @ b'0'..=b'9' => Some(digit - b'0'),
+        digit @ b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; 16];
+    for byte in &mut bytes {
+        *byte = digit()? << 4 | digit()?;
+    }
+    Some(Form::Hex { grouped, bytes })
+}
+
+impl Name {
+    /// How many bytes of text.
+    pub fn length(&self) -> usize {
+        match &self.0 {
+            Form::Short { length, .. } => (*length).into(),
+            Form::Hex { grouped, .. } => {
+                if *grouped {
+                    36
+                } else {
+                    32
+                }
+            }
+            Form::Long(text) => text.len(),
+        }
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> Cow<'_, [u8]> {
+        let Form::Hex { grouped, bytes } = &self.0 else { return self.key().into() };
+        let mut text = Vec::with_capacity(36);
+        for byte in bytes {
+            if *grouped && DASHES.contains(&text.len()) {
+                text.push(b'-');
+            }
+            text.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        }
+        text.into()
+    }
+
+    /// Bytes that are the same for equal names, and mostly not for others.
+    pub fn key(&self) -> &[u8] {
+        match &self.0 {
+            Form::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Form::Hex { bytes, .. } => bytes,
+            Form::Long(text) => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_as_it_is() {
+        let texts = [
+            "",
+            "a",
+            "22 bytes are kept here",
+            "23 bytes are not, which",
+            "0123456789abcdef0123456789abcdef",
+            "0123456789abcdef0123456789abcdeF",
+            "0123456789abcdef0123456789abcdeg",
+            "01234567-89ab-cdef-0123-456789abcdef",
+            "01234567-89ab-cdef-0123-456789abcdeF",
+            "01234567-89ab-cdef-0123456789abcdef-",
+            "0123456-789ab-cdef-0123-456789abcdef",
+            "----------------------------------------------------------------",
+        ];
+        for text in texts {
+            let name = Name::from(text.as_bytes());
+            assert_eq!((name.text().as_ref(), name.length()), (text.as_bytes(), text.len()));
+            let same = texts.iter().filter(|other| Name::from(other.as_bytes()) == name);
+            assert_eq!(same.count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_small() {
+        assert_eq!(size_of::<Name>(), 24);
+    }
+}
