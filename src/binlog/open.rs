@@ -112,6 +112,7 @@ pub fn open(
         journal: Journal::new(settings.segment_size, 1),
         report: Report::default(),
         last_id: 0,
+        last_id_in: 0,
         clean: false,
         pauses: HashMap::new(),
     };
@@ -120,16 +121,17 @@ pub fn open(
     if settings.strict && !recovery.report.problems.is_empty() {
         return Err(OpenError::Damaged(recovery.report.problems));
     }
-    let Recovery { mut journal, report, mut last_id, clean, pauses, .. } = recovery;
+    let Recovery { mut journal, report, mut last_id, last_id_in, clean, pauses, .. } = recovery;
     if report.progress.segments > 0 && !clean {
         last_id += UNSEEN_IDS;
     }
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
     engine.settle(last_id, now);
-    // The disk may be full: what is not needed makes space for the next segment.
+    // The disk may be full: what is not needed makes space for the next segment. What tells of a pause or of the last id is
+    // needed until that segment does.
     let paused = engine.pauses().filter_map(|(tube, _)| pauses.get(tube)).min().copied();
-    while let Some(retired) = journal.take_empty(paused.unwrap_or(u64::MAX)) {
+    while let Some(retired) = journal.take_empty(paused.unwrap_or(u64::MAX).min(last_id_in)) {
         let name = segment_name(retired.number);
         Writer::drop_segment(&*storage, retired).map_err(|error| OpenError::File(name, error))?;
     }
@@ -171,6 +173,8 @@ struct Recovery<'a> {
     journal: Journal,
     report: Report,
     last_id: u64,
+    /// The newest segment that tells of it.
+    last_id_in: u64,
     /// The segment read last was left in order.
     clean: bool,
     /// Where each tube was paused last.
@@ -229,7 +233,7 @@ impl Recovery<'_> {
     fn read(&mut self, number: u64, bytes: &[u8], last: bool) -> io::Result<()> {
         self.journal.found_segment(number, 0);
         let found = scan(number, bytes, |record| self.apply(record));
-        self.last_id = self.last_id.max(found.header.map_or(0, |header| header.last_id));
+        self.saw_id(found.header.map_or(0, |header| header.last_id));
         let name = segment_name(number);
         let unsynced = last || (bytes.len() as u64 >= self.journal.stats().segment_size && bytes.ends_with(&[0]));
         let torn_end = found.torn && unsynced && found.header.is_some();
@@ -276,7 +280,7 @@ impl Recovery<'_> {
         match record {
             Record::Put(job) | Record::Snapshot(job) => self.job(&job),
             Record::Delete(id) => {
-                self.last_id = self.last_id.max(id);
+                self.saw_id(id);
                 if let Some((slot, tube, body)) = self.engine.restore_delete(JobId(id)) {
                     self.journal.lost_job(slot, tube, body);
                     self.report.progress.jobs -= 1;
@@ -290,7 +294,7 @@ impl Recovery<'_> {
             Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
             Record::Lease { id, due, count } => self.change(id, Restored::Lease(count, due)),
             Record::Outcome { id, done, fails, result } => {
-                self.last_id = self.last_id.max(id);
+                self.saw_id(id);
                 if let Some(slot) = self.engine.restore_outcome(JobId(id), done, fails, result) {
                     self.journal.grow(slot, result.len() as u64);
                 }
@@ -303,8 +307,14 @@ impl Recovery<'_> {
         }
     }
 
+    fn saw_id(&mut self, id: u64) {
+        if id >= self.last_id {
+            (self.last_id, self.last_id_in) = (id, self.journal.stats().current);
+        }
+    }
+
     fn change(&mut self, id: u64, change: Restored) {
-        self.last_id = self.last_id.max(id);
+        self.saw_id(id);
         self.engine.restore_change(JobId(id), change);
     }
 
@@ -339,7 +349,7 @@ impl Recovery<'_> {
     }
 
     fn job(&mut self, job: &JobRecord) {
-        self.last_id = self.last_id.max(job.id);
+        self.saw_id(job.id);
         let (slot, before) = self.engine.restore_job(&job.restore());
         self.journal.found_job(slot, before, job.tube.len(), self.engine.logged_own(slot));
         self.report.progress.jobs += u64::from(before.is_none());

@@ -58,6 +58,7 @@ impl format::Job {
         let unique = |terms: &WrittenTerms| match terms.unique {
             WrittenUnique::None => (b'-', vec![]),
             WrittenUnique::Name(name) => (b'n', name.to_vec()),
+            WrittenUnique::Kept(name) => (b'n', name.text().into_owned()),
             WrittenUnique::Body => (b'b', vec![]),
             WrittenUnique::Id(id) => (b'i', id.to_vec()),
         };

@@ -49,7 +49,7 @@ pub fn engine() -> Engine {
 fn live(engine: &Engine) -> u64 {
     let size = |job: &JobView| {
         let terms = engine.written_terms(job).map_or(0, |terms| {
-            let name = if let WrittenUnique::Name(name) = terms.unique { name.len() } else { 0 };
+            let name = if let WrittenUnique::Kept(name) = terms.unique { name.length() } else { 0 };
             68 + name + terms.reducer.map_or(0, <[u8]>::len)
         });
         (89 + engine.tube_of(job).len() + job.body().len() + terms) as u64
