@@ -133,6 +133,7 @@ bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)
 	@$(if $(RIVAL),GEARMAND='$(RIVAL)' $(CARGO) bench $(CARGOFLAGS) --bench gearman -- $(or $(ARGS),--runs 3),\
 	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server), or GEARMAND=/path/to/it')
+	$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(or $(filter-out --peer%,$(ARGS)),--runs 3)
 
 # What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))

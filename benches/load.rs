@@ -22,6 +22,7 @@ mod driver;
 #[path = "load/echo.rs"]
 mod echo;
 #[path = "load/measure.rs"]
+#[allow(dead_code, reason = "other benchmarks have other goals")]
 mod measure;
 #[path = "load/memory.rs"]
 mod memory;

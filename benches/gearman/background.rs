@@ -195,12 +195,12 @@ pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> 
         .and("submits a second, all", submits[2][0], Goal::RatioAtLeast(1.0))
         .and("server CPU µs for a submit, few jobs", submits[0][1], Goal::None)
         .and("server CPU µs for a submit, all", submits[2][1], Goal::None)
-        .and("the latter by the former", submits[2][1] / submits[0][1], Goal::AtMost(1.25))
+        .and("that at all by that at few, submit", submits[2][1] / submits[0][1], Goal::AtMost(1.25))
         .and("drained a second, few jobs", drains[0][0], Goal::None)
         .and("drained a second, a third of all", drains[1][0], Goal::None)
         .and("drained a second, all", drains[2][0], Goal::RatioAtLeast(1.0))
         .and("server CPU µs for a job drained, few jobs", drains[0][1], Goal::None)
         .and("server CPU µs for a job drained, all", drains[2][1], Goal::None)
-        .and("that by the one before it", drains[2][1] / drains[0][1], Goal::AtMost(1.25));
+        .and("that at all by that at few, drain", drains[2][1] / drains[0][1], Goal::AtMost(1.25));
     Ok(outcome.and("RSS after the drain, times that of before", after / before, Goal::AtMost(1.5)))
 }

@@ -69,6 +69,8 @@ pub enum Goal {
     None,
     /// At most so much, whatever the peer has.
     AtMost(f64),
+    /// At least so much, whatever the peer has.
+    AtLeast(f64),
     /// At most so many times the peer's.
     RatioAtMost(f64),
     /// At least so many times the peer's.

@@ -105,6 +105,7 @@ impl Results {
             let (words, met) = match value.goal {
                 Goal::None => (String::new(), None),
                 Goal::AtMost(goal) => (format!("≤ {goal} "), Some(ours <= goal)),
+                Goal::AtLeast(goal) => (format!("≥ {goal} "), Some(ours >= goal)),
                 Goal::RatioAtMost(goal) => (format!("≤ {goal} × "), Some(ratio <= goal)),
                 Goal::RatioAtLeast(goal) => (format!("≥ {goal} × "), Some(ratio >= goal)),
             };

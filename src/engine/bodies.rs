@@ -7,6 +7,7 @@ use slab::Slab;
 
 use super::body::{Body, BodyRef};
 use super::list::NIL;
+use super::slots::give_back;
 
 /// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With larger
 /// ones malloc loses little, and a copy would take its time.
@@ -157,6 +158,7 @@ impl Class {
         }
         if gone != NIL {
             let page = &mut self.pages[gone as usize];
+            give_back(std::mem::take(&mut page.bytes));
             *page = Page { next_open: page.next_open, ..Page::EMPTY };
         }
     }

@@ -129,6 +129,7 @@ impl<T> Slots<T> {
         }
         if gone != NIL {
             let chunk = &mut self.chunks[gone as usize];
+            give_back(std::mem::take(&mut chunk.entries));
             *chunk = Chunk { next_open: chunk.next_open, ..Chunk::EMPTY };
         }
     }
@@ -186,6 +187,13 @@ impl<T> Slots<T> {
         });
         things.skip_while(move |(slot, _)| *slot < from)
     }
+}
+
+/// Frees memory that malloc most likely has mapped. To free a large mapping teaches glibc to cut further pieces of that size
+/// from a heap, which then holds on to them; so it is made small first, which teaches it nothing.
+pub(super) fn give_back<T>(mut memory: Vec<T>) {
+    memory.clear();
+    memory.shrink_to(1);
 }
 
 #[cfg(test)]

@@ -1,0 +1,58 @@
+//! The benchmark of Workq: beanpole alone, over real sockets, every reply verified.
+//!
+//! `cargo bench --bench workq -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes. Owns which
+//! program is measured; the catalogue has the scenarios.
+
+use std::process::ExitCode;
+
+#[path = "load/args.rs"]
+#[allow(dead_code, reason = "other benchmarks have a server to compare with")]
+mod args;
+#[path = "workq/catalogue.rs"]
+mod catalogue;
+#[path = "load/driver.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod driver;
+#[path = "workq/jobs.rs"]
+mod jobs;
+#[path = "load/measure.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod measure;
+#[path = "load/process.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod process;
+#[path = "load/report.rs"]
+mod report;
+#[path = "load/runner.rs"]
+mod runner;
+#[path = "load/scenario.rs"]
+#[allow(dead_code, reason = "the load benchmark needs more of it")]
+mod scenario;
+#[path = "load/stats.rs"]
+mod stats;
+#[path = "workq/wire.rs"]
+mod wire;
+
+use args::{Args, Wish};
+use process::Program;
+use runner::Sides;
+
+/// The server under test, built as this was.
+const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match args::parse(&arguments, OURS) {
+        Ok(Wish::Print(text)) => print!("{text}"),
+        Ok(Wish::Run(args)) => run(&args),
+        Err(problem) => {
+            eprintln!("workq: {problem}");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(args: &Args) {
+    runner::run(args, &Sides { ours: Program::Door(args.ours.clone(), "--workq"), peer: None, echo: None });
+}
