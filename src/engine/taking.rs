@@ -65,9 +65,13 @@ impl Engine {
         self.wake_up(client);
         let slot = self.best_watched(client)?;
         self.grant(client, slot, Cause::Reserve, now);
-        if nap == Nap::Woken {
-            // Several jobs may have become ready at once, and only this client been told.
-            self.serve(self.jobs.get(slot).tube, now);
+        if let Nap::Woken(tube) = nap {
+            // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
+            let taken = self.jobs.get(slot).tube;
+            self.serve(taken, now);
+            if tube != taken && tube != NIL {
+                self.serve(tube, now);
+            }
         }
         Some(self.jobs.view(slot))
     }
@@ -76,8 +80,11 @@ impl Engine {
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.mark_worker(client);
         self.catch_up(client, now);
+        let nap = self.clients[client.0 as usize].nap;
         self.wake_up(client);
-        if self.best_watched(client).is_some() {
+        if let Some(tube) = self.tube_with_work(client, nap) {
+            // If it does not come, somebody else must be told.
+            self.clients[client.0 as usize].nap = Nap::Woken(tube);
             return true;
         }
         let state = &mut self.clients[client.0 as usize];
