@@ -298,6 +298,9 @@ impl Engine {
             self.keep_outcome(slot, false, &[]);
             return true;
         }
+        if self.ends_if_untold(slot) {
+            return true;
+        }
         self.leave(slot);
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
         let job = self.jobs.get_mut(slot);
@@ -319,6 +322,10 @@ impl Engine {
         let Some(slot) = self.held(client, id) else { return false };
         self.jobs.get_mut(slot).pri = pri;
         if self.jobs.get(slot).ending == Ending::Keep {
+            if self.is_abandoned(slot) {
+                self.remove_job(slot, &Outcome::Gone);
+                return true;
+            }
             self.count_failure(slot);
             if self.claim_log_room(0) {
                 self.changed(Change::Outcome { slot, result: 0 });
