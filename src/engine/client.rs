@@ -43,8 +43,8 @@ pub enum Nap {
     Awake,
     /// It does.
     Asleep,
-    /// It was told, and has not come yet.
-    Woken,
+    /// It was told of a job in this tube, and has not come yet; [`NIL`] if it no longer watches that tube.
+    Woken(u32),
 }
 
 /// A client that wants a job, or the outcome of one, and has none.

@@ -17,6 +17,9 @@ use super::list::NIL;
 use super::time::{Span, Time};
 use super::{Engine, NOBODY};
 
+/// A worker that was woken has so long to come, before the next one is woken. Most need a round trip on the network.
+const PATIENCE: Span = Span::from_millis(50);
+
 impl Engine {
     /// Moves the job in `slot` to the state that `cause` leads to; the state must allow it.
     pub(super) fn transfer(&mut self, slot: u32, cause: Cause) {
@@ -139,7 +142,7 @@ impl Engine {
                 return;
             }
             let Some(slot) = tube.ready.first(&self.jobs) else { return };
-            let Some(watch) = tube.waiting.first() else { return self.rouse(number) };
+            let Some(watch) = tube.waiting.first() else { return self.rouse(number, now) };
             let client = ClientId(self.watches.get(watch).client);
             self.stop_waiting(client);
             self.grant(client, slot, Cause::Reserve, now);
@@ -148,15 +151,21 @@ impl Engine {
         }
     }
 
-    /// Wakes those who have slept longest with an eye on this tube: as many as the limits say.
-    fn rouse(&mut self, number: u32) {
+    /// Wakes those who have slept longest with an eye on this tube: as many as the limits say. If others sleep on, it is looked
+    /// again later: a worker that hangs does not come.
+    fn rouse(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
             let Some(watch) = self.tubes.get(number).sleeping.first() else { return };
             let client = ClientId(self.watches.get(watch).client);
             self.wake_up(client);
-            self.clients[client.0 as usize].nap = Nap::Woken;
+            self.clients[client.0 as usize].nap = Nap::Woken(number);
             self.events.push_back(Event::Work { client });
+        }
+        let tube = self.tubes.get_mut(number);
+        if !tube.sleeping.is_empty() && tube.look_again == Time::NEVER {
+            tube.look_again = now + PATIENCE;
+            self.retime_tube(number);
         }
     }
 
@@ -182,6 +191,15 @@ impl Engine {
     fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
         let watched = &self.clients[client.0 as usize].watched;
         watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube))
+    }
+
+    /// A tube with a job for `client`: the one that it was told of, or any. This is not a turn of that tube's.
+    pub(super) fn tube_with_work(&self, client: ClientId, nap: Nap) -> Option<u32> {
+        match nap {
+            Nap::Woken(tube) if tube != NIL && self.head(tube).is_some() => Some(tube),
+            _ if self.counts.ready == 0 => None,
+            _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
+        }
     }
 
     fn best_by_priority(&self, client: ClientId) -> Option<u32> {
@@ -266,7 +284,12 @@ impl Engine {
 
     /// One thing that is due in a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
-        let tube = self.tubes.get(number);
+        let tube = self.tubes.get_mut(number);
+        if tube.look_again <= now {
+            tube.look_again = Time::NEVER;
+            self.retime_tube(number);
+            return self.serve(number, now);
+        }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting clients.
         match tube.delayed.first() {

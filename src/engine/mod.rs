@@ -304,6 +304,9 @@ impl Engine {
             self.changed(Change::Outcome { slot, result: 0 });
             return true;
         }
+        if self.ends_if_untold(slot) {
+            return true;
+        }
         self.leave(slot);
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
         let job = self.jobs.get_mut(slot);
@@ -325,6 +328,10 @@ impl Engine {
         let Some(slot) = self.held(client, id) else { return false };
         self.jobs.get_mut(slot).pri = pri;
         if self.jobs.get(slot).ending == Ending::Keep {
+            if self.is_abandoned(slot) {
+                self.remove_job(slot, &Outcome::Gone);
+                return true;
+            }
             self.count_failure(slot);
             self.changed_by_itself(Change::Outcome { slot, result: 0 });
         }

@@ -92,7 +92,7 @@ impl Engine {
             return Err(Refused::Draining);
         }
         let tube = self.tubes.get(number);
-        let full = |most: &[u32; 3]| tube.counts.all() >= most[band(new.pri)].into();
+        let full = |most: &[u32; 3]| tube.counts.all() - tube.counts.buried >= most[band(new.pri)].into();
         if terms.is_some() && tube.most.as_deref().is_some_and(full) {
             return Err(Refused::QueueFull);
         }

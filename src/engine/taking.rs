@@ -65,36 +65,29 @@ impl Engine {
         self.wake_up(client);
         let slot = self.best_watched(client)?;
         self.grant(client, slot, Cause::Reserve, now);
-        if nap == Nap::Woken {
-            self.pass_on(client, now);
+        if let Nap::Woken(tube) = nap {
+            // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
+            let taken = self.jobs.get(slot).tube;
+            self.serve(taken, now);
+            if tube != taken && tube != NIL {
+                self.serve(tube, now);
+            }
         }
         Some(self.jobs.view(slot))
-    }
-
-    /// A client that was told of work has taken some. It need not be what it was told of, and several jobs may have become ready
-    /// at once: what is left is for others to know of.
-    fn pass_on(&mut self, client: ClientId, now: Time) {
-        for place in 0..self.clients[client.0 as usize].watched.len() {
-            let watch = self.clients[client.0 as usize].watched.at(place);
-            self.serve(self.watches.get(watch).tube, now);
-        }
     }
 
     /// The client wants to be told when there is work. True if there is some now; then it was told.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.mark_worker(client);
         self.catch_up(client, now);
+        let nap = self.clients[client.0 as usize].nap;
         self.wake_up(client);
-        let turn = self.clients[client.0 as usize].turn;
-        let found = self.best_watched(client).is_some();
-        let state = &mut self.clients[client.0 as usize];
-        // It has only looked: whose turn it is has not changed.
-        state.turn = turn;
-        if found {
-            // If it goes away now, others must be told instead.
-            state.nap = Nap::Woken;
+        if let Some(tube) = self.tube_with_work(client, nap) {
+            // If it does not come, somebody else must be told.
+            self.clients[client.0 as usize].nap = Nap::Woken(tube);
             return true;
         }
+        let state = &mut self.clients[client.0 as usize];
         state.nap = Nap::Asleep;
         for watch in state.watched.iter() {
             let tube = self.tubes.get_mut(self.watches.get(watch).tube);

@@ -88,6 +88,8 @@ pub struct Tube {
     pub(super) waiting: List,
     /// The watches of the clients that sleep, the longest asleep first.
     pub(super) sleeping: List,
+    /// When another sleeper is woken if there is still a ready job; [`Time::NEVER`] if none was or none is left.
+    pub(super) look_again: Time,
     /// Ready and delayed jobs in each band of priorities.
     pub(super) bands: [u32; 3],
     /// How many jobs there may be before no more of a band is taken.
@@ -120,6 +122,7 @@ impl Tube {
             buried: List::EMPTY,
             waiting: List::EMPTY,
             sleeping: List::EMPTY,
+            look_again: Time::NEVER,
             bands: [0; 3],
             most: None,
             kept: false,
@@ -138,7 +141,7 @@ impl Tube {
     pub(super) fn due(&self) -> Time {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
         let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
-        delay.min(pause)
+        delay.min(pause).min(self.look_again)
     }
 
     fn is_idle(&self) -> bool {

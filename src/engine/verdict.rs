@@ -141,6 +141,24 @@ impl Engine {
         rare.is_some_and(|rare| rare.passing)
     }
 
+    /// Nobody will ask for the outcome of what was run.
+    pub(super) fn is_abandoned(&self, slot: u32) -> bool {
+        let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);
+        rare.is_some_and(|rare| rare.abandoned)
+    }
+
+    /// The holder of the job in `slot` gives it back. If nobody waits for another try, it is gone, and this is true.
+    pub(super) fn ends_if_untold(&mut self, slot: u32) -> bool {
+        let job = self.jobs.get(slot);
+        let awaited = self.contract(job).is_some_and(|contract| contract.submitters() > 0);
+        match job.ending {
+            Ending::Tell if job.is_volatile() && !awaited => self.remove_job(slot, &Outcome::Gone),
+            Ending::Keep if self.is_last_try(slot) => self.end_run(self.contracts.of(slot)),
+            Ending::Drop | Ending::Keep | Ending::Tell => return false,
+        }
+        true
+    }
+
     /// Nobody waits for another try.
     fn is_last_try(&self, slot: u32) -> bool {
         let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);

@@ -105,7 +105,11 @@ impl Engine {
         }
         state.watched.remove(number, &mut self.watches);
         self.tubes.get_mut(number).watching -= 1;
-        if nap == Nap::Woken {
+        if let Nap::Woken(tube) = nap {
+            if tube == number {
+                // The tube may be gone soon, and its number another's.
+                self.clients[client.0 as usize].nap = Nap::Woken(NIL);
+            }
             // It may have been woken for a job here, which it will not fetch now.
             self.serve(number, now);
         }

@@ -148,11 +148,14 @@ impl Request {
     }
 }
 
-/// Tells the client of an event what it is about, in its own protocol.
-pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) {
+/// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client that
+/// waits goes on waiting.
+pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) -> bool {
+    let before = out.len();
     match roster.get_mut(event.client()) {
         Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
         Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
         _ => beanstalk::tell(event, engine, out),
     }
+    out.len() > before
 }

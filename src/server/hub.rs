@@ -359,7 +359,9 @@ impl Core {
         while let Some(event) = self.engine.take_event() {
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
-            tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event);
+            if !tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {
+                continue;
+            }
             let resume = outlet.tell(&mut scratch.event, hub.config.max_output.saturating_mul(NEWS));
             scratch.touched.push((outlet.clone(), resume));
         }

@@ -171,7 +171,9 @@ impl Within {
                 .iter_mut()
                 .find(|(_, peer)| peer.client == event.client() && !peer.ended)
                 .expect("a live client");
-            tell(&event, &self.engine, &mut self.roster, &self.host, &mut peer.output);
+            if !tell(&event, &self.engine, &mut self.roster, &self.host, &mut peer.output) {
+                continue;
+            }
             let waits = matches!(event, Event::Reserved { .. } | Event::NoJob { .. });
             assert!(peer.waiting || !waits, "an event for a client that does not wait");
             peer.waiting = false;
