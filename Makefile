@@ -131,9 +131,15 @@ fmt: ## bring the code into its form
 
 bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin stays on one CPU, ARGS=--help tells more
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)
-	@$(if $(RIVAL),GEARMAND='$(RIVAL)' $(CARGO) bench $(CARGOFLAGS) --bench gearman -- $(or $(ARGS),--runs 3),\
+	@$(if $(filter-out $(SHARED),$(ARGS)),,$(MAKE) --no-print-directory bench-doors)
+
+# The same through the other doors, unless ARGS ask for something that only the first benchmark knows.
+SHARED = --pin --quick --runs=%
+.PHONY: bench-doors
+bench-doors:
+	@$(if $(RIVAL),GEARMAND='$(RIVAL)' $(CARGO) bench $(CARGOFLAGS) --bench gearman -- $(ARGS),\
 	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server), or GEARMAND=/path/to/it')
-	$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(or $(filter-out --peer%,$(ARGS)),--runs 3)
+	@$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(ARGS)
 
 # What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
