@@ -10,8 +10,8 @@ use crate::engine::{Engine, Event, Manner};
 pub enum Dialogue {
     /// In the beanstalk protocol.
     Beanstalk(beanstalk::Decoder),
-    /// In the Gearman protocol.
-    Gearman(gearman::Decoder, gearman::Session),
+    /// In the Gearman protocol; apart, so that those who speak another need no room for it.
+    Gearman(Box<(gearman::Decoder, gearman::Session)>),
     /// In the Workq protocol.
     Workq(workq::Decoder),
 }
@@ -24,7 +24,7 @@ pub enum Request {
     /// In the Gearman protocol.
     Gearman(gearman::Request),
     /// In the Workq protocol.
-    Workq(workq::Request),
+    Workq(Box<workq::Request>),
     /// Going on with what was too much for one turn.
     Resume,
 }
@@ -54,7 +54,7 @@ impl Dialogue {
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
             Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
-            Wire::Gearman => Dialogue::Gearman(gearman::Decoder::default(), gearman::Session::default()),
+            Wire::Gearman => Dialogue::Gearman(Box::default()),
             Wire::Workq => Dialogue::Workq(workq::Decoder::default()),
         }
     }
@@ -63,8 +63,8 @@ impl Dialogue {
     pub fn next(&mut self, bytes: &mut &[u8], intake: &Intake) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, intake).map(Request::Beanstalk),
-            Dialogue::Gearman(decoder, _) => decoder.next(bytes, intake).map(Request::Gearman),
-            Dialogue::Workq(decoder) => decoder.next(bytes, intake).map(Request::Workq),
+            Dialogue::Gearman(both) => both.0.next(bytes, intake).map(Request::Gearman),
+            Dialogue::Workq(decoder) => decoder.next(bytes, intake).map(|request| Request::Workq(request.into())),
         }
     }
 
@@ -72,7 +72,7 @@ impl Dialogue {
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.gap(),
-            Dialogue::Gearman(decoder, _) => decoder.gap(),
+            Dialogue::Gearman(both) => both.0.gap(),
             Dialogue::Workq(decoder) => decoder.gap(),
         }
     }
@@ -81,7 +81,7 @@ impl Dialogue {
     pub fn filled(&mut self, count: usize) {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.filled(count),
-            Dialogue::Gearman(decoder, _) => decoder.filled(count),
+            Dialogue::Gearman(both) => both.0.filled(count),
             Dialogue::Workq(decoder) => decoder.filled(count),
         }
     }
@@ -90,7 +90,7 @@ impl Dialogue {
     pub fn uploading(&self) -> u64 {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.uploading(),
-            Dialogue::Gearman(decoder, _) => decoder.uploading(),
+            Dialogue::Gearman(both) => both.0.uploading(),
             Dialogue::Workq(decoder) => decoder.uploading(),
         }
     }
@@ -99,11 +99,9 @@ impl Dialogue {
     pub fn execute(&mut self, request: Request, world: &mut World, out: &mut Output) -> Flow {
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
-            (Dialogue::Gearman(_, session), Request::Gearman(request)) => {
-                gearman::execute(request, session, world, out)
-            }
-            (Dialogue::Gearman(_, session), Request::Resume) => gearman::resume(session, world, out),
-            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(request, world, out),
+            (Dialogue::Gearman(both), Request::Gearman(request)) => gearman::execute(request, &mut both.1, world, out),
+            (Dialogue::Gearman(both), Request::Resume) => gearman::resume(&mut both.1, world, out),
+            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, world, out),
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
     }
