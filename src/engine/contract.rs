@@ -272,9 +272,16 @@ impl Contract {
         let unique = if let Unique::Name(name) = &self.unique { name.length() } else { 0 };
         let rare =
             self.rare.as_ref().map_or(0, |rare| size_of::<Rare>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
-        (size_of::<Contract>() + 24 + unique + rare) as u64
+        let attached = self.submitters() * size_of::<Attachment>();
+        (size_of::<Contract>() + 24 + unique + rare + attached) as u64
     }
 }
+
+/// Room for so many attachments is kept when there are none.
+const KEPT_ATTACHMENTS: usize = 4096;
+
+/// Bytes of account for each of those who wait for a job: one client may submit the same job again and again.
+pub(super) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
 /// That one client waits for the outcome of one job.
 #[derive(Debug)]
@@ -474,7 +481,11 @@ impl Contracts {
         let rare = self.store.0.get_mut(number).rare.as_mut().expect("somebody is attached");
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
-        self.attachments.0.remove(member as usize)
+        let ended = self.attachments.0.remove(member as usize);
+        if self.attachments.0.is_empty() && self.attachments.0.capacity() > KEPT_ATTACHMENTS {
+            self.attachments.0 = Slab::new();
+        }
+        ended
     }
 
     /// The first attachment to this contract, and its client.

@@ -68,6 +68,9 @@ use tube::{Tubes, DEFAULT_TUBE};
 /// allocator takes for itself.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
+/// Room for so much news is kept; more is seldom needed, when very many wait for one job.
+const KEPT_EVENTS: usize = 4096;
+
 /// What a tube costs beside its name, in bytes of account.
 pub const TUBE_COST: u64 = 400;
 
@@ -462,7 +465,11 @@ impl Engine {
 
     /// The next piece of news for another client.
     pub fn take_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() && self.events.capacity() > KEPT_EVENTS {
+            self.events = VecDeque::new();
+        }
+        event
     }
 
     /// Keeps a list of changes from now on, for a log.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::change::Change;
 use super::client::{ClientId, Waiting};
-use super::contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique};
+use super::contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique, ATTACHMENT_COST};
 use super::deadlines::Owner;
 use super::details::Details;
 use super::job::{band, Job, JobId, NewJob, State};
@@ -41,6 +41,9 @@ impl Engine {
         if let Some(slot) = self.find_twin(&terms.unique, tube, job.body.bytes()) {
             if matches!(terms.unique, Unique::Id(_)) {
                 return Err(Refused::Duplicate);
+            }
+            if attach && self.memory + ATTACHMENT_COST > self.limits.max_memory {
+                return Err(Refused::OutOfMemory);
             }
             self.join(slot, terms.durable)?;
             if attach {

@@ -4,6 +4,7 @@
 //! is, `matching` decides.
 
 use super::client::{ClientId, Manner, Nap, Waiting};
+use super::contract::ATTACHMENT_COST;
 use super::event::{NoJob, Outcome};
 use super::job::{Cause, JobId, JobView, State};
 use super::list::NIL;
@@ -165,8 +166,13 @@ impl Engine {
     /// Ends one attachment of a client to the job with this contract.
     fn detach_from(&mut self, client: ClientId, number: u32) {
         let found = self.contracts.find_attached(number, client.0);
-        let list = &mut self.clients[client.0 as usize].attached;
-        self.contracts.detach(found.expect("a client that waits is attached"), list);
+        self.detach(found.expect("a client that waits is attached"), client);
+    }
+
+    /// Ends one attachment of `client`, and tells to which contract.
+    pub(super) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
+        self.memory -= ATTACHMENT_COST;
+        self.contracts.detach(member, &mut self.clients[client.0 as usize].attached).contract
     }
 
     /// A client that goes away waits for nothing, sleeps no more, and does not care what becomes of what it submitted.
@@ -176,8 +182,7 @@ impl Engine {
             self.wake_up(client);
         }
         while let Some(member) = self.clients[client.0 as usize].attached.first() {
-            let list = &mut self.clients[client.0 as usize].attached;
-            let number = self.contracts.detach(member, list).contract;
+            let number = self.detach(member, client);
             self.deserted(number);
         }
     }

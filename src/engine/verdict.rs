@@ -24,11 +24,11 @@ pub enum NotConcluded {
 }
 
 impl Engine {
-    /// The holder of a job says how it went. False if it does not hold it.
-    pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> bool {
+    /// The holder of a job says how it went. What it does not hold is not found.
+    pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
         self.catch_up(client, now);
-        let Some(slot) = self.held(client, id) else { return false };
-        self.settle_verdict(slot, outcome, now).is_ok()
+        let slot = self.held(client, id).ok_or(NotConcluded::NotFound)?;
+        self.settle_verdict(slot, outcome, now)
     }
 
     /// Anybody says how a job went, wherever it stands.
@@ -306,8 +306,8 @@ impl Engine {
         let (id, number) = (job.id, self.contracts.of(slot));
         while let Some((member, client)) = self.contracts.first_attached(number) {
             let client = ClientId(client);
-            let state = &mut self.clients[client.0 as usize];
-            self.contracts.detach(member, &mut state.attached);
+            self.detach(member, client);
+            let state = &self.clients[client.0 as usize];
             if state.waiting.is_some_and(|waiting| waiting.outcome == number) {
                 self.stop_waiting(client);
             }

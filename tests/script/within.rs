@@ -71,8 +71,10 @@ impl Host for Fixed {
 impl Within {
     /// An empty queue.
     pub fn new(config: &Config, pieces: Pieces) -> Within {
+        // The default depends on the machine, and conversations must not.
+        let given = Some(config.max_memory).filter(|most| *most != Config::default().max_memory);
         let limits = Limits {
-            max_memory: 1 << 40,
+            max_memory: given.unwrap_or(1 << 40),
             max_tubes: 1 << 20,
             max_watched: 1 << 20,
             max_losses: config.job_retries,

@@ -510,3 +510,26 @@ fn a_small_tick_leaves_the_rest_for_the_next_one() {
     assert_eq!(queue.state(jobs[0]), State::Ready);
     queue.engine.check();
 }
+
+#[test]
+fn each_of_those_who_wait_takes_memory_which_comes_back() {
+    let mut queue = Queue::new();
+    let (client, now) = (queue.engine.connect_as(Manner::Sleeper), queue.now);
+    let submit = |queue: &mut Queue| {
+        let new = NewJob { pri: 0, delay: Span::ZERO, ttr: TTR, body: Body::default() };
+        let unique = Unique::Name(b"same".as_slice().into());
+        let terms = Terms { ending: Ending::Tell, unique, durable: false, attach: true, ..Terms::default() };
+        queue.engine.submit(client, b"f", new, terms, now)
+    };
+    let job = submit(&mut queue).expect("room for a job").id;
+    let before = queue.engine.memory().0;
+    let joins = (0..100_000).take_while(|_| submit(&mut queue).is_ok()).count() as u64;
+    assert!(joins > 1000, "{joins}");
+    assert!(queue.engine.memory().0 > 99_900, "the account is full");
+    assert_eq!((queue.engine.memory().0 - before) % joins, 0, "each takes the same");
+    queue.engine.check();
+    assert!(queue.engine.cancel(job));
+    assert_eq!(std::iter::from_fn(|| queue.engine.take_event()).count() as u64, joins + 1);
+    queue.engine.check();
+    submit(&mut queue).expect("room again");
+}

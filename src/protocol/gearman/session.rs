@@ -9,7 +9,8 @@ use super::names::job_of;
 use super::reply::{self, Fault, Status};
 use super::request::{Act, Request, Submission, When, Work};
 use crate::engine::{
-    Body, Dropped, Ending, Engine, Event, JobId, JobView, NewJob, Outcome, Refused, Report, Span, State, Terms,
+    Body, Dropped, Ending, Engine, Event, JobId, JobView, NewJob, NotConcluded, Outcome, Refused, Report, Span, State,
+    Terms,
 };
 use crate::protocol::{Flow, Host, Output, Peer, World};
 
@@ -35,7 +36,7 @@ pub fn execute(request: Request, session: &mut Session, world: &mut World, out: 
         }
         Act::Submit(submission) => submit(*submission, world, out),
         Act::Grab(kind) => grab(kind, world, out),
-        Act::Work(work) => self::work(work, session, world, out),
+        Act::Work(work) => return self::work(work, session, world, out),
         Act::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
         Act::GetStatus(handle) => {
             let job = job_of(&handle, &world.host.facts().hostname).and_then(|id| world.engine.job(id));
@@ -165,11 +166,14 @@ fn grab(kind: Kind, world: &mut World, out: &mut Output) {
 }
 
 /// What a worker says about a job. Only the one that holds it may.
-fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) {
+fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
     let World { engine, client, now, host, .. } = world;
     let handle = job_of(&work.handle, &host.facts().hostname);
     let body = work.body;
-    let Some(id) = handle else { return reply::error(out, &unknown_job(work.kind)) };
+    let Some(id) = handle else {
+        reply::error(out, &unknown_job(work.kind));
+        return Flow::Next;
+    };
     let outcome = match work.kind {
         Kind::WorkComplete => Outcome::Done(body),
         Kind::WorkFail => Outcome::Failed(body),
@@ -183,16 +187,20 @@ fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) 
             if !engine.report(*client, id, report, *now) {
                 reply::error(out, &unknown_job(kind));
             }
-            return;
+            return Flow::Next;
         }
     };
-    if engine.finish(*client, id, outcome, *now) {
-        session.excepted = Some(id).filter(|_| work.kind == Kind::WorkException);
-    } else if work.kind == Kind::WorkFail && session.excepted == Some(id) {
-        session.excepted = None;
-    } else {
-        reply::error(out, &unknown_job(work.kind));
+    match engine.finish(*client, id, outcome, *now) {
+        Ok(()) => session.excepted = Some(id).filter(|_| work.kind == Kind::WorkException),
+        Err(NotConcluded::OutOfMemory) => {
+            // The worker is lost, as by a result that is too large to arrive: else its job would stay with it.
+            reply::error(out, &reply::NO_MEMORY);
+            return Flow::Close;
+        }
+        Err(_) if work.kind == Kind::WorkFail && session.excepted == Some(id) => session.excepted = None,
+        Err(_) => reply::error(out, &unknown_job(work.kind)),
     }
+    Flow::Next
 }
 
 fn unknown_job(kind: Kind) -> Fault {
