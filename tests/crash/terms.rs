@@ -188,7 +188,7 @@ impl Life {
         let place = self.random.below(MANNERS.len() as u64) as usize;
         let client = self.client_at(place);
         self.turn(|engine, now| {
-            engine.finish(client, job, outcome, now);
+            let _ = engine.finish(client, job, outcome, now);
             None
         });
     }
