@@ -82,10 +82,11 @@ fn cut(cases: &mut Cases) {
             loop {
                 let (mut piece, behind) = rest.split_at(rest.len().min(1000));
                 rest = behind;
-                if let Some(gap) = decoder.gap() {
+                if let Some(upload) = decoder.upload() {
+                    let gap = upload.gap().unwrap_or_default();
                     let count = gap.len().min(piece.len());
                     gap[..count].copy_from_slice(&piece[..count]);
-                    decoder.filled(count);
+                    upload.filled(count);
                     piece = &piece[count..];
                 }
                 if std::hint::black_box(decoder.next(&mut piece, &INTAKE)).is_some() {

@@ -2,6 +2,7 @@
 //!
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
+use super::upload::Upload;
 use super::{beanstalk, gearman, workq, Flow, Host, Intake, Output, Roster, Wire, World};
 use crate::engine::{Engine, Event, Manner};
 
@@ -70,19 +71,21 @@ impl Dialogue {
 
     /// The part of an arriving body that is still to come, to be read in place.
     pub fn gap(&mut self) -> Option<&mut [u8]> {
-        match self {
-            Dialogue::Beanstalk(decoder) => decoder.gap(),
-            Dialogue::Gearman(both) => both.0.gap(),
-            Dialogue::Workq(decoder) => decoder.gap(),
-        }
+        self.upload()?.gap()
     }
 
     /// So many bytes of the gap have come.
     pub fn filled(&mut self, count: usize) {
+        if let Some(upload) = self.upload() {
+            upload.filled(count);
+        }
+    }
+
+    fn upload(&mut self) -> Option<&mut Upload> {
         match self {
-            Dialogue::Beanstalk(decoder) => decoder.filled(count),
-            Dialogue::Gearman(both) => both.0.filled(count),
-            Dialogue::Workq(decoder) => decoder.filled(count),
+            Dialogue::Beanstalk(decoder) => decoder.upload(),
+            Dialogue::Gearman(both) => both.0.upload(),
+            Dialogue::Workq(decoder) => decoder.upload(),
         }
     }
 

@@ -8,6 +8,7 @@ mod buffer;
 mod dialogue;
 mod roster;
 mod text;
+mod upload;
 
 pub mod beanstalk;
 pub mod gearman;

@@ -6,6 +6,7 @@
 use super::commands::{parse, Verb};
 use super::reply;
 use crate::engine::{Body, JobId, Priority, Span, State};
+use crate::protocol::upload::{swallow, End, Upload};
 use crate::protocol::Intake;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
@@ -13,9 +14,6 @@ pub const MAX_LINE: usize = 224;
 
 /// More than a log needs for a job beside its body: the longest name of a tube, and some numbers.
 const PUT_OVERHEAD: u64 = 300;
-
-/// The part of an arriving body that is made ready to be read into.
-const WINDOW: usize = 64 * 1024;
 
 /// A command as the client gave it.
 #[derive(Debug)]
@@ -114,24 +112,18 @@ enum Reading {
     /// The rest of a line that is too long; `cr`: its last byte so far was a CR.
     LongLine { cr: bool },
     /// The body of a put.
-    Body(Box<Upload>),
+    Body(Box<Put>),
     /// A body that nobody wants, and what is answered behind it.
     Skip { left: u64, answer: &'static [u8], counts_producer: bool },
 }
 
 #[derive(Debug)]
-struct Upload {
+struct Put {
     pri: Priority,
     delay: Span,
     ttr: Span,
-    /// Has room for the whole body from the start, so that its bytes are read to where they stay; as long as what has
-    /// arrived, and a window for more.
-    body: Vec<u8>,
-    size: usize,
-    filled: usize,
-    /// The two bytes behind the body, which must be CR LF.
-    end: [u8; 2],
-    end_filled: usize,
+    body: Upload,
+    end: End,
 }
 
 impl Decoder {
@@ -152,18 +144,14 @@ impl Decoder {
                     self.state = Reading::Line;
                     return Some(Request::wrong(Act::BadFormat));
                 }
-                Reading::Body(upload) => {
-                    upload.take(input)?;
-                    let Reading::Body(upload) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(upload.finish());
+                Reading::Body(put) => {
+                    put.body.take(input)?;
+                    let whole = put.end.take(input)?;
+                    let Reading::Body(put) = std::mem::take(&mut self.state) else { unreachable!() };
+                    return Some(put_request(put.pri, put.delay, put.ttr, whole.then(|| put.body.finish())));
                 }
                 Reading::Skip { left, answer, counts_producer } => {
-                    let count = (*left).min(input.len() as u64);
-                    *input = &input[count as usize..];
-                    *left -= count;
-                    if *left > 0 {
-                        return None;
-                    }
+                    swallow(left, input)?;
                     let act = Act::PutRefused { answer, counts_producer: *counts_producer };
                     self.state = Reading::Line;
                     return Some(Request { counts: Some(Verb::Put), act });
@@ -212,78 +200,39 @@ impl Decoder {
             return Some(Request { counts: Some(Verb::Put), act: Act::BadFormat });
         }
         let size = size as usize;
-        if let Some(([body @ .., cr, lf], rest)) = input.split_at_checked(size + 2) {
+        if let Some((whole, rest)) = input.split_at_checked(size + 2) {
             *input = rest;
-            return Some(put_request(pri, delay, ttr, || Body::from(body), [*cr, *lf]));
+            return Some(put_request(pri, delay, ttr, whole.strip_suffix(b"\r\n").map(Body::from)));
         }
-        // The system may have less than the account allows.
-        let mut body = Vec::new();
-        self.state = if size as u64 > intake.room || body.try_reserve_exact(size).is_err() {
-            Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true }
-        } else {
-            Reading::Body(Box::new(Upload { pri, delay, ttr, body, size, filled: 0, end: [0; 2], end_filled: 0 }))
+        self.state = match Upload::begin(size, intake.room) {
+            Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: End::default() })),
+            None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
         };
         None
     }
 
-    /// The part of a body that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
-    pub fn gap(&mut self) -> Option<&mut [u8]> {
+    /// The body that is arriving, if one is.
+    pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
-            Reading::Body(upload) if upload.filled < upload.size => Some(upload.window()),
+            Reading::Body(put) => Some(&mut put.body),
             _ => None,
-        }
-    }
-
-    /// So many bytes were read into the gap.
-    pub fn filled(&mut self, count: usize) {
-        if let Reading::Body(upload) = &mut self.state {
-            upload.filled += count;
-            assert!(upload.filled <= upload.body.len(), "more was read than there was room for");
         }
     }
 
     /// Bytes of memory taken for a body that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Body(upload) => upload.size as u64,
+            Reading::Body(put) => put.body.size(),
             _ => 0,
         }
     }
 }
 
-impl Upload {
-    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
-    fn window(&mut self) -> &mut [u8] {
-        if self.filled == self.body.len() {
-            self.body.resize(self.size.min(self.filled + WINDOW), 0);
-        }
-        &mut self.body[self.filled..]
-    }
-
-    fn take(&mut self, input: &mut &[u8]) -> Option<()> {
-        let count = input.len().min(self.size - self.filled);
-        self.body.truncate(self.filled);
-        self.body.extend_from_slice(&input[..count]);
-        self.filled += count;
-        *input = &input[count..];
-        while self.filled == self.size && self.end_filled < 2 {
-            let (&byte, rest) = input.split_first()?;
-            self.end[self.end_filled] = byte;
-            self.end_filled += 1;
-            *input = rest;
-        }
-        (self.end_filled == 2).then_some(())
-    }
-
-    fn finish(self) -> Request {
-        put_request(self.pri, self.delay, self.ttr, || Body::from(self.body), self.end)
-    }
-}
-
-fn put_request(pri: Priority, delay: Span, ttr: Span, body: impl FnOnce() -> Body, end: [u8; 2]) -> Request {
-    let act = match &end {
-        b"\r\n" => Act::Put { pri, delay, ttr, body: body() },
-        _ => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
+/// None: it does not end in CR LF.
+fn put_request(pri: Priority, delay: Span, ttr: Span, body: Option<Body>) -> Request {
+    let act = match body {
+        Some(body) => Act::Put { pri, delay, ttr, body },
+        None => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
     };
     Request { counts: Some(Verb::Put), act }
 }
@@ -360,13 +309,14 @@ mod tests {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nab".as_slice();
         assert!(decoder.next(&mut input, &INTAKE).is_none());
-        let gap = decoder.gap().expect("four bytes are missing");
-        gap.copy_from_slice(b"cdef");
-        decoder.filled(4);
-        assert!(decoder.gap().is_none());
+        assert_eq!(decoder.uploading(), 6);
+        let upload = decoder.upload().expect("four bytes are missing");
+        upload.gap().expect("room for them").copy_from_slice(b"cdef");
+        upload.filled(4);
         let mut input = b"\r\n".as_slice();
         let request = decoder.next(&mut input, &INTAKE).expect("all there");
         assert!(matches!(request.act, Act::Put { body, .. } if body.bytes() == b"abcdef"));
+        assert!(decoder.upload().is_none());
     }
 
     #[test]

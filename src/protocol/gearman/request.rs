@@ -1,14 +1,15 @@
 //! From bytes to requests.
 //!
-//! Owns the framing of packets and of lines of text, which the first byte of each tells apart (facts of gearmand: decided
-//! for every packet anew). Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
-//! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing of packets and of lines of text, which the first byte of each tells apart, for every packet anew, as
+//! gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can make it
+//! read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::admin::{self, Command};
 use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
 use super::reply::{self, Fault};
 use crate::engine::{Body, Priority, Span, Time, Unique};
+use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::Intake;
 
 /// The longest line of text with its end (gearmand: its receive buffer).
@@ -25,9 +26,6 @@ const MAX_ARGUMENTS: usize = 7;
 
 /// More than a log needs for a job beside its body and its names.
 const SUBMIT_OVERHEAD: u64 = 200;
-
-/// The part of arriving data that is made ready to be read into.
-const WINDOW: usize = 64 * 1024;
 
 /// A packet or a line, as the client gave it.
 #[derive(Debug)]
@@ -164,7 +162,7 @@ enum Reading {
     #[default]
     Start,
     /// The data of a packet.
-    Data(Box<Upload>),
+    Data(Box<Arriving>),
     /// The rest of a packet that nobody wants, and what is answered behind it.
     Skip { left: u64, fault: Fault },
     /// Nothing can be told any more; whatever comes is dropped.
@@ -172,13 +170,9 @@ enum Reading {
 }
 
 #[derive(Debug)]
-struct Upload {
+struct Arriving {
     act: Act,
-    /// Has room for all data from the start, so that they are read to where they stay; as long as what has arrived, and a
-    /// window for more.
-    body: Vec<u8>,
-    size: usize,
-    filled: usize,
+    body: Upload,
 }
 
 /// The arguments of a packet, and where its data begin.
@@ -202,18 +196,15 @@ impl Decoder {
                         return Some(Request { act });
                     }
                 }
-                Reading::Data(upload) => {
-                    upload.take(input)?;
-                    let Reading::Data(upload) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(upload.finish());
+                Reading::Data(arriving) => {
+                    arriving.body.take(input)?;
+                    let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
+                    let Arriving { mut act, body } = *arriving;
+                    act.set_body(body.finish());
+                    return Some(Request { act });
                 }
                 Reading::Skip { left, fault } => {
-                    let count = (*left).min(input.len() as u64);
-                    *input = &input[count as usize..];
-                    *left -= count;
-                    if *left > 0 {
-                        return None;
-                    }
+                    swallow(left, input)?;
                     let act = Act::Refused(*fault);
                     self.state = Reading::Start;
                     return Some(Request { act });
@@ -296,10 +287,8 @@ impl Decoder {
             act.set_body(Body::from(data));
             return Some(Some(act));
         }
-        // The system may have less than the account allows.
-        let mut body = Vec::new();
-        if size as u64 <= intake.room && body.try_reserve_exact(size).is_ok() {
-            self.state = Reading::Data(Box::new(Upload { act, body, size, filled: 0 }));
+        if let Some(body) = Upload::begin(size, intake.room) {
+            self.state = Reading::Data(Box::new(Arriving { act, body }));
             return Some(None);
         }
         match act {
@@ -309,26 +298,18 @@ impl Decoder {
         }
     }
 
-    /// The part of the data that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
-    pub fn gap(&mut self) -> Option<&mut [u8]> {
+    /// The data that are arriving, if any are.
+    pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
-            Reading::Data(upload) if upload.filled < upload.size => Some(upload.window()),
+            Reading::Data(arriving) => Some(&mut arriving.body),
             _ => None,
-        }
-    }
-
-    /// So many bytes were read into the gap.
-    pub fn filled(&mut self, count: usize) {
-        if let Reading::Data(upload) = &mut self.state {
-            upload.filled += count;
-            assert!(upload.filled <= upload.body.len(), "more was read than there was room for");
         }
     }
 
     /// Bytes of memory taken for data that are not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(upload) => upload.size as u64,
+            Reading::Data(arriving) => arriving.body.size(),
             _ => 0,
         }
     }
@@ -365,31 +346,6 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
         used = length;
     }
     Some(Ok(Head { args, used }))
-}
-
-impl Upload {
-    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
-    fn window(&mut self) -> &mut [u8] {
-        if self.filled == self.body.len() {
-            self.body.resize(self.size.min(self.filled + WINDOW), 0);
-        }
-        &mut self.body[self.filled..]
-    }
-
-    fn take(&mut self, input: &mut &[u8]) -> Option<()> {
-        let count = input.len().min(self.size - self.filled);
-        self.body.truncate(self.filled);
-        self.body.extend_from_slice(&input[..count]);
-        self.filled += count;
-        *input = &input[count..];
-        (self.filled == self.size).then_some(())
-    }
-
-    fn finish(self) -> Request {
-        let mut act = self.act;
-        act.set_body(Body::from(self.body));
-        Request { act }
-    }
 }
 
 #[cfg(test)]
@@ -521,9 +477,9 @@ mod tests {
         let mut input = &packet[..packet.len() - 4];
         assert!(decoder.next(&mut input, &INTAKE).is_none());
         assert_eq!((decoder.uploading(), input), (6, b"".as_slice()));
-        decoder.gap().expect("four bytes are missing").copy_from_slice(b"cdef");
-        decoder.filled(4);
-        assert!(decoder.gap().is_none());
+        let upload = decoder.upload().expect("four bytes are missing");
+        upload.gap().expect("room for them").copy_from_slice(b"cdef");
+        upload.filled(4);
         let request = decoder.next(&mut b"".as_slice(), &INTAKE).expect("all there");
         assert!(matches!(request.act, Act::Submit(job) if job.body.bytes() == b"abcdef"));
     }

@@ -8,17 +8,15 @@ use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use super::uuid::Uuid;
 use crate::engine::{Body, Priority, Span};
+use crate::protocol::upload::{swallow, End, Upload};
 use crate::protocol::Intake;
 
-/// The longest line with its CR LF, as long as the original's whole command (facts A0).
+/// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
 /// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one, which
 /// only `lease` has a use for, is kept here, so that it is not looked through again and again.
 const KEEP: usize = 4 * 1024;
-
-/// The part of arriving data that is made ready to be read into.
-const WINDOW: usize = 64 * 1024;
 
 /// More than a log needs for a job beside its payload: the longest name, and some numbers.
 const ADD_OVERHEAD: u64 = 500;
@@ -144,7 +142,7 @@ enum Reading {
     /// The beginning of a long line.
     LongLine(Vec<u8>),
     /// Data, and what is done with it.
-    Data(Box<Upload>),
+    Data(Box<Arriving>),
     /// Data that nobody wants.
     Skip(Box<Skip>),
     /// The connection is to be closed; nothing that comes means anything.
@@ -152,15 +150,11 @@ enum Reading {
 }
 
 #[derive(Debug)]
-struct Upload {
+struct Arriving {
     verb: Verb,
     act: Act,
     error: Words,
-    /// Has room for all of it from the start, so that its bytes are read to where they stay; as long as what has arrived,
-    /// and a window for more.
-    data: Vec<u8>,
-    size: usize,
-    filled: usize,
+    data: Upload,
     end: End,
 }
 
@@ -173,26 +167,6 @@ struct Skip {
     /// If it does not.
     error: Words,
     end: End,
-}
-
-/// The two bytes behind data, which must be CR LF and may come one by one.
-#[derive(Debug, Default)]
-struct End {
-    bytes: [u8; 2],
-    filled: usize,
-}
-
-impl End {
-    /// Takes what is there of it: whether it is CR LF, once it is known.
-    fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
-        while self.filled < 2 {
-            let (&byte, rest) = input.split_first()?;
-            self.bytes[self.filled] = byte;
-            self.filled += 1;
-            *input = rest;
-        }
-        Some(self.bytes == *b"\r\n")
-    }
 }
 
 impl Decoder {
@@ -232,10 +206,15 @@ impl Decoder {
                         return Some(request);
                     }
                 }
-                Reading::Data(upload) => {
-                    let whole = upload.take(input)?;
-                    let Reading::Data(upload) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(upload.finish(whole));
+                Reading::Data(arriving) => {
+                    arriving.data.take(input)?;
+                    let whole = arriving.end.take(input)?;
+                    let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
+                    let Arriving { verb, act, error, data, .. } = *arriving;
+                    return Some(match whole {
+                        true => Request { verb: Some(verb), act, data: data.finish() },
+                        false => Request::refused(Some(verb), error),
+                    });
                 }
                 Reading::Skip(skip) => {
                     let (verb, answer) = (skip.verb, skip.take(input)?);
@@ -260,7 +239,7 @@ impl Decoder {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // The original hangs up on a line that ends in anything else (facts A0): who ends lines otherwise speaks something
+        // The original hangs up on a line that ends in anything else: who ends lines otherwise speaks something
         // else, and what of it is data cannot be told.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
@@ -288,7 +267,7 @@ impl Decoder {
         let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
             return Some(Request::refused(Some(row.verb), error));
         };
-        let (verb, end) = (row.verb, End::default());
+        let verb = row.verb;
         let skip = |answer| Reading::Skip(Box::new(Skip { verb, left: size, answer, error, end: End::default() }));
         let act = match act(row, line) {
             _ if size > MAX_DATA => Err(error),
@@ -302,38 +281,27 @@ impl Decoder {
                     *input = rest;
                     return Some(Request { verb: Some(verb), act, data: Body::from(data) });
                 }
-                // The system may have less than the account allows.
-                let mut data = Vec::new();
-                self.state = if size as u64 > intake.room || data.try_reserve_exact(size).is_err() {
-                    skip(reply::OUT_OF_MEMORY)
-                } else {
-                    Reading::Data(Box::new(Upload { verb, act, error, data, size, filled: 0, end }))
+                self.state = match Upload::begin(size, intake.room) {
+                    Some(data) => Reading::Data(Box::new(Arriving { verb, act, error, data, end: End::default() })),
+                    None => skip(reply::OUT_OF_MEMORY),
                 };
             }
         }
         None
     }
 
-    /// The part of some data that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
-    pub fn gap(&mut self) -> Option<&mut [u8]> {
+    /// The data that is arriving, if any is.
+    pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.state {
-            Reading::Data(upload) if upload.filled < upload.size => Some(upload.window()),
+            Reading::Data(arriving) => Some(&mut arriving.data),
             _ => None,
-        }
-    }
-
-    /// So many bytes were read into the gap.
-    pub fn filled(&mut self, count: usize) {
-        if let Reading::Data(upload) = &mut self.state {
-            upload.filled += count;
-            assert!(upload.filled <= upload.data.len(), "more was read than there was room for");
         }
     }
 
     /// Bytes of memory taken for data, or a long line, that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(upload) => upload.size as u64,
+            Reading::Data(arriving) => arriving.data.size(),
             Reading::LongLine(line) => line.capacity() as u64,
             _ => 0,
         }
@@ -348,44 +316,9 @@ fn act(row: &Command, line: &Line) -> Result<Act, Words> {
     (row.parse)(line)
 }
 
-impl Upload {
-    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
-    fn window(&mut self) -> &mut [u8] {
-        if self.filled == self.data.len() {
-            self.data.resize(self.size.min(self.filled + WINDOW), 0);
-        }
-        &mut self.data[self.filled..]
-    }
-
-    /// Takes what is there of it: whether it ends as it must, once all of it has come.
-    fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
-        let (now, rest) = input.split_at(input.len().min(self.size - self.filled));
-        self.data.truncate(self.filled);
-        self.data.extend_from_slice(now);
-        self.filled += now.len();
-        *input = rest;
-        if self.filled < self.size {
-            return None;
-        }
-        self.end.take(input)
-    }
-
-    fn finish(self, whole: bool) -> Request {
-        match whole {
-            true => Request { verb: Some(self.verb), act: self.act, data: Body::from(self.data) },
-            false => Request::refused(Some(self.verb), self.error),
-        }
-    }
-}
-
 impl Skip {
     fn take(&mut self, input: &mut &[u8]) -> Option<Words> {
-        let count = self.left.min(input.len() as u64);
-        *input = &input[count as usize..];
-        self.left -= count;
-        if self.left > 0 {
-            return None;
-        }
+        swallow(&mut self.left, input)?;
         Some(if self.end.take(input)? { self.answer } else { self.error })
     }
 }
@@ -462,10 +395,9 @@ mod tests {
         let mut input = line.as_bytes();
         assert!(decoder.next(&mut input, &INTAKE).is_none());
         assert_eq!(decoder.uploading(), 6);
-        let gap = decoder.gap().expect("four bytes are missing");
-        gap.copy_from_slice(b"cdef");
-        decoder.filled(4);
-        assert!(decoder.gap().is_none());
+        let upload = decoder.upload().expect("four bytes are missing");
+        upload.gap().expect("room for them").copy_from_slice(b"cdef");
+        upload.filled(4);
         assert!(decoder.next(&mut b"\r".as_slice(), &INTAKE).is_none());
         let request = decoder.next(&mut b"\n".as_slice(), &INTAKE).expect("all there");
         assert_eq!(request.data.bytes(), b"abcdef");
