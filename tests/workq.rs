@@ -7,10 +7,10 @@ mod script;
 #[path = "script/within.rs"]
 mod within;
 
+#[path = "workq/bytes.rs"]
+mod bytes;
 #[path = "workq/crowd.rs"]
 mod crowd;
-#[path = "workq/figures.rs"]
-mod figures;
 #[path = "workq/hostile.rs"]
 mod hostile;
 #[path = "workq/manual.rs"]

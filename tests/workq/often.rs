@@ -23,7 +23,7 @@ impl One {
     }
 }
 
-/// The original preferred some names, and never served others (facts E 61).
+/// The original preferred some names, and never served others.
 #[test]
 fn every_queue_of_a_lease_is_as_likely_as_another() {
     let mut one = One::new();
@@ -44,7 +44,7 @@ fn every_queue_of_a_lease_is_as_likely_as_another() {
     assert!(counts.iter().all(|count| (55..145).contains(count)), "{counts:?}");
 }
 
-/// The original ended a job with its 256th lease, without a word (facts E 94).
+/// The original ended a job with its 256th lease, without a word.
 #[test]
 fn without_a_limit_a_job_is_leased_for_ever() {
     let mut one = One::new();

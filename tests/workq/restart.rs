@@ -1,4 +1,4 @@
-//! What outlives the server, with a log (facts E 91, without the clocks that began anew).
+//! What outlives the server, with a log; the original's clocks began anew.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! THE table of Workq commands: what they are called, what they take, and in which order their fields are checked.
 //!
 //! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and data,
-//! number of flags, fields (facts A0). The order of the checks inside a row's function is the original's as well (A1),
+//! number of flags, fields. The order of the checks inside a row's function is the original's as well (A1),
 //! because a client sees only the first error.
 
 use super::fields;
@@ -242,7 +242,7 @@ fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Act, Words> {
     Ok(Act::InspectJobs { name, scheduled, page })
 }
 
-/// Unlike the others it only looks, so it finds no job by an id that none can have, and says no more (facts A2).
+/// Unlike the others it only looks, so it finds no job by an id that none can have, and says no more.
 fn inspect_job(line: &Line) -> Result<Act, Words> {
     let [id] = line.take();
     Ok(Act::InspectJob(fields::id(id)?))

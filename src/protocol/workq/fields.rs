@@ -1,6 +1,6 @@
 //! The fields of commands: numbers, names, and their bounds.
 //!
-//! Owns which text is a legal field, and which error one that is not gets (facts A0 and A1). Must not know in which order
+//! Owns which text is a legal field, and which error one that is not gets. Must not know in which order
 //! a command checks its fields: the table does.
 
 use super::reply::{self, Words};
@@ -13,13 +13,13 @@ pub const MAX_DATA: u64 = 1 << 20;
 /// Longest time to run, in milliseconds: 24 hours (the protocol's text).
 pub const MAX_TTR: u64 = 86_400_000;
 
-/// Longest wait, in milliseconds: 24 hours, as the original has it (facts A1).
+/// Longest wait, in milliseconds: 24 hours, as the original has it.
 pub const MAX_WAIT: u64 = 86_400_000;
 
-/// Longest name, in bytes (facts A1).
+/// Longest name, in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// Most blocks of one inspection (facts A1).
+/// Most blocks of one inspection.
 pub const MAX_LIMIT: u64 = 100;
 
 /// Whether the bytes are a legal name.

@@ -1,6 +1,6 @@
 //! The replies, byte for byte.
 //!
-//! Owns their spelling. Must not decide when each is due. The texts are those of the original (facts A1); the ones of
+//! Owns their spelling. Must not decide when each is due. The texts are those of the original; the ones of
 //! server errors are our own, since nobody has ever seen the original's.
 
 use super::uuid::{self, Uuid};

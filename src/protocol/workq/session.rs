@@ -87,7 +87,7 @@ fn add(job: Submission, payload: Body, world: &mut World, out: &mut Output) {
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// The moment of a schedule, which may be past, but not by more than the time to live (facts A4). One that the engine's time
+/// The moment of a schedule, which may be past, but not by more than the time to live. One that the engine's time
 /// does not reach becomes its last but one, since the last means never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);

@@ -9,7 +9,7 @@ const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
 /// Reads `YYYY-MM-DDTHH:MM:SSZ`, with any fraction of a second, as nanoseconds since the Unix epoch, which are negative
-/// before it. Nothing else is taken: no offset, no leap second, no day that is not in the calendar (facts A4).
+/// before it. Nothing else is taken: no offset, no leap second, no day that is not in the calendar.
 pub fn parse(text: &[u8]) -> Option<i128> {
     let (seconds, behind) = text.split_at_checked(19)?;
     let shape = b"dddd-dd-ddTdd:dd:dd";

@@ -21,8 +21,8 @@ const VARIANT: u64 = 0b10 << 62;
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
 /// Reads a UUID in any spelling that the original takes, in either case: 8-4-4-4-12 digits or 32 of them, bare, in braces
-/// or behind `urn:uuid:` (facts A2). What is cut off or followed by anything is none; the original was not as careful, and
-/// died of it (facts C 2).
+/// or behind `urn:uuid:`. What is cut off or followed by anything is none; the original was not as careful, and
+/// died of it.
 pub fn parse(text: &[u8]) -> Option<Uuid> {
     let bare = match text {
         [b'{', inside @ .., b'}'] => inside,
