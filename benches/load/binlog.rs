@@ -19,6 +19,7 @@ pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Resu
     let server = bench.program.start(if every { &arguments } else { &arguments[..2] })?;
     let mut driver = Driver::connect(server.address, connections)?;
     let mut load = Puts::new(connections, batch, Bodies::new(64));
+    load.ledger.expect(MAX_JOBS);
     driver.start(&mut load, 0..connections)?;
     let work = measure(&server, &mut driver, &mut load, bench.scale, MAX_JOBS)?;
     load.limit = 0;

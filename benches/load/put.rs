@@ -128,6 +128,7 @@ pub fn load(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let count = bench.scale.count(jobs);
     let mut load = Puts::new(1, 16, Bodies::new(64));
+    load.ledger.expect(count);
     load.limit = count;
     driver.start(&mut load, 0..1)?;
     let work = measure_all(&server, &mut driver, &mut load, count)?;
