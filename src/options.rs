@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
-use crate::config::{Address, Config, MAX_JOB_SIZE_CEILING};
+use crate::config::{most_connections, Address, Config, MAX_JOB_SIZE_CEILING};
 use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -83,7 +83,7 @@ pub const OPTIONS: [Opt; 28] = [
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n as usize)),
-    long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections = n as usize)),
+    long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
     long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = n as usize)),
     long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n as usize)),
@@ -281,6 +281,18 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
             .push(format!("-z {asked}: no job may be larger than {MAX_JOB_SIZE_CEILING} bytes; taking that"));
     }
     settings.config.max_job_size = taken as u32;
+    Ok(())
+}
+
+fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let asked = number(text, 1, 1 << 30)? as usize;
+    let taken = asked.min(most_connections(machine::file_limit()));
+    if taken < asked {
+        settings.notices.push(format!(
+            "--max-connections {asked}: the limit of open files leaves room for {taken}; taking that, raise it for more"
+        ));
+    }
+    settings.config.max_connections = taken;
     Ok(())
 }
 
