@@ -251,8 +251,9 @@ fn address(text: &str) -> Result<Address, String> {
     }
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
-    if rest.parse::<std::net::IpAddr>().is_ok() {
-        return Ok(Address::Tcp(Some(rest.to_owned()), None));
+    let bare = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(rest);
+    if bare.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(Address::Tcp(Some(bare.to_owned()), None));
     }
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) => (host, Some(number(port, 0, 65_535).map_err(|_| wrong())? as u16)),
@@ -350,9 +351,17 @@ mod tests {
 
     #[test]
     fn flags_are_bundled_attached_and_long() {
-        let all = settings("-VVp11301 -z 10 --listen=::1 -l unix:/tmp/x -l [::1]:7 -l beanstalk://h:8 --threads 3");
+        let all = settings(
+            "-VVp11301 -z 10 --listen=::1 -l unix:/tmp/x -l [::1]:7 -l beanstalk://h:8 -l tcp://[::1]/ --threads 3",
+        );
         assert_eq!((all.verbosity, all.config.port, all.config.max_job_size, all.config.threads), (2, 11301, 10, 3));
-        let expected = [tcp("::1", None), Address::Unix("/tmp/x".into()), tcp("::1", Some(7)), tcp("h", Some(8))];
+        let expected = [
+            tcp("::1", None),
+            Address::Unix("/tmp/x".into()),
+            tcp("::1", Some(7)),
+            tcp("h", Some(8)),
+            tcp("::1", None),
+        ];
         assert_eq!(all.config.listen, expected);
         assert_eq!(settings("").config.listen, [Address::Tcp(None, None)]);
         assert_eq!(settings("-Vukr").config.user.as_deref(), Some("kr"));
