@@ -77,9 +77,10 @@ static: ## build one static program: with musl if rustup has its target, else wi
 test: ## run every test that needs nothing but the Rust toolchain
 	$(CARGO) test $(CARGOFLAGS)
 
-lint: ## look for bad form: rustfmt, clippy, and mandoc on the man pages
+lint: ## look for bad form: rustfmt, clippy, rustdoc, and mandoc on the man pages
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(CARGOFLAGS) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps $(CARGOFLAGS)
 	@if command -v mandoc >/dev/null; then \
 	    echo 'mandoc -Tlint -W warning $(MANPAGES)' && mandoc -Tlint -W warning $(MANPAGES); \
 	else \

@@ -99,7 +99,8 @@ impl Client {
     }
 
     /// Reserves a job of the watched tubes, waiting at most `timeout` seconds; without end if that is none. None: the time
-    /// is over.
+    /// is over. It is refused with `DEADLINE_SOON` if the time to run of a job that this client holds ends within a second
+    /// and there is no other job.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
@@ -109,6 +110,11 @@ impl Client {
             line if line == "TIMED_OUT" => Ok(None),
             line => self.job(&line, "RESERVED ").map(Some),
         }
+    }
+
+    /// Reserves this job, ready or not, in whatever tube.
+    pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
+        self.ask_for_job(&format!("reserve-job {id}"), "RESERVED ")
     }
 
     /// Deletes a job.
@@ -137,6 +143,11 @@ impl Client {
         self.number("KICKED ")
     }
 
+    /// Kicks this job, in whatever tube.
+    pub fn kick_job(&mut self, id: u64) -> Result<()> {
+        self.expect(&format!("kick-job {id}"), "KICKED")
+    }
+
     /// Chooses the tube that jobs are put into.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
         self.expect(&format!("use {tube}"), &format!("USING {tube}"))
@@ -156,9 +167,22 @@ impl Client {
 
     /// Looks at a job.
     pub fn peek(&mut self, id: u64) -> Result<ReservedJob> {
-        self.command(&format!("peek {id}"))?;
-        let line = self.line()?;
-        self.job(&line, "FOUND ")
+        self.ask_for_job(&format!("peek {id}"), "FOUND ")
+    }
+
+    /// Looks at the next ready job of the used tube.
+    pub fn peek_ready(&mut self) -> Result<ReservedJob> {
+        self.ask_for_job("peek-ready", "FOUND ")
+    }
+
+    /// Looks at the delayed job of the used tube that is due next.
+    pub fn peek_delayed(&mut self) -> Result<ReservedJob> {
+        self.ask_for_job("peek-delayed", "FOUND ")
+    }
+
+    /// Looks at the job of the used tube that was buried first.
+    pub fn peek_buried(&mut self) -> Result<ReservedJob> {
+        self.ask_for_job("peek-buried", "FOUND ")
     }
 
     /// Gives out no job of a tube for so many seconds.
@@ -213,6 +237,12 @@ impl Client {
         let line = self.line()?;
         let number = line.strip_prefix(word).and_then(|text| text.parse().ok());
         number.ok_or(ClientError::Refused(line))
+    }
+
+    fn ask_for_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {
+        self.command(command)?;
+        let line = self.line()?;
+        self.job(&line, word)
     }
 
     fn job(&mut self, line: &str, word: &str) -> Result<ReservedJob> {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
-use crate::config::{Address, Config, MAX_JOB_SIZE_CEILING};
+use crate::config::{most_connections, Address, Config, MAX_JOB_SIZE_CEILING};
 use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -83,7 +83,7 @@ pub const OPTIONS: [Opt; 28] = [
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n as usize)),
-    long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_connections = n as usize)),
+    long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
     long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = n as usize)),
     long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n as usize)),
@@ -251,8 +251,9 @@ fn address(text: &str) -> Result<Address, String> {
     }
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
-    if rest.parse::<std::net::IpAddr>().is_ok() {
-        return Ok(Address::Tcp(Some(rest.to_owned()), None));
+    let bare = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(rest);
+    if bare.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(Address::Tcp(Some(bare.to_owned()), None));
     }
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) => (host, Some(number(port, 0, 65_535).map_err(|_| wrong())? as u16)),
@@ -281,6 +282,18 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
             .push(format!("-z {asked}: no job may be larger than {MAX_JOB_SIZE_CEILING} bytes; taking that"));
     }
     settings.config.max_job_size = taken as u32;
+    Ok(())
+}
+
+fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let asked = number(text, 1, 1 << 30)? as usize;
+    let taken = asked.min(most_connections(machine::file_limit()));
+    if taken < asked {
+        settings.notices.push(format!(
+            "--max-connections {asked}: the limit of open files leaves room for {taken}; taking that, raise it for more"
+        ));
+    }
+    settings.config.max_connections = taken;
     Ok(())
 }
 
@@ -338,9 +351,17 @@ mod tests {
 
     #[test]
     fn flags_are_bundled_attached_and_long() {
-        let all = settings("-VVp11301 -z 10 --listen=::1 -l unix:/tmp/x -l [::1]:7 -l beanstalk://h:8 --threads 3");
+        let all = settings(
+            "-VVp11301 -z 10 --listen=::1 -l unix:/tmp/x -l [::1]:7 -l beanstalk://h:8 -l tcp://[::1]/ --threads 3",
+        );
         assert_eq!((all.verbosity, all.config.port, all.config.max_job_size, all.config.threads), (2, 11301, 10, 3));
-        let expected = [tcp("::1", None), Address::Unix("/tmp/x".into()), tcp("::1", Some(7)), tcp("h", Some(8))];
+        let expected = [
+            tcp("::1", None),
+            Address::Unix("/tmp/x".into()),
+            tcp("::1", Some(7)),
+            tcp("h", Some(8)),
+            tcp("::1", None),
+        ];
         assert_eq!(all.config.listen, expected);
         assert_eq!(settings("").config.listen, [Address::Tcp(None, None)]);
         assert_eq!(settings("-Vukr").config.user.as_deref(), Some("kr"));

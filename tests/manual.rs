@@ -240,6 +240,22 @@ fn what_is_made_can_be_made() {
     complain(problems);
 }
 
+/// systemd starts a unit and stops those it conflicts with at the same time, unless an order is given: they share a port.
+#[test]
+fn the_units_start_when_those_in_their_place_have_stopped() {
+    for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanpole.socket"] {
+        let text = read(unit);
+        let names = |key: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(key));
+            lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
+        };
+        let ordered: BTreeSet<String> = names("After=").union(&names("Before=")).cloned().collect();
+        let rivals = names("Conflicts=");
+        assert_eq!(rivals.len(), 2, "{unit}: beanstalkd's service and its socket");
+        assert!(rivals.is_subset(&ordered), "{unit}");
+    }
+}
+
 /// The bytes of the segment that beanpole-binlog(5) shows.
 fn shown_segment() -> Vec<u8> {
     let page = read("man/beanpole-binlog.5");

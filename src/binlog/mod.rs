@@ -1,7 +1,7 @@
 //! The log: what makes acknowledged jobs outlive the process.
 //!
 //! Owns everything on the disk. The [`Journal`] takes the engine's changes under the engine's lock and decides where each
-//! record stands; the [`Writer`] brings the bytes into files and knows how far they are safe; [`open`] reads them back at the
+//! record stands; the `writer` brings the bytes into files and knows how far they are safe; [`open`] reads them back at the
 //! start. `record` and `replay` are pure; [`Storage`] alone touches files. Must not know protocols, connections or threads.
 
 mod homes;

@@ -9,9 +9,9 @@ pub const NIL: u32 = u32::MAX;
 /// The neighbours of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
-    /// The member before this one, or [`NIL`].
+    /// The member before this one, or `NIL`.
     pub prev: u32,
-    /// The member after this one, or [`NIL`].
+    /// The member after this one, or `NIL`.
     pub next: u32,
 }
 

@@ -138,13 +138,13 @@ impl Request {
         }
     }
 
-    /// Its name, for the log.
-    pub fn name(&self) -> String {
+    /// Its name in its protocol, for the log.
+    pub fn name(&self) -> &'static str {
         match self {
-            Request::Beanstalk(request) => request.counts.map_or("?".to_owned(), |verb| format!("{verb:?}")),
-            Request::Gearman(request) => request.name().to_owned(),
-            Request::Workq(request) => request.verb.map_or("?".to_owned(), |verb| format!("{verb:?}")),
-            Request::Resume => "more".to_owned(),
+            Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::Verb::name),
+            Request::Gearman(request) => request.name(),
+            Request::Workq(request) => request.verb.map_or("no command", workq::Verb::name),
+            Request::Resume => "more",
         }
     }
 }

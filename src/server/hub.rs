@@ -319,6 +319,11 @@ impl Core {
         client
     }
 
+    /// Where a client comes from that may be told something unasked.
+    pub fn address(&self, client: ClientId) -> Box<str> {
+        self.roster.get(client).map_or_else(Box::default, |peer| peer.address.clone())
+    }
+
     /// The client is gone.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.engine.disconnect(client, now);

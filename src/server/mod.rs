@@ -63,6 +63,9 @@ impl StartError {
     /// Something about an address.
     fn address(name: &str, error: &io::Error) -> StartError {
         let hint = match error.kind() {
+            io::ErrorKind::AddrInUse if name.starts_with("unix:") => {
+                "; choose another with -l ADDR, or end what listens there"
+            }
             io::ErrorKind::AddrInUse => "; choose another with -p PORT or -l ADDR, or end what listens there",
             io::ErrorKind::PermissionDenied if !name.starts_with("unix:") => {
                 "; ports below 1024 need root: start as root with -u USER"

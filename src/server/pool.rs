@@ -162,7 +162,9 @@ impl PoolThread {
         }
         let client = connection.client();
         if connection.is_overflown() {
-            log::warn!("{}: dropped: it does not read what it is told of its jobs", client.0);
+            // By its address: without -V, no other line has its number.
+            let address = self.hub.turn(&mut self.desk.scratch, |core, _| core.address(client));
+            log::warn!("{address}: dropped: it does not read what it is told of its jobs");
         }
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));

@@ -66,6 +66,7 @@ fn a_living_server_keeps_its_socket() {
     for _ in 0..2 {
         let ended = run(&["-l", &option(&path)]);
         ended.failed(NO_ADDRESS, &[" ERROR ", &option(&path), "another server", "-l ADDR"]);
+        assert!(!ended.err.contains("-p PORT"), "a port is no way out: {ended:?}");
         serves(&path);
     }
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");

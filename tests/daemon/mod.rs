@@ -208,6 +208,13 @@ impl Daemon {
         self.pid
     }
 
+    /// Changes a limit of the running process, in the words of prlimit(1); false if that is not there.
+    pub fn limit(&self, limit: &str) -> bool {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &self.pid.to_string(), limit]);
+        command.status().is_ok_and(|status| status.success())
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid as i32), signal).expect("a process of ours");

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use beanpole::Client;
@@ -92,13 +91,6 @@ fn a_folder_that_is_removed_and_made_again_loses_nothing() {
     compare(&mut daemon.client(), &jobs);
 }
 
-/// Sets how large the files of a running process may get.
-fn limit_files(daemon: &Daemon, limit: &str) -> bool {
-    let mut command = Command::new("prlimit");
-    command.args(["--pid", &daemon.pid().to_string(), &format!("--fsize={limit}:unlimited")]);
-    command.status().is_ok_and(|status| status.success())
-}
-
 #[test]
 fn files_that_may_not_grow_end_nothing() {
     let home = Home::new();
@@ -106,7 +98,7 @@ fn files_that_may_not_grow_end_nothing() {
     let mut client = daemon.client();
     let mut jobs = Jobs::new();
     (0..50).for_each(|_| assert!(put(&mut client, &mut jobs)));
-    if !limit_files(&daemon, "4096") {
+    if !daemon.limit("--fsize=4096:unlimited") {
         return println!("skipped: no prlimit");
     }
     // The put that meets the limit waits until there is none: another connection hears of it.
@@ -124,7 +116,7 @@ fn files_that_may_not_grow_end_nothing() {
     });
     assert!(daemon.runs(), "it was ended by a signal: {}", daemon.log());
     goes_on(&mut client, &mut jobs);
-    assert!(limit_files(&daemon, "unlimited"));
+    assert!(daemon.limit("--fsize=unlimited:unlimited"));
     resumes(&daemon, &mut client, &mut jobs);
     assert_ne!(first.join().expect("a client"), Some(false));
     let others = total(&mut client);

@@ -112,7 +112,8 @@ fn a_client_that_does_not_read_what_its_job_says_is_dropped() {
         worker.write_all(&data).expect("a connection");
     }
     say(&mut worker, &[packet(16, b"on")], 1);
-    wait_until("the client is dropped", || daemon.log().contains("dropped"));
+    let dropped = format!("{}: dropped", client.local_addr().expect("a bound socket"));
+    wait_until("the client is dropped", || daemon.log().contains(&dropped));
     assert!(daemon.peak_rss() < 30_000_000, "{} bytes", daemon.peak_rss());
     let alive = say(&mut connect(&daemon), &[packet(16, b"alive")], 1);
     assert_eq!(alive, [(17, b"alive".to_vec())]);

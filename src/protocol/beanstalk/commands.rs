@@ -38,6 +38,13 @@ pub enum Verb {
     PauseTube,
 }
 
+impl Verb {
+    /// What clients call it.
+    pub fn name(self) -> &'static str {
+        COMMANDS.iter().find(|row| row.verb == self).map_or("", |row| row.word.trim_end())
+    }
+}
+
 /// One row.
 pub struct Command {
     /// Which command.

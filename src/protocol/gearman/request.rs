@@ -69,7 +69,7 @@ impl Request {
             Act::SetClientId(_) => "SET_CLIENT_ID",
             Act::Text(_) => "text",
             Act::Refused(fault) => fault.code,
-            Act::Lost => "?",
+            Act::Lost => "no command",
         }
     }
 }

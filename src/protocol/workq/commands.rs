@@ -29,6 +29,13 @@ pub enum Verb {
     InspectJob,
 }
 
+impl Verb {
+    /// The first word of what clients call it.
+    pub fn name(self) -> &'static str {
+        COMMANDS[self as usize].word
+    }
+}
+
 /// One row.
 pub struct Command {
     /// Which command.

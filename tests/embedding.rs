@@ -1,0 +1,148 @@
+//! The library as other programs use it: a queue inside the process, its client, and the clock that is moved by hand.
+//!
+//! Owns the promises of the crate's front page. What the replies mean is the conversations' business.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use beanpole::{Address, Client, ClientError, Config, Server};
+
+/// The path of a socket that no other test uses; nothing is there yet.
+fn socket(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("beanpole-embedding-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+fn hour() -> Duration {
+    Duration::from_secs(3600)
+}
+
+#[track_caller]
+fn is_refused<T: std::fmt::Debug>(result: Result<T, ClientError>, with: &str) {
+    match result {
+        Err(ClientError::Refused(reply)) => assert_eq!(reply, with),
+        other => panic!("{other:?} instead of {with}"),
+    }
+}
+
+#[test]
+fn the_client_has_all_commands() {
+    let server = Server::start().unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    client.use_tube("mail").unwrap();
+    assert_eq!(client.watch("mail").unwrap(), 2);
+    assert_eq!(client.ignore("default").unwrap(), 1);
+    is_refused(client.ignore("mail"), "NOT_IGNORED");
+    let late = client.put(b"late", 0, 3600, 60).unwrap();
+    let id = client.put(b"CR LF\r\ninside", 5, 0, 60).unwrap();
+    assert_eq!((client.peek_ready().unwrap().id, client.peek_delayed().unwrap().id), (id, late));
+    is_refused(client.peek_buried(), "NOT_FOUND");
+    let job = client.reserve(None).unwrap().expect("the job");
+    assert_eq!((job.id, job.body.as_slice()), (id, b"CR LF\r\ninside".as_slice()));
+    client.touch(id).unwrap();
+    client.release(id, 3, 0).unwrap();
+    assert_eq!(client.reserve_job(id).unwrap(), job);
+    client.bury(id, 1).unwrap();
+    assert_eq!(client.peek_buried().unwrap(), job);
+    assert_eq!(client.kick(10).unwrap(), 1);
+    client.kick_job(late).unwrap();
+    is_refused(client.kick_job(late), "NOT_FOUND");
+    client.pause_tube("mail", 60).unwrap();
+    assert_eq!(client.reserve(Some(0)).unwrap(), None);
+    assert_eq!(client.figure("stats-tube mail", "current-jobs-ready").unwrap(), "2");
+    assert_eq!(client.text("list-tubes-watched").unwrap(), "---\n- mail\n");
+    client.delete(id).unwrap();
+    is_refused(client.peek(id), "NOT_FOUND");
+    is_refused(client.put(&[0; 70_000], 0, 0, 60), "JOB_TOO_BIG");
+    server.drain();
+    is_refused(client.put(b"", 0, 0, 60), "DRAINING");
+    server.check();
+}
+
+#[test]
+fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
+    // An address that no other test uses, so that nobody takes the port meanwhile.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let host = Some(format!("127.90.{high}.{low}"));
+    let config = |port| Config { listen: vec![Address::Tcp(host.clone(), port)], ..Config::embedded() };
+    let server = Server::with(config(None)).unwrap();
+    let address = server.address();
+    let mut client = Client::connect(address).unwrap();
+    client.put(b"x", 0, 0, 60).unwrap();
+    drop(server);
+    assert!(matches!(client.reserve(Some(0)), Err(ClientError::Io(_))));
+    let refused = Client::connect(address).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    // Its own connections are in TIME_WAIT, which is no hindrance.
+    let server = Server::with(config(Some(address.port()))).unwrap();
+    assert_eq!(Client::connect(address).unwrap().reserve(Some(0)).unwrap(), None, "nothing is left of the first queue");
+    drop(server);
+    drop(TcpListener::bind(address).unwrap());
+}
+
+#[test]
+fn two_servers_are_two_queues() {
+    let (first, second) = (Server::start().unwrap(), Server::start().unwrap());
+    assert_ne!(first.address(), second.address());
+    let mut of_second = Client::connect(second.address()).unwrap();
+    Client::connect(first.address()).unwrap().put(b"x", 0, 0, 60).unwrap();
+    assert_eq!(of_second.reserve(Some(0)).unwrap(), None);
+    drop(first);
+    assert_eq!(of_second.put(b"y", 0, 0, 60).unwrap(), 1);
+}
+
+#[test]
+fn a_unix_socket_is_gone_with_its_server() {
+    let path = socket("gone");
+    let server = Server::start_unix(&path).unwrap();
+    assert_eq!(server.names(), [format!("unix:{}", path.display())]);
+    assert_eq!(Client::connect_unix(&path).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
+    assert_eq!(Server::start_unix(&path).unwrap_err().code, 111, "it is taken");
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_cannot_be_had_is_an_error_with_the_program_s_code() {
+    let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
+    // An address for documents (RFC 5737), which no machine has.
+    let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
+    assert_eq!(code(Config { listen: vec![elsewhere], ..Config::embedded() }), 111);
+    assert_eq!(code(Config { user: Some("no-such-user".to_owned()), ..Config::embedded() }), 33);
+    assert_eq!(code(Config { log_folder: Some("/nonexistent".into()), ..Config::embedded() }), 10);
+}
+
+/// Years of waiting, in whatever time the machine takes for it.
+#[test]
+fn a_clock_moved_by_hand_passes_delays_times_to_run_and_pauses() {
+    let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let mut other = Client::connect(server.address()).unwrap();
+    let id = client.put(b"x", 0, 24 * 3600, 3600).unwrap();
+    clock.advance(Duration::from_secs(24 * 3600 - 1));
+    assert_eq!(client.reserve(Some(0)).unwrap(), None);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(client.reserve(Some(0)).unwrap().expect("a job that is due").id, id);
+    assert_eq!(other.reserve(Some(0)).unwrap(), None);
+    clock.advance(hour());
+    is_refused(client.touch(id), "NOT_FOUND");
+    client.pause_tube("default", 7200).unwrap();
+    clock.advance(hour());
+    assert_eq!(other.reserve(Some(0)).unwrap(), None);
+    clock.advance(hour());
+    assert_eq!(other.reserve(Some(0)).unwrap().expect("a job whose worker was late").id, id);
+    is_refused(other.delete(id + 1), "NOT_FOUND");
+    assert_eq!(client.figure(&format!("stats-job {id}"), "timeouts").unwrap(), "1");
+    // The last second belongs to the warning.
+    clock.advance(hour() - Duration::from_millis(500));
+    is_refused(other.reserve(Some(60)), "DEADLINE_SOON");
+    clock.advance(hour() * 24 * 365);
+    server.check();
+    assert_eq!(client.figure("stats", "current-jobs-ready").unwrap(), "1");
+    // Of a server that is gone, it may still be moved.
+    drop(server);
+    clock.advance(hour());
+}
