@@ -1,10 +1,14 @@
 //! The log: the form of its lines, and which there are.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime};
 
 use beanpole::Client;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
@@ -143,4 +147,54 @@ fn a_log_that_cannot_be_written_is_no_reason_to_end() {
     let _ = child.kill();
     let _ = child.wait();
     assert!(result.is_ok() && runs);
+}
+
+/// Neither clients nor signals wait for whoever should read the log; what he missed is counted.
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let (mut reader, writer) = UnixStream::pair().expect("two sockets");
+    let mut filler = writer.try_clone().expect("a socket");
+    filler.set_nonblocking(true).expect("a socket");
+    let mut filled = 0;
+    while let Ok(count) = filler.write(&[b'.'; 512]) {
+        filled += count;
+    }
+    filler.set_nonblocking(false).expect("a socket");
+    drop(filler);
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let mut command = command(&["-V", "-l", &format!("unix:{}", path.display())]);
+    let mut child = command.stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
+    drop(command);
+    wait_until("it listens", || Client::connect_unix(&path).is_ok());
+    for _ in 0..50 {
+        let mut client = Client::connect_unix(&path).expect("a connection");
+        client.put(b"x", 0, 0, 60).expect("a job");
+    }
+    let mut filling = vec![0; filled];
+    reader.read_exact(&mut filling).expect("the filling");
+    let pid = Pid::from_raw(child.id() as i32);
+    kill(pid, Signal::SIGTERM).expect("a child of ours");
+    wait_until("it ends", || child.try_wait().expect("a child of ours").is_some());
+    let mut log = String::new();
+    reader.read_to_string(&mut log).expect("the log");
+    assert!(log.contains(" lines of this log were lost, since nobody read them\n"), "{log}");
+    assert!(log.ends_with("stopping\n"), "{log}");
+}
+
+/// The same to the end.
+#[test]
+fn a_log_that_nobody_ever_reads_does_not_keep_it_from_its_end() {
+    let (_reader, writer) = UnixStream::pair().expect("two sockets");
+    let mut filler = writer.try_clone().expect("a socket");
+    filler.set_nonblocking(true).expect("a socket");
+    while filler.write(&[b'.'; 512]).is_ok() {}
+    filler.set_nonblocking(false).expect("a socket");
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let mut command = command(&["-l", &format!("unix:{}", path.display())]);
+    let mut child = command.stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
+    wait_until("it listens", || Client::connect_unix(&path).is_ok());
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("a child of ours");
+    wait_until("it ends", || child.try_wait().expect("a child of ours").is_some());
 }
