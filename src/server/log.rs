@@ -70,7 +70,7 @@ impl Stderr {
         let mut lines = line(level, text, self.journal, now);
         if *lost > 0 {
             // In one write: there may be no room for another.
-            let notice = format!("{lost} lines of this log were lost, since nobody read them");
+            let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
             lines.insert_str(0, &line(Level::Warn, &notice, self.journal, now));
             *lost = 0;
         }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::process::Child;
 use std::time::{Duration, SystemTime};
 
 use beanpole::Client;
@@ -149,52 +150,69 @@ fn a_log_that_cannot_be_written_is_no_reason_to_end() {
     assert!(result.is_ok() && runs);
 }
 
-/// Neither clients nor signals wait for whoever should read the log; what he missed is counted.
-#[test]
-fn a_log_that_nobody_reads_holds_up_nobody() {
-    let (mut reader, writer) = UnixStream::pair().expect("two sockets");
-    let mut filler = writer.try_clone().expect("a socket");
-    filler.set_nonblocking(true).expect("a socket");
-    let mut filled = 0;
-    while let Ok(count) = filler.write(&[b'.'; 512]) {
-        filled += count;
-    }
-    filler.set_nonblocking(false).expect("a socket");
-    drop(filler);
-    let folder = Folder::new();
-    let path = folder.file("s");
-    let mut command = command(&["-V", "-l", &format!("unix:{}", path.display())]);
-    let mut child = command.stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
-    drop(command);
-    wait_until("it listens", || Client::connect_unix(&path).is_ok());
-    for _ in 0..50 {
-        let mut client = Client::connect_unix(&path).expect("a connection");
-        client.put(b"x", 0, 0, 60).expect("a job");
-    }
-    let mut filling = vec![0; filled];
-    reader.read_exact(&mut filling).expect("the filling");
-    let pid = Pid::from_raw(child.id() as i32);
-    kill(pid, Signal::SIGTERM).expect("a child of ours");
-    wait_until("it ends", || child.try_wait().expect("a child of ours").is_some());
-    let mut log = String::new();
-    reader.read_to_string(&mut log).expect("the log");
-    assert!(log.contains(" lines of this log were lost, since nobody read them\n"), "{log}");
-    assert!(log.ends_with("stopping\n"), "{log}");
+/// A server whose log goes to a socket that is full; killed when it is dropped.
+struct Deaf {
+    child: Child,
+    folder: Folder,
+    reader: UnixStream,
+    /// What stands before its log.
+    filled: usize,
 }
 
-/// The same to the end.
+impl Deaf {
+    fn start(options: &[&str]) -> Deaf {
+        let (reader, writer) = UnixStream::pair().expect("two sockets");
+        writer.set_nonblocking(true).expect("a socket");
+        let mut filled = 0;
+        while let Ok(count) = (&writer).write(&[b'.'; 512]) {
+            filled += count;
+        }
+        writer.set_nonblocking(false).expect("a socket");
+        let folder = Folder::new();
+        let mut command = command(&["-l", &format!("unix:{}", folder.file("s").display())]);
+        let child = command.args(options).stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
+        let server = Deaf { child, folder, reader, filled };
+        wait_until("it listens", || Client::connect_unix(server.folder.file("s")).is_ok());
+        server
+    }
+
+    fn client(&self) -> Client {
+        Client::connect_unix(self.folder.file("s")).expect("a connection")
+    }
+
+    fn stops(&mut self) {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("a child of ours");
+        wait_until("it ends", || self.child.try_wait().expect("a child of ours").is_some());
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Neither clients nor signals wait for whoever should read the log.
 #[test]
-fn a_log_that_nobody_ever_reads_does_not_keep_it_from_its_end() {
-    let (_reader, writer) = UnixStream::pair().expect("two sockets");
-    let mut filler = writer.try_clone().expect("a socket");
-    filler.set_nonblocking(true).expect("a socket");
-    while filler.write(&[b'.'; 512]).is_ok() {}
-    filler.set_nonblocking(false).expect("a socket");
-    let folder = Folder::new();
-    let path = folder.file("s");
-    let mut command = command(&["-l", &format!("unix:{}", path.display())]);
-    let mut child = command.stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
-    wait_until("it listens", || Client::connect_unix(&path).is_ok());
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("a child of ours");
-    wait_until("it ends", || child.try_wait().expect("a child of ours").is_some());
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let mut server = Deaf::start(&["-V"]);
+    for _ in 0..50 {
+        server.client().put(b"x", 0, 0, 60).expect("a job");
+    }
+    server.stops();
+}
+
+#[test]
+fn what_the_reader_of_the_log_has_missed_is_counted() {
+    let mut server = Deaf::start(&["-V"]);
+    server.client().put(b"x", 0, 0, 60).expect("a job");
+    let mut filling = vec![0; server.filled];
+    server.reader.read_exact(&mut filling).expect("the filling");
+    server.stops();
+    let mut log = String::new();
+    server.reader.read_to_string(&mut log).expect("the log");
+    assert!(log.contains(" lines of this log that were lost, since nobody read them: "), "{log}");
+    assert!(log.contains("INFO  stopping\n"), "{log}");
 }
