@@ -74,7 +74,9 @@ pub struct Connection {
     clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
-    /// Its commands have taken longer than [`SLICE`].
+    /// When the thread began to carry out its commands, if it has.
+    since: Option<Time>,
+    /// They have taken longer than [`SLICE`].
     late: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
@@ -126,6 +128,7 @@ impl Connection {
             ended: false,
             clear: false,
             closing: false,
+            since: None,
             late: false,
             queued: false,
         }
@@ -193,7 +196,7 @@ impl Connection {
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
         let mut reads = 0;
         let mut batches = 0;
-        self.late = false;
+        (self.since, self.late) = (None, false);
         loop {
             match self.gate(input, hub) {
                 Gate::Open | Gate::Clear => {}
@@ -373,7 +376,8 @@ impl Connection {
 
     /// Carries out a request and those that are pending, until one of them, its replies or the time says that it is enough.
     fn carry_out(&mut self, mut request: Request, hub: &Hub, core: &mut Core, now: Time, out: &mut Output) -> Flow {
-        let is_late = || hub.clock().now() > now + SLICE;
+        let end = *self.since.get_or_insert(now) + SLICE;
+        let is_late = || hub.clock().now() > end;
         let mut count = 0;
         loop {
             let mut world = core.world(hub, self.client, now, self.half_closed);

@@ -216,6 +216,32 @@ fn one_client_floods_with_a_very_dear_command() {
     assert!(longest < Duration::from_secs(1), "a bystander waited for {longest:?}, half of the time {median:?}");
 }
 
+/// The same of many clients at once, which do not even read: somebody with one command need not wait for all of theirs.
+#[test]
+fn a_crowd_floods() {
+    const CROWD: usize = 100;
+    let daemon = Daemon::start(&["-t", "1"]);
+    let mut bystander = Wire::to(&daemon);
+    let crowd: Vec<TcpStream> = (0..CROWD).map(|_| daemon.tcp()).collect();
+    let commands = "stats\r\n".repeat(2000).into_bytes();
+    for mut stream in &crowd {
+        stream.set_nonblocking(true).expect("a connection");
+        stream.write_all(&commands).expect("room for the commands");
+    }
+    let mut waits = Vec::new();
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        let asked = Instant::now();
+        bystander.ask("list-tube-used", "USING default");
+        waits.push(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (median, longest) = summary(&waits);
+    println!("beside a crowd's floods of stats: median {median:?}, longest {longest:?}");
+    assert!(median < Duration::from_millis(500), "a bystander waits for {median:?} as a rule, {longest:?} at worst");
+    calm(&daemon);
+}
+
 /// However long it goes on, the flood gets no more turns than others.
 #[test]
 fn one_client_floods_for_long() {
