@@ -3,6 +3,9 @@
 //! Owns their memory. Small ones are copied into pages of one size each: that costs no word of malloc's and leaves nothing
 //! between other allocations, so that a page whose last body goes is given back to the system. Must not know jobs.
 
+use std::collections::VecDeque;
+use std::sync::Weak;
+
 use slab::Slab;
 
 use super::body::{Body, BodyRef};
@@ -19,6 +22,10 @@ const PAGE: usize = 128 * 1024;
 /// Sizes that pages are made for: steps of 16 bytes up to 256, of an eighth of a power of two from there on.
 const CLASSES: usize = 32;
 
+/// Bodies that are gone and were lent that one look after them covers: clients decide how many there are, and who looks must
+/// not pay for all.
+const LOOKS: usize = 32;
+
 /// Names a body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
@@ -32,6 +39,10 @@ pub struct BodyKey {
 pub struct Bodies {
     classes: [Class; CLASSES],
     whole: Slab<Body>,
+    /// Bodies that are gone from here and wait in a reply, with their lengths: they take memory until it is sent.
+    lent: VecDeque<(Weak<Box<[u8]>>, u64)>,
+    /// Their bytes.
+    lent_bytes: u64,
 }
 
 /// Bodies of about one size; the place of one is its page's number × bodies in a page + its entry.
@@ -177,7 +188,7 @@ impl Class {
 impl Bodies {
     /// None yet; allocates nothing.
     pub fn new() -> Bodies {
-        Bodies { classes: std::array::from_fn(Class::new), whole: Slab::new() }
+        Bodies { classes: std::array::from_fn(Class::new), whole: Slab::new(), lent: VecDeque::new(), lent_bytes: 0 }
     }
 
     /// Stores a body.
@@ -199,9 +210,33 @@ impl Bodies {
     /// Forgets a body.
     pub fn remove(&mut self, key: BodyKey) {
         if key.len() > PAGED_MAX {
-            self.whole.remove(key.place as usize);
+            let body = self.whole.remove(key.place as usize);
+            if let Some(reply) = body.lent() {
+                self.lent.push_back((reply, body.len() as u64));
+                self.lent_bytes += body.len() as u64;
+            }
         } else {
             self.classes[class_of(key.len())].remove(key.place);
+        }
+    }
+
+    /// Bytes of bodies that are gone from here, but not from the replies that share them; as of the last looks.
+    pub fn lent(&self) -> u64 {
+        self.lent_bytes
+    }
+
+    /// Looks after some of those.
+    pub fn look_after_lent(&mut self) {
+        for _ in 0..self.lent.len().min(LOOKS) {
+            let Some((reply, length)) = self.lent.pop_front() else { return };
+            if reply.strong_count() == 0 {
+                self.lent_bytes -= length;
+            } else {
+                self.lent.push_back((reply, length));
+            }
+        }
+        if self.lent.is_empty() && self.lent.capacity() > LOOKS {
+            self.lent = VecDeque::new();
         }
     }
 
@@ -254,6 +289,23 @@ mod tests {
                 assert_eq!(bodies.get(key).bytes(), body(number), "body {number}");
             }
         }
+    }
+
+    #[test]
+    fn a_body_that_a_reply_shares_takes_memory_until_it_is_sent() {
+        let mut bodies = Bodies::new();
+        let body = |length| Body::from(vec![1; length]);
+        let replies: Vec<Body> = (0..100).map(|_| body(5000)).collect();
+        let keys: Vec<BodyKey> = replies.iter().map(|body| bodies.add(body.clone())).collect();
+        let (alone, small) = (bodies.add(body(5000)), bodies.add(body(2000)));
+        [alone, small].into_iter().chain(keys).for_each(|key| bodies.remove(key));
+        bodies.look_after_lent();
+        assert_eq!(bodies.lent(), 500_000);
+        drop(replies);
+        for _ in 0..=100 / LOOKS {
+            bodies.look_after_lent();
+        }
+        assert_eq!((bodies.lent(), bodies.lent.capacity()), (0, 0));
     }
 
     #[test]

@@ -48,6 +48,16 @@ impl Jobs {
         slot
     }
 
+    /// Bytes of bodies whose jobs are gone, but not the replies that share them.
+    pub fn lent(&self) -> u64 {
+        self.bodies.lent()
+    }
+
+    /// Looks after some of those.
+    pub fn look_after_lent(&mut self) {
+        self.bodies.look_after_lent();
+    }
+
     /// The slot of the job with this id.
     pub fn find(&self, id: JobId) -> Option<u32> {
         self.ids.find(id)

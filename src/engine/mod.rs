@@ -548,9 +548,20 @@ impl Engine {
         self.last_id
     }
 
-    /// Bytes that jobs and tubes take, by the engine's own account, and how many they may take.
+    /// Bytes that jobs and tubes take, by the engine's own account, and how many they may take. The body of a job that is gone
+    /// counts as long as a reply shares it, and until [`Engine::look_after_lent`] has seen that none does any more.
     pub fn memory(&self) -> (u64, u64) {
-        (self.memory, self.limits.max_memory)
+        (self.memory + self.jobs.lent(), self.limits.max_memory)
+    }
+
+    /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
+    pub fn look_after_lent(&mut self) {
+        self.jobs.look_after_lent();
+    }
+
+    fn lacks_memory(&self, bytes: u64) -> bool {
+        let (taken, most) = self.memory();
+        taken + bytes > most
     }
 }
 

@@ -104,7 +104,7 @@ impl Engine {
             waiting: self.waiting,
             total_connections: self.total_connections,
             draining: self.draining,
-            memory: self.memory,
+            memory: self.memory().0,
             max_memory: self.limits.max_memory,
             evicted: self.evicted,
         }

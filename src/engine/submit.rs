@@ -42,7 +42,7 @@ impl Engine {
             if matches!(terms.unique, Unique::Id(_)) {
                 return Err(Refused::Duplicate);
             }
-            if attach && self.memory + ATTACHMENT_COST > self.limits.max_memory {
+            if attach && self.lacks_memory(ATTACHMENT_COST) {
                 return Err(Refused::OutOfMemory);
             }
             self.join(slot, terms.durable)?;
@@ -102,7 +102,7 @@ impl Engine {
         let volatile = terms.as_ref().is_some_and(|terms| !terms.durable);
         let own = new.body.len() + terms.as_ref().map_or(0, logged_terms);
         let logged = if volatile { 0 } else { self.log_room.put + (tube.name.len() + own) as u64 };
-        if self.memory + JOB_COST + own as u64 > self.limits.max_memory || logged > self.log_room.puts {
+        if self.lacks_memory(JOB_COST + own as u64) || logged > self.log_room.puts {
             return Err(Refused::OutOfMemory);
         }
         self.log_room.puts -= logged;

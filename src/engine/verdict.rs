@@ -62,7 +62,7 @@ impl Engine {
         };
         let logged = self.log_room.put + result.len() as u64;
         let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
-        if !room || self.memory + result.len() as u64 > self.limits.max_memory {
+        if !room || self.lacks_memory(result.len() as u64) {
             return Err(NotConcluded::OutOfMemory);
         }
         self.log_room.puts -= if self.jobs.get(slot).is_volatile() { 0 } else { logged };

@@ -8,12 +8,19 @@ use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
 
 use super::delivery::{Flushed, Gate, Outlet};
-use super::hub::{Hub, Scratch};
-use crate::engine::ClientId;
-use crate::protocol::{Dialogue, Flow, Request, Wire};
+use super::hub::{Core, Hub, Scratch};
+use crate::engine::{ClientId, Span, Time};
+use crate::protocol::{Dialogue, Flow, Output, Request, Wire};
 
 /// Commands carried out under one hold of the engine's lock.
 const BATCH: usize = 128;
+
+/// How long the commands of one connection may take before others have their turn. Most take less than a microsecond; a
+/// `reserve` of somebody who watches very many tubes takes a thousand times as long.
+const SLICE: Span = Span::from_millis(2);
+
+/// After so many commands it is looked whether that is over.
+const GLANCE: usize = 8;
 
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;
@@ -67,6 +74,10 @@ pub struct Connection {
     clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
+    /// When the thread began to carry out its commands, if it has.
+    since: Option<Time>,
+    /// They have taken longer than [`SLICE`].
+    late: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
 }
@@ -117,6 +128,8 @@ impl Connection {
             ended: false,
             clear: false,
             closing: false,
+            since: None,
+            late: false,
             queued: false,
         }
     }
@@ -183,6 +196,7 @@ impl Connection {
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
         let mut reads = 0;
         let mut batches = 0;
+        (self.since, self.late) = (None, false);
         loop {
             match self.gate(input, hub) {
                 Gate::Open | Gate::Clear => {}
@@ -193,7 +207,7 @@ impl Connection {
                 Gate::Waiting | Gate::Held | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
-            if batches == BATCHES {
+            if batches == BATCHES || self.late {
                 return Next::Again;
             }
             if self.run_batch(input, hub, desk) {
@@ -319,7 +333,7 @@ impl Connection {
 
     /// Understands and carries out some requests; false if there is none.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
-        let Some(mut request) = self.understand(input, hub, desk) else { return false };
+        let Some(request) = self.understand(input, hub, desk) else { return false };
         if hub.log().is_some() {
             hub.provide(request.log_size() + self.pending.iter().map(Request::log_size).sum::<u64>());
         }
@@ -329,16 +343,7 @@ impl Connection {
         let mut lacking = 0;
         hub.turn(&mut desk.scratch, |core, now| {
             let before = core.promised();
-            let flow = loop {
-                let mut world = core.world(hub, self.client, now, self.half_closed);
-                let flow = self.dialogue.execute(request, &mut world, &mut out);
-                core.record();
-                if flow != Flow::Next || out.len() > hub.config().max_output {
-                    break flow;
-                }
-                let Some(next) = self.pending.pop_front() else { break flow };
-                request = next;
-            };
+            let flow = self.carry_out(request, hub, core, now, &mut out);
             lacking = core.take_lacking();
             match flow {
                 Flow::Next | Flow::Wait => {}
@@ -367,6 +372,26 @@ impl Connection {
             self.outlet.flush(&mut desk.scratch.out);
         }
         true
+    }
+
+    /// Carries out a request and those that are pending, until one of them, its replies or the time says that it is enough.
+    fn carry_out(&mut self, mut request: Request, hub: &Hub, core: &mut Core, now: Time, out: &mut Output) -> Flow {
+        let end = *self.since.get_or_insert(now) + SLICE;
+        let is_late = || hub.clock().now() > end;
+        let mut count = 0;
+        loop {
+            let mut world = core.world(hub, self.client, now, self.half_closed);
+            let flow = self.dialogue.execute(request, &mut world, out);
+            core.record();
+            count += 1;
+            let full = out.len() > hub.config().max_output;
+            self.late = (full || count % GLANCE == 0) && is_late();
+            if flow != Flow::Next || full || self.late {
+                return flow;
+            }
+            let Some(next) = self.pending.pop_front() else { return flow };
+            request = next;
+        }
     }
 
     /// Ends the wait of a client that will say nothing more.

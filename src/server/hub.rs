@@ -112,6 +112,7 @@ impl Hub {
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
+        core.engine.look_after_lent();
         if core.next_tick() <= now {
             core.refresh_room();
             // A clock that is moved by hand moves from deadline to deadline.

@@ -1,16 +1,27 @@
 //! The log: one line an event, to stderr.
 //!
 //! Owns the form of a line: time stamp, level, text. Under journald, which stamps lines itself, a line is the level in its
-//! own notation and the text. Must not decide what is worth a line.
+//! own notation and the text. A log that nobody reads holds up nobody: lines are lost then, and counted. Must not decide what is
+//! worth a line.
 
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use parking_lot::Mutex;
+
+/// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then none
+/// waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
+const PATIENCE: u16 = 250;
 
 struct Stderr {
     journal: bool,
+    /// Lines lost since the last one that was written.
+    lost: Mutex<u64>,
 }
 
 /// Sends the program's log to stderr: warnings and what happens once (0), connections too (1), every command too (2).
@@ -21,7 +32,7 @@ pub fn start(verbosity: u32) {
         _ => LevelFilter::Trace,
     };
     // It fails only if there is a log already, and then that one stays.
-    if log::set_boxed_logger(Box::new(Stderr { journal: is_journal() })).is_ok() {
+    if log::set_boxed_logger(Box::new(Stderr { journal: is_journal(), lost: Mutex::new(0) })).is_ok() {
         log::set_max_level(level);
     }
 }
@@ -41,13 +52,44 @@ impl Log for Stderr {
 
     fn log(&self, record: &Record) {
         if self.enabled(record.metadata()) {
-            let line = line(record.level(), &record.args().to_string(), self.journal, SystemTime::now());
-            // There is no other place to complain to.
-            let _ = std::io::stderr().lock().write_all(line.as_bytes());
+            self.write(record.level(), &record.args().to_string());
         }
     }
 
     fn flush(&self) {}
+}
+
+impl Stderr {
+    fn write(&self, level: Level, text: &str) {
+        let now = SystemTime::now();
+        let mut lost = self.lost.lock();
+        if !is_writable(if *lost == 0 { PATIENCE } else { 0 }) {
+            *lost += 1;
+            return;
+        }
+        let mut lines = line(level, text, self.journal, now);
+        if *lost > 0 {
+            // In one write: there may be no room for another.
+            let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
+            lines.insert_str(0, &line(Level::Warn, &notice, self.journal, now));
+            *lost = 0;
+        }
+        // There is no other place to complain to.
+        let _ = std::io::stderr().lock().write_all(lines.as_bytes());
+    }
+}
+
+/// Whether stderr takes a line at once, or after so many milliseconds at most. An error is for the write to find.
+fn is_writable(patience: u16) -> bool {
+    let stderr = std::io::stderr();
+    let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    loop {
+        match poll(&mut file, PollTimeout::from(patience)) {
+            // A signal says nothing about stderr.
+            Err(Errno::EINTR) => {}
+            ready => return ready != Ok(0),
+        }
+    }
 }
 
 fn line(level: Level, text: &str, journal: bool, now: SystemTime) -> String {

@@ -3,6 +3,7 @@
 //! Owns the waiting for whichever connection speaks next. Readiness is edge-triggered and registered once, so neither a
 //! client that waits, nor one that does not read, nor an urgent byte costs a system call or makes a thread spin.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,10 @@ const WAKER: Token = Token(usize::MAX);
 
 /// Readiness reports taken from the kernel at a time.
 const EVENTS: usize = 256;
+
+/// How long connections with more to do are worked for before it is looked who else has something to say: the more there
+/// are, the longer a round takes, and somebody with one command must not wait for it.
+const STINT: Duration = Duration::from_millis(2);
 
 /// How long replies may take to leave when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -47,8 +52,8 @@ pub struct PoolThread {
     owner: Arc<Owner>,
     inbox: Receiver<Note>,
     connections: Slab<Connection>,
-    /// Connections with more to do.
-    again: Vec<usize>,
+    /// Connections with more to do, the next one first.
+    again: VecDeque<usize>,
     desk: Desk,
 }
 
@@ -64,7 +69,7 @@ impl PoolThread {
             owner: owner.clone(),
             inbox,
             connections: Slab::new(),
-            again: Vec::new(),
+            again: VecDeque::new(),
             desk: Desk::default(),
         };
         Ok((thread, owner))
@@ -92,12 +97,7 @@ impl PoolThread {
                     self.look(event.token().0, seen);
                 }
             }
-            for number in std::mem::take(&mut self.again) {
-                if let Some(connection) = self.connections.get_mut(number) {
-                    connection.queued = false;
-                    self.work(number);
-                }
-            }
+            self.go_on();
             // Not those that come meanwhile: other connections must be heard, and replies brought to the log.
             for _ in 0..self.inbox.len() {
                 let Ok(note) = self.inbox.try_recv() else { break };
@@ -106,6 +106,24 @@ impl PoolThread {
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
                     Note::Stop => return self.stop(&mut events),
                 }
+            }
+        }
+    }
+
+    /// Works for connections with more to do: for each once at most, and for as many as there is time for.
+    fn go_on(&mut self) {
+        if self.again.is_empty() {
+            return;
+        }
+        let end = Instant::now() + STINT;
+        for _ in 0..self.again.len() {
+            let Some(number) = self.again.pop_front() else { return };
+            if let Some(connection) = self.connections.get_mut(number) {
+                connection.queued = false;
+                self.work(number);
+            }
+            if Instant::now() > end {
+                return;
             }
         }
     }
@@ -148,7 +166,7 @@ impl PoolThread {
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
-                    self.again.push(number);
+                    self.again.push_back(number);
                 }
             }
             Next::Close => self.close(number),

@@ -15,6 +15,7 @@ use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
@@ -23,6 +24,11 @@ const BACKLOG: i32 = 1024;
 
 /// How long a silent peer may be gone before the kernel asks for it.
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// How long to wait for others that bind a socket in the same folder, and how often to look. Our own kind needs no
+/// time to speak of; whoever holds the folder's lock for longer does so for a reason of his own.
+const TURN_TRIES: u32 = 100;
+const TURN_STEP: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, whoever has a reply writes.
 #[derive(Debug)]
@@ -142,7 +148,7 @@ impl Bound {
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         // Of two that find the same dead socket, the second must see the first one's.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let _turn = File::open(folder).ok().and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
+        let _turn = turn_in(folder);
         if let Ok(found) = fs::symlink_metadata(path) {
             if !found.file_type().is_socket() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
@@ -273,6 +279,22 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
         }
         other => other,
     }
+}
+
+/// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to signals, in
+/// a script that has locked the folder itself.
+fn turn_in(folder: &Path) -> Option<Flock<File>> {
+    let mut file = File::open(folder).ok()?;
+    for _ in 0..TURN_TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(turn) => return Some(turn),
+            Err((unlocked, Errno::EWOULDBLOCK | Errno::EINTR)) => file = unlocked,
+            Err(_) => return None,
+        }
+        std::thread::sleep(TURN_STEP);
+    }
+    log::warn!("the folder {} stays locked by somebody else; going on without its lock", folder.display());
+    None
 }
 
 /// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in, is

@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -15,6 +16,9 @@ use super::socket::Listener;
 
 /// The number of the first inherited file.
 const FIRST: RawFd = 3;
+
+/// How long the service manager may leave its socket full, before it is not told.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The sockets that this process has inherited; none if there are none for it.
 pub fn inherited() -> io::Result<Vec<Listener>> {
@@ -61,7 +65,12 @@ pub fn notify(state: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    let sent = address.and_then(|address| {
+        let socket = UnixDatagram::unbound()?;
+        // No signal is heard meanwhile.
+        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.send_to_addr(state.as_bytes(), &address)
+    });
     if let Err(error) = sent {
         log::warn!("systemd was not told {state}: {error}");
     }

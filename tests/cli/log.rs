@@ -1,10 +1,15 @@
 //! The log: the form of its lines, and which there are.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
 use std::time::{Duration, SystemTime};
 
 use beanpole::Client;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
@@ -142,4 +147,71 @@ fn a_log_that_cannot_be_written_is_no_reason_to_end() {
     let _ = child.kill();
     let _ = child.wait();
     assert!(result.is_ok() && runs);
+}
+
+/// A server whose log goes to a socket that is full; killed when it is dropped.
+struct Deaf {
+    child: Child,
+    folder: Folder,
+    reader: UnixStream,
+    /// What stands before its log.
+    filled: usize,
+}
+
+impl Deaf {
+    fn start(options: &[&str]) -> Deaf {
+        let (reader, writer) = UnixStream::pair().expect("two sockets");
+        writer.set_nonblocking(true).expect("a socket");
+        let mut filled = 0;
+        while let Ok(count) = (&writer).write(&[b'.'; 512]) {
+            filled += count;
+        }
+        writer.set_nonblocking(false).expect("a socket");
+        let folder = Folder::new();
+        let mut command = command(&["-l", &format!("unix:{}", folder.file("s").display())]);
+        let child = command.args(options).stderr(OwnedFd::from(writer)).spawn().expect("a program that starts");
+        let server = Deaf { child, folder, reader, filled };
+        wait_until("it listens", || Client::connect_unix(server.folder.file("s")).is_ok());
+        server
+    }
+
+    fn client(&self) -> Client {
+        Client::connect_unix(self.folder.file("s")).expect("a connection")
+    }
+
+    fn stops(&mut self) {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("a child of ours");
+        wait_until("it ends", || self.child.try_wait().expect("a child of ours").is_some());
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Neither clients nor signals wait for whoever should read the log.
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let mut server = Deaf::start(&["-V"]);
+    for _ in 0..50 {
+        server.client().put(b"x", 0, 0, 60).expect("a job");
+    }
+    server.stops();
+}
+
+#[test]
+fn what_the_reader_of_the_log_has_missed_is_counted() {
+    let mut server = Deaf::start(&["-V"]);
+    server.client().put(b"x", 0, 0, 60).expect("a job");
+    let mut filling = vec![0; server.filled];
+    server.reader.read_exact(&mut filling).expect("the filling");
+    server.stops();
+    let mut log = String::new();
+    server.reader.read_to_string(&mut log).expect("the log");
+    assert!(log.contains(" lines of this log that were lost, since nobody read them: "), "{log}");
+    assert!(log.contains("INFO  stopping\n"), "{log}");
 }

@@ -223,6 +223,21 @@ fn nobody_to_tell_is_no_reason_to_end() {
     }
 }
 
+/// A service manager that does not listen holds up neither the start nor the end for long.
+#[test]
+fn readiness_that_nobody_takes_is_told_no_more() {
+    let folder = Folder::new();
+    let path = folder.file("notify");
+    let _deaf = UnixDatagram::bind(&path).unwrap();
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"x", &path).is_ok() {}
+    let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", path.to_str().expect("a plain path"))], &[]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    daemon.wait_log("was not told READY=1");
+    stops(&daemon);
+}
+
 /// A server that cannot start does not say that it is ready.
 #[test]
 fn readiness_is_not_told_by_a_server_that_failed() {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use beanpole::Client;
+use nix::fcntl::{Flock, FlockArg};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
@@ -39,6 +40,18 @@ fn a_unix_socket_works_and_its_port_option_is_idle() {
     let daemon = Daemon::start(&["-l", &option(&folder.file("s")), "-p", "1"]);
     assert_eq!(daemon.names(), [option(&folder.file("s"))]);
     serves(&folder.file("s"));
+}
+
+/// A script may hold the folder's lock while it starts the server.
+#[test]
+fn a_folder_that_somebody_else_has_locked_is_used_all_the_same() {
+    let folder = Folder::new();
+    let path = folder.file("s");
+    let locked = fs::File::open(path.parent().expect("a folder")).expect("a folder");
+    let _lock = Flock::lock(locked, FlockArg::LockExclusive).map_err(|(_, error)| error).expect("a lock");
+    let daemon = start(&path);
+    assert!(daemon.log().contains("locked by somebody else"), "{}", daemon.log());
+    serves(&path);
 }
 
 #[test]

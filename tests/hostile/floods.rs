@@ -156,9 +156,15 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
 /// Returns how long the round trips of another client of the same thread took, in order.
 fn beside_a_flood(command: &str, length: Duration) -> Vec<Duration> {
     let daemon = Daemon::start(&["-t", "1"]);
-    let (stop, stream) = (AtomicBool::new(false), daemon.tcp());
+    let stream = daemon.tcp();
+    beside_a_flood_of(&daemon, stream, command, length)
+}
+
+/// The same of a client that has prepared itself.
+fn beside_a_flood_of(daemon: &Daemon, stream: TcpStream, command: &str, length: Duration) -> Vec<Duration> {
+    let stop = AtomicBool::new(false);
     let commands = format!("{command}\r\n").repeat(20_000).into_bytes();
-    let mut bystander = Wire::to(&daemon);
+    let mut bystander = Wire::to(daemon);
     let mut waits = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| flood(stream, &commands, &stop));
@@ -171,7 +177,7 @@ fn beside_a_flood(command: &str, length: Duration) -> Vec<Duration> {
             waits.push(asked.elapsed());
         }
     });
-    calm(&daemon);
+    calm(daemon);
     waits
 }
 
@@ -187,6 +193,53 @@ fn one_client_floods_with_a_dear_command() {
     let (median, longest) = summary(&beside_a_flood("stats", Duration::from_secs(3)));
     println!("beside a flood of stats: median {median:?}, longest {longest:?}");
     assert!(longest < Duration::from_secs(1), "a bystander waited for {longest:?}, half of the time {median:?}");
+}
+
+/// A command may cost what it has to look at, but then fewer of them are carried out in a row.
+#[test]
+fn one_client_floods_with_a_very_dear_command() {
+    const WATCHED: usize = 50_000;
+    let daemon = Daemon::start(&["-t", "1"]);
+    let mut watcher = Wire::to(&daemon);
+    for first in (0..WATCHED).step_by(1000) {
+        watcher.send((first..first + 1000).map(|tube| format!("watch t{tube}\r\n")).collect::<String>());
+        (0..1000).for_each(|number| watcher.expect(&format!("WATCHING {}", first + number + 2)));
+    }
+    // Else it could be told at once that there is nothing.
+    let mut elsewhere = Wire::to(&daemon);
+    elsewhere.ask("use elsewhere", "USING elsewhere");
+    elsewhere.put(b"x", 60);
+    let stream = watcher.stream().try_clone().expect("a connection");
+    let waits = beside_a_flood_of(&daemon, stream, "reserve-with-timeout 0", Duration::from_secs(3));
+    let (median, longest) = summary(&waits);
+    println!("beside a flood of long reserves: median {median:?}, longest {longest:?}");
+    assert!(longest < Duration::from_secs(1), "a bystander waited for {longest:?}, half of the time {median:?}");
+}
+
+/// The same of many clients at once, which do not even read: somebody with one command need not wait for all of theirs.
+#[test]
+fn a_crowd_floods() {
+    const CROWD: usize = 100;
+    let daemon = Daemon::start(&["-t", "1"]);
+    let mut bystander = Wire::to(&daemon);
+    let crowd: Vec<TcpStream> = (0..CROWD).map(|_| daemon.tcp()).collect();
+    let commands = "stats\r\n".repeat(2000).into_bytes();
+    for mut stream in &crowd {
+        stream.set_nonblocking(true).expect("a connection");
+        stream.write_all(&commands).expect("room for the commands");
+    }
+    let mut waits = Vec::new();
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        let asked = Instant::now();
+        bystander.ask("list-tube-used", "USING default");
+        waits.push(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (median, longest) = summary(&waits);
+    println!("beside a crowd's floods of stats: median {median:?}, longest {longest:?}");
+    assert!(median < Duration::from_millis(500), "a bystander waits for {median:?} as a rule, {longest:?} at worst");
+    calm(&daemon);
 }
 
 /// However long it goes on, the flood gets no more turns than others.

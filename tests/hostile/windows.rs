@@ -10,7 +10,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::daemon::{wait_until, Daemon, PATIENCE};
-use crate::wire::{at_rest, calm, figure, served, Wire};
+use crate::wire::{at_rest, calm, figure, served, stat, Wire};
 
 /// Jobs whose bodies are asked for in turn.
 const JOBS: usize = 7;
@@ -193,5 +193,39 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     read_all(&mut worker, &replies, 500);
     let id = other.put(b"second", 60);
     assert_eq!(worker.job(), (id, b"second".to_vec()));
+    calm(&daemon);
+}
+
+/// A job that is deleted while somebody is still being sent it takes its memory until that has ended, one way or the other.
+#[test]
+fn deleted_bodies_that_are_still_being_sent_are_on_account() {
+    const BODY: usize = 8 << 20;
+    let daemon = Daemon::start(&["-z", "8M", "--max-memory", "40M"]);
+    let body = vec![b'x'; BODY];
+    let mut producer = Wire::to(&daemon);
+    let mut slow = Vec::new();
+    loop {
+        producer.send(format!("put 0 0 60 {BODY}\r\n"));
+        producer.send(&body);
+        producer.send("\r\n");
+        let line = producer.line();
+        if line == "OUT_OF_MEMORY" {
+            break;
+        }
+        assert!(slow.len() < 10, "{} bodies of 8 MiB in 40", slow.len() + 1);
+        let id = line.strip_prefix("INSERTED ").expect("an id").to_owned();
+        let mut reader = narrow(&daemon);
+        reader.write_all(format!("peek {id}\r\n").as_bytes()).expect("an open connection");
+        reader.read_exact(&mut [0; 5]).expect("the beginning of a reply");
+        producer.ask(&format!("delete {id}"), "DELETED");
+        slow.push(reader);
+    }
+    assert_eq!(slow.len(), 4);
+    let mut last = Wire::of(slow.pop().expect("a reader"));
+    assert!(last.line().ends_with(&format!(" {BODY}")));
+    last.reader().read_exact(&mut vec![0; BODY + 2]).expect("a whole body");
+    drop(slow);
+    wait_until("the account is settled", || stat(&daemon, "current-memory") < 1 << 20);
+    assert!(producer.put(&body, 60) > 0);
     calm(&daemon);
 }
