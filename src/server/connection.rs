@@ -42,11 +42,22 @@ pub struct Desk {
     buffer: Vec<u8>,
     /// Empty.
     pending: VecDeque<Request>,
+    shift: Shift,
+}
+
+/// The thread's work for one connection, until it looks after the others.
+#[derive(Debug, Default)]
+struct Shift {
+    /// When it began to carry out commands, if it has.
+    began: Option<Time>,
+    /// They have taken longer than [`SLICE`].
+    over: bool,
 }
 
 impl Default for Desk {
     fn default() -> Desk {
-        Desk { scratch: Scratch::default(), buffer: vec![0; FIRST_BUFFER], pending: VecDeque::new() }
+        let (scratch, buffer) = (Scratch::default(), vec![0; FIRST_BUFFER]);
+        Desk { scratch, buffer, pending: VecDeque::new(), shift: Shift::default() }
     }
 }
 
@@ -74,10 +85,6 @@ pub struct Connection {
     clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
-    /// When the thread began to carry out its commands, if it has.
-    since: Option<Time>,
-    /// They have taken longer than [`SLICE`].
-    late: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
 }
@@ -128,8 +135,6 @@ impl Connection {
             ended: false,
             clear: false,
             closing: false,
-            since: None,
-            late: false,
             queued: false,
         }
     }
@@ -196,7 +201,7 @@ impl Connection {
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
         let mut reads = 0;
         let mut batches = 0;
-        (self.since, self.late) = (None, false);
+        desk.shift = Shift::default();
         loop {
             match self.gate(input, hub) {
                 Gate::Open | Gate::Clear => {}
@@ -207,7 +212,7 @@ impl Connection {
                 Gate::Waiting | Gate::Held | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
-            if batches == BATCHES || self.late {
+            if batches == BATCHES || desk.shift.over {
                 return Next::Again;
             }
             if self.run_batch(input, hub, desk) {
@@ -343,7 +348,7 @@ impl Connection {
         let mut lacking = 0;
         hub.turn(&mut desk.scratch, |core, now| {
             let before = core.promised();
-            let flow = self.carry_out(request, hub, core, now, &mut out);
+            let flow = self.carry_out(request, hub, core, now, &mut desk.shift, &mut out);
             lacking = core.take_lacking();
             match flow {
                 Flow::Next | Flow::Wait => {}
@@ -375,9 +380,16 @@ impl Connection {
     }
 
     /// Carries out a request and those that are pending, until one of them, its replies or the time says that it is enough.
-    fn carry_out(&mut self, mut request: Request, hub: &Hub, core: &mut Core, now: Time, out: &mut Output) -> Flow {
-        let end = *self.since.get_or_insert(now) + SLICE;
-        let is_late = || hub.clock().now() > end;
+    fn carry_out(
+        &mut self,
+        mut request: Request,
+        hub: &Hub,
+        core: &mut Core,
+        now: Time,
+        shift: &mut Shift,
+        out: &mut Output,
+    ) -> Flow {
+        let end = *shift.began.get_or_insert(now) + SLICE;
         let mut count = 0;
         loop {
             let mut world = core.world(hub, self.client, now, self.half_closed);
@@ -385,8 +397,8 @@ impl Connection {
             core.record();
             count += 1;
             let full = out.len() > hub.config().max_output;
-            self.late = (full || count % GLANCE == 0) && is_late();
-            if flow != Flow::Next || full || self.late {
+            shift.over = (full || count % GLANCE == 0) && hub.clock().now() > end;
+            if flow != Flow::Next || full || shift.over {
                 return flow;
             }
             let Some(next) = self.pending.pop_front() else { return flow };
