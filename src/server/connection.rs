@@ -327,18 +327,19 @@ impl Connection {
         let was_clear = self.clear;
         let mut silent = false;
         let mut lacking = 0;
-        hub.turn(&mut desk.scratch, |core, now| {
+        hub.turn(&mut desk.scratch, |core, scratch, now| {
             let before = core.promised();
             let flow = loop {
                 let mut world = core.world(hub, self.client, now, self.half_closed);
                 let flow = self.dialogue.execute(request, &mut world, &mut out);
-                core.record();
                 if flow != Flow::Next || out.len() > hub.config().max_output {
                     break flow;
                 }
                 let Some(next) = self.pending.pop_front() else { break flow };
+                core.settle(hub, scratch, Some((self.client, &mut out)));
                 request = next;
             };
+            core.record();
             lacking = core.take_lacking();
             match flow {
                 Flow::Next | Flow::Wait => {}
@@ -372,7 +373,7 @@ impl Connection {
     /// Ends the wait of a client that will say nothing more.
     fn hang_up(&mut self, hub: &Hub, desk: &mut Desk) {
         let mut out = std::mem::take(&mut desk.scratch.out);
-        hub.turn(&mut desk.scratch, |core, now| {
+        hub.turn(&mut desk.scratch, |core, _, now| {
             let mut world = core.world(hub, self.client, now, true);
             // Not waiting any more: the event that ended it is on its way.
             if self.dialogue.hang_up(&mut world, &mut out) {

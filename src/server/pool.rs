@@ -125,7 +125,7 @@ impl PoolThread {
             return self.hub.dismiss();
         }
         let outlet = Outlet::new(stream, self.owner.clone(), number);
-        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone(), wire, &peer));
+        let client = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.connect(outlet.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         entry.insert(Connection::new(outlet, client, wire));
     }
@@ -165,7 +165,7 @@ impl PoolThread {
             log::warn!("{}: dropped: it does not read what it is told of its jobs", client.0);
         }
         log::debug!("{}: disconnected", client.0);
-        self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));
+        self.hub.turn(&mut self.desk.scratch, |core, _, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());
         self.hub.dismiss();
     }
