@@ -513,6 +513,22 @@ impl Contracts {
         contract.rare()?.abandoned.then_some(contract.slot)
     }
 
+    /// Whether this contract is found by what is unique about it, if anything is; for checks.
+    pub fn is_found(&self, number: u32) -> bool {
+        let contract = self.get(number);
+        let find = || self.index.find(contract.hash as usize, &self.store, |other| other == number);
+        contract.unique == Unique::None || find().is_some()
+    }
+
+    /// Panics unless the times to live are in order; for checks.
+    pub fn check_ends(&self) {
+        self.ends.check(|number| self.get(number).place);
+        let ending = self.iter().filter(|(_, contract)| contract.expires != Time::NEVER).count();
+        assert_eq!(self.ends.len(), ending, "every time to live that ends is known");
+        let indexed = self.iter().filter(|(_, contract)| contract.unique != Unique::None).count();
+        assert_eq!(self.index.len(), indexed, "the index knows nobody else");
+    }
+
     /// How many attachments there are.
     pub fn attachments(&self) -> usize {
         self.attachments.0.len()
