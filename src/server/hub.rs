@@ -1,8 +1,8 @@
 //! The engine behind its one lock, and what must happen around every use of it.
 //!
 //! Owns the *turn*: lock, let pass what is due, run some commands, collect the events, unlock, and only then send to other
-//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write, a
-//! line of log, or while a body is copied in.
+//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write or a
+//! line of log.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
