@@ -49,9 +49,9 @@ impl Engine {
         (page, None)
     }
 
-    /// Names of tubes in the order of their bytes, without the first `offset`.
-    pub fn tube_page(&self, offset: usize, limit: usize) -> Vec<&[u8]> {
-        page_of(self.tube_names().collect(), offset, limit)
+    /// Names of tubes in the order of their bytes, of those that are `shown` and without the first `offset`.
+    pub fn tube_page(&self, shown: impl Fn(&[u8]) -> bool, offset: usize, limit: usize) -> Vec<&[u8]> {
+        page_of(self.tube_names().filter(|name| shown(name)).collect(), offset, limit)
     }
 }
 
