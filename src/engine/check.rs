@@ -128,7 +128,7 @@ impl Engine {
         }
         client.reserved.check(|slot| self.jobs.get(slot).place());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
-            let attached = self.contracts.find_attached(waiting.outcome, number);
+            let attached = self.contracts.find_attached(waiting.outcome, &client.attached);
             assert!(attached.is_some(), "client {number} waits for the outcome of a job that does not know");
         }
         for (key, slot) in client.reserved.iter() {

@@ -500,11 +500,11 @@ impl Contracts {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment of `client` to this contract.
-    pub fn find_attached(&self, number: u32, client: u32) -> Option<u32> {
-        let list = self.get(number).rare()?.attached;
-        let found = list.iter(&self.attachments).find(|&member| self.attachments.0[member as usize].client == client);
-        found
+    /// The attachment to this contract among those in `list`, which are one client's: others may be very many.
+    pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
+        let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
+        let mut members = std::iter::successors(list.first(), next);
+        members.find(|&member| self.attachments.0[member as usize].contract == number)
     }
 
     /// The slot of the job with this contract, if it is still there and nobody will ask for its outcome.
