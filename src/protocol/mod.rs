@@ -4,7 +4,6 @@
 //! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the server
 //! brings bytes in and out and says what time it is.
 
-mod arriving;
 mod buffer;
 mod dialogue;
 mod roster;

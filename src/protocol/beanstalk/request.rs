@@ -6,7 +6,6 @@
 use super::commands::{parse, Verb};
 use super::reply;
 use crate::engine::{Body, JobId, Priority, Span, State};
-use crate::protocol::arriving::{Arriving, End};
 use crate::protocol::Intake;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
@@ -14,6 +13,9 @@ pub const MAX_LINE: usize = 224;
 
 /// More than a log needs for a job beside its body: the longest name of a tube, and some numbers.
 const PUT_OVERHEAD: u64 = 300;
+
+/// The part of an arriving body that is made ready to be read into.
+const WINDOW: usize = 64 * 1024;
 
 /// A command as the client gave it.
 #[derive(Debug)]
@@ -122,8 +124,14 @@ struct Upload {
     pri: Priority,
     delay: Span,
     ttr: Span,
-    body: Arriving,
-    end: End,
+    /// Has room for the whole body from the start, so that its bytes are read to where they stay; as long as what has
+    /// arrived, and a window for more.
+    body: Vec<u8>,
+    size: usize,
+    filled: usize,
+    /// The two bytes behind the body, which must be CR LF.
+    end: [u8; 2],
+    end_filled: usize,
 }
 
 impl Decoder {
@@ -145,13 +153,9 @@ impl Decoder {
                     return Some(Request::wrong(Act::BadFormat));
                 }
                 Reading::Body(upload) => {
-                    if !upload.body.take(input) {
-                        return None;
-                    }
-                    let whole = upload.end.take(input)?;
+                    upload.take(input)?;
                     let Reading::Body(upload) = std::mem::take(&mut self.state) else { unreachable!() };
-                    let Upload { pri, delay, ttr, body, .. } = *upload;
-                    return Some(put_request(pri, delay, ttr, whole, || body.into_body()));
+                    return Some(upload.finish());
                 }
                 Reading::Skip { left, answer, counts_producer } => {
                     let count = (*left).min(input.len() as u64);
@@ -208,14 +212,16 @@ impl Decoder {
             return Some(Request { counts: Some(Verb::Put), act: Act::BadFormat });
         }
         let size = size as usize;
-        if let Some((data, rest)) = input.split_at_checked(size + 2) {
+        if let Some(([body @ .., cr, lf], rest)) = input.split_at_checked(size + 2) {
             *input = rest;
-            let (body, end) = data.split_at(size);
-            return Some(put_request(pri, delay, ttr, end == b"\r\n", || Body::from(body)));
+            return Some(put_request(pri, delay, ttr, || Body::from(body), [*cr, *lf]));
         }
-        self.state = match Arriving::new(size, intake.room) {
-            Some(body) => Reading::Body(Box::new(Upload { pri, delay, ttr, body, end: End::default() })),
-            None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
+        // The system may have less than the account allows.
+        let mut body = Vec::new();
+        self.state = if size as u64 > intake.room || body.try_reserve_exact(size).is_err() {
+            Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true }
+        } else {
+            Reading::Body(Box::new(Upload { pri, delay, ttr, body, size, filled: 0, end: [0; 2], end_filled: 0 }))
         };
         None
     }
@@ -223,7 +229,7 @@ impl Decoder {
     /// The part of a body that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
-            Reading::Body(upload) => upload.body.gap(),
+            Reading::Body(upload) if upload.filled < upload.size => Some(upload.window()),
             _ => None,
         }
     }
@@ -231,24 +237,53 @@ impl Decoder {
     /// So many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
         if let Reading::Body(upload) = &mut self.state {
-            upload.body.filled(count);
+            upload.filled += count;
+            assert!(upload.filled <= upload.body.len(), "more was read than there was room for");
         }
     }
 
     /// Bytes of memory taken for a body that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Body(upload) => upload.body.size(),
+            Reading::Body(upload) => upload.size as u64,
             _ => 0,
         }
     }
 }
 
-/// `whole`: the body ends in CR LF.
-fn put_request(pri: Priority, delay: Span, ttr: Span, whole: bool, body: impl FnOnce() -> Body) -> Request {
-    let act = match whole {
-        true => Act::Put { pri, delay, ttr, body: body() },
-        false => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
+impl Upload {
+    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
+    fn window(&mut self) -> &mut [u8] {
+        if self.filled == self.body.len() {
+            self.body.resize(self.size.min(self.filled + WINDOW), 0);
+        }
+        &mut self.body[self.filled..]
+    }
+
+    fn take(&mut self, input: &mut &[u8]) -> Option<()> {
+        let count = input.len().min(self.size - self.filled);
+        self.body.truncate(self.filled);
+        self.body.extend_from_slice(&input[..count]);
+        self.filled += count;
+        *input = &input[count..];
+        while self.filled == self.size && self.end_filled < 2 {
+            let (&byte, rest) = input.split_first()?;
+            self.end[self.end_filled] = byte;
+            self.end_filled += 1;
+            *input = rest;
+        }
+        (self.end_filled == 2).then_some(())
+    }
+
+    fn finish(self) -> Request {
+        put_request(self.pri, self.delay, self.ttr, || Body::from(self.body), self.end)
+    }
+}
+
+fn put_request(pri: Priority, delay: Span, ttr: Span, body: impl FnOnce() -> Body, end: [u8; 2]) -> Request {
+    let act = match &end {
+        b"\r\n" => Act::Put { pri, delay, ttr, body: body() },
+        _ => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
     };
     Request { counts: Some(Verb::Put), act }
 }

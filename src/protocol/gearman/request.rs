@@ -9,7 +9,6 @@ use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
 use super::reply::{self, Fault};
 use crate::engine::{Body, Priority, Span, Time, Unique};
-use crate::protocol::arriving::Arriving;
 use crate::protocol::Intake;
 
 /// The longest line of text with its end (gearmand: its receive buffer).
@@ -26,6 +25,9 @@ const MAX_ARGUMENTS: usize = 7;
 
 /// More than a log needs for a job beside its body and its names.
 const SUBMIT_OVERHEAD: u64 = 200;
+
+/// The part of arriving data that is made ready to be read into.
+const WINDOW: usize = 64 * 1024;
 
 /// A packet or a line, as the client gave it.
 #[derive(Debug)]
@@ -172,7 +174,11 @@ enum Reading {
 #[derive(Debug)]
 struct Upload {
     act: Act,
-    body: Arriving,
+    /// Has room for all data from the start, so that they are read to where they stay; as long as what has arrived, and a
+    /// window for more.
+    body: Vec<u8>,
+    size: usize,
+    filled: usize,
 }
 
 /// The arguments of a packet, and where its data begin.
@@ -197,13 +203,9 @@ impl Decoder {
                     }
                 }
                 Reading::Data(upload) => {
-                    if !upload.body.take(input) {
-                        return None;
-                    }
+                    upload.take(input)?;
                     let Reading::Data(upload) = std::mem::take(&mut self.state) else { unreachable!() };
-                    let Upload { mut act, body } = *upload;
-                    act.set_body(body.into_body());
-                    return Some(Request { act });
+                    return Some(upload.finish());
                 }
                 Reading::Skip { left, fault } => {
                     let count = (*left).min(input.len() as u64);
@@ -294,8 +296,10 @@ impl Decoder {
             act.set_body(Body::from(data));
             return Some(Some(act));
         }
-        if let Some(body) = Arriving::new(size, intake.room) {
-            self.state = Reading::Data(Box::new(Upload { act, body }));
+        // The system may have less than the account allows.
+        let mut body = Vec::new();
+        if size as u64 <= intake.room && body.try_reserve_exact(size).is_ok() {
+            self.state = Reading::Data(Box::new(Upload { act, body, size, filled: 0 }));
             return Some(None);
         }
         match act {
@@ -308,7 +312,7 @@ impl Decoder {
     /// The part of the data that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
-            Reading::Data(upload) => upload.body.gap(),
+            Reading::Data(upload) if upload.filled < upload.size => Some(upload.window()),
             _ => None,
         }
     }
@@ -316,14 +320,15 @@ impl Decoder {
     /// So many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
         if let Reading::Data(upload) = &mut self.state {
-            upload.body.filled(count);
+            upload.filled += count;
+            assert!(upload.filled <= upload.body.len(), "more was read than there was room for");
         }
     }
 
     /// Bytes of memory taken for data that are not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(upload) => upload.body.size(),
+            Reading::Data(upload) => upload.size as u64,
             _ => 0,
         }
     }
@@ -360,6 +365,31 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
         used = length;
     }
     Some(Ok(Head { args, used }))
+}
+
+impl Upload {
+    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
+    fn window(&mut self) -> &mut [u8] {
+        if self.filled == self.body.len() {
+            self.body.resize(self.size.min(self.filled + WINDOW), 0);
+        }
+        &mut self.body[self.filled..]
+    }
+
+    fn take(&mut self, input: &mut &[u8]) -> Option<()> {
+        let count = input.len().min(self.size - self.filled);
+        self.body.truncate(self.filled);
+        self.body.extend_from_slice(&input[..count]);
+        self.filled += count;
+        *input = &input[count..];
+        (self.filled == self.size).then_some(())
+    }
+
+    fn finish(self) -> Request {
+        let mut act = self.act;
+        act.set_body(Body::from(self.body));
+        Request { act }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use super::uuid::Uuid;
 use crate::engine::{Body, Priority, Span};
-use crate::protocol::arriving::{Arriving, End};
 use crate::protocol::Intake;
 
 /// The longest line with its CR LF, as long as the original's whole command (facts A0).
@@ -17,6 +16,9 @@ pub const MAX_LINE: usize = 1_058_576;
 /// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one, which
 /// only `lease` has a use for, is kept here, so that it is not looked through again and again.
 const KEEP: usize = 4 * 1024;
+
+/// The part of arriving data that is made ready to be read into.
+const WINDOW: usize = 64 * 1024;
 
 /// More than a log needs for a job beside its payload: the longest name, and some numbers.
 const ADD_OVERHEAD: u64 = 500;
@@ -154,7 +156,11 @@ struct Upload {
     verb: Verb,
     act: Act,
     error: Words,
-    data: Arriving,
+    /// Has room for all of it from the start, so that its bytes are read to where they stay; as long as what has arrived,
+    /// and a window for more.
+    data: Vec<u8>,
+    size: usize,
+    filled: usize,
     end: End,
 }
 
@@ -167,6 +173,26 @@ struct Skip {
     /// If it does not.
     error: Words,
     end: End,
+}
+
+/// The two bytes behind data, which must be CR LF and may come one by one.
+#[derive(Debug, Default)]
+struct End {
+    bytes: [u8; 2],
+    filled: usize,
+}
+
+impl End {
+    /// Takes what is there of it: whether it is CR LF, once it is known.
+    fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
+        while self.filled < 2 {
+            let (&byte, rest) = input.split_first()?;
+            self.bytes[self.filled] = byte;
+            self.filled += 1;
+            *input = rest;
+        }
+        Some(self.bytes == *b"\r\n")
+    }
 }
 
 impl Decoder {
@@ -207,10 +233,7 @@ impl Decoder {
                     }
                 }
                 Reading::Data(upload) => {
-                    if !upload.data.take(input) {
-                        return None;
-                    }
-                    let whole = upload.end.take(input)?;
+                    let whole = upload.take(input)?;
                     let Reading::Data(upload) = std::mem::take(&mut self.state) else { unreachable!() };
                     return Some(upload.finish(whole));
                 }
@@ -279,9 +302,12 @@ impl Decoder {
                     *input = rest;
                     return Some(Request { verb: Some(verb), act, data: Body::from(data) });
                 }
-                self.state = match Arriving::new(size, intake.room) {
-                    Some(data) => Reading::Data(Box::new(Upload { verb, act, error, data, end })),
-                    None => skip(reply::OUT_OF_MEMORY),
+                // The system may have less than the account allows.
+                let mut data = Vec::new();
+                self.state = if size as u64 > intake.room || data.try_reserve_exact(size).is_err() {
+                    skip(reply::OUT_OF_MEMORY)
+                } else {
+                    Reading::Data(Box::new(Upload { verb, act, error, data, size, filled: 0, end }))
                 };
             }
         }
@@ -291,7 +317,7 @@ impl Decoder {
     /// The part of some data that is still to come, to read into directly; tell [`Decoder::filled`] how much was.
     pub fn gap(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
-            Reading::Data(upload) => upload.data.gap(),
+            Reading::Data(upload) if upload.filled < upload.size => Some(upload.window()),
             _ => None,
         }
     }
@@ -299,14 +325,15 @@ impl Decoder {
     /// So many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
         if let Reading::Data(upload) = &mut self.state {
-            upload.data.filled(count);
+            upload.filled += count;
+            assert!(upload.filled <= upload.data.len(), "more was read than there was room for");
         }
     }
 
     /// Bytes of memory taken for data, or a long line, that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(upload) => upload.data.size(),
+            Reading::Data(upload) => upload.size as u64,
             Reading::LongLine(line) => line.capacity() as u64,
             _ => 0,
         }
@@ -322,9 +349,30 @@ fn act(row: &Command, line: &Line) -> Result<Act, Words> {
 }
 
 impl Upload {
+    /// Where the next bytes belong. Memory is touched a window at a time: what was announced and never comes costs none.
+    fn window(&mut self) -> &mut [u8] {
+        if self.filled == self.data.len() {
+            self.data.resize(self.size.min(self.filled + WINDOW), 0);
+        }
+        &mut self.data[self.filled..]
+    }
+
+    /// Takes what is there of it: whether it ends as it must, once all of it has come.
+    fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
+        let (now, rest) = input.split_at(input.len().min(self.size - self.filled));
+        self.data.truncate(self.filled);
+        self.data.extend_from_slice(now);
+        self.filled += now.len();
+        *input = rest;
+        if self.filled < self.size {
+            return None;
+        }
+        self.end.take(input)
+    }
+
     fn finish(self, whole: bool) -> Request {
         match whole {
-            true => Request { verb: Some(self.verb), act: self.act, data: self.data.into_body() },
+            true => Request { verb: Some(self.verb), act: self.act, data: Body::from(self.data) },
             false => Request::refused(Some(self.verb), self.error),
         }
     }
