@@ -174,7 +174,7 @@ fn timed(cases: &mut Cases) {
         |world| {
             let end = world.now + Span::from_secs(10);
             while world.engine.next_deadline() <= end {
-                world.engine.tick(end, 128);
+                world.engine.tick(end);
             }
         },
     );

@@ -13,6 +13,7 @@ use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use beanpole::engine::{Awaited, Body, ClientId, Engine, Limits, Manner, NewJob, Span, Time};
 use beanpole::Client;
 use daemon::{wait_until, Daemon};
 use wire::{allow_files, at_rest, figure, put, served, stat, Wire};
@@ -288,4 +289,29 @@ fn creating_tubes_takes_the_same_time_however_many_there_are() {
     creates("watch", 1, |number| format!("watch t{number}\r\n"));
     // A tube that is used no longer stays while a job is in it.
     creates("use, with a put,", 2, |number| format!("use t{number}\r\nput 0 0 60 0\r\n\r\n"));
+}
+
+/// How long it takes that many clients who wait for one outcome go away, in this order.
+fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
+    let mut engine = Engine::new(Limits::NONE);
+    let now = Time::from_nanos(1);
+    let producer = engine.connect();
+    let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
+    let job = engine.put(producer, new, now).expect("room for a job");
+    let mut clients: Vec<ClientId> = (0..IDLE).map(|_| engine.connect_as(Manner::Leaser)).collect();
+    for &client in &clients {
+        assert!(matches!(engine.wait_outcome(client, job, Span::from_secs(60), now), Awaited::Waiting));
+    }
+    order(&mut clients);
+    let began = Instant::now();
+    clients.into_iter().for_each(|client| engine.disconnect(client, now));
+    began.elapsed()
+}
+
+#[test]
+fn leaving_those_who_wait_for_an_outcome_costs_the_same_in_any_order() {
+    let _alone = alone();
+    let (first, last) = (leaving(|_| {}), leaving(|clients| clients.reverse()));
+    println!("{IDLE} clients who wait for one outcome go: the first one first {first:?}, the last one first {last:?}");
+    assert!(last < first * 10 + Duration::from_millis(50));
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use beanpole::options::{parse, Command};
 use beanpole::{Address, Config, Server};
-use script::{load, run, Connection, Conversation, Sockets, What, Wire};
+use script::{load, run, Connection, Conversation, Sockets, Step, What, Wire};
 use within::{speech, Pieces, Within};
 
 /// How long to listen for bytes that must not come.
@@ -64,45 +64,71 @@ fn byte_by_byte() {
     check(run_within(&all(within::HOST), Pieces::Bytes));
 }
 
-/// Of conversations in which one client only sends and gets, everything it sends goes out at once.
 #[test]
-fn in_one_piece() {
-    let mut merged = Vec::new();
-    for mut conversation in all(within::HOST) {
-        let plain = |what: &What| {
-            !matches!(what, What::Open | What::HalfClose | What::Close | What::Eof | What::Pass(_) | What::Drain)
-        };
-        let first = conversation.steps.first().map_or("", |step| step.who.as_str()).to_owned();
-        if !conversation.steps.iter().all(|step| plain(&step.what) && step.who == first) {
-            continue;
-        }
-        let mut whole = Vec::new();
-        let mut send = conversation.steps[0].clone();
-        for step in &conversation.steps {
-            if let What::Send(bytes) = &step.what {
-                whole.extend_from_slice(bytes);
-            }
-        }
-        send.what = What::Send(whole);
-        conversation.steps.retain(|step| !matches!(step.what, What::Send(_) | What::Silence));
-        conversation.steps.insert(0, send);
-        merged.push(conversation);
+fn in_large_pieces() {
+    check(run_within(&merged(within::HOST), Pieces::AsSent));
+}
+
+/// All conversations, but what a client sends before another one has a word goes out at once.
+fn merged(host: &str) -> Vec<Conversation> {
+    let mut conversations = all(host);
+    let mut merged = 0;
+    for conversation in &mut conversations {
+        let before = conversation.steps.len();
+        conversation.steps = conversation.steps.chunk_by(belong_together).flat_map(sent_at_once).collect();
+        merged += usize::from(conversation.steps.len() < before);
     }
-    assert!(merged.len() >= 100, "only {} conversations", merged.len());
-    check(run_within(&merged, Pieces::AsSent));
+    assert!(merged >= 200, "only {merged} conversations");
+    conversations
+}
+
+fn belong_together(one: &Step, next: &Step) -> bool {
+    let plain = |what: &What| {
+        !matches!(what, What::Open | What::HalfClose | What::Close | What::Eof | What::Pass(_) | What::Drain)
+    };
+    one.who == next.who && plain(&one.what) && plain(&next.what)
+}
+
+fn sent_at_once(steps: &[Step]) -> Vec<Step> {
+    // What comes before may have to do with what others sent.
+    let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
+    let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
+    for (place, step) in steps.iter().enumerate().skip(first) {
+        match &step.what {
+            What::Send(bytes) => sent.extend_from_slice(bytes),
+            // What is sent behind it may be answered already.
+            What::Silence if place + 1 < steps.len() => {}
+            _ => got.push(step.clone()),
+        }
+    }
+    pieces.extend(steps.get(first).map(|step| Step { what: What::Send(sent), ..step.clone() }));
+    pieces.extend(got);
+    pieces
 }
 
 #[test]
 fn over_a_real_socket() {
+    over_sockets(&all(&this_host()));
+}
+
+#[test]
+fn over_a_real_socket_in_large_pieces() {
+    over_sockets(&merged(&this_host()));
+}
+
+fn this_host() -> String {
     let uname = nix::sys::utsname::uname().expect("the name of this machine");
-    let conversations = all(&uname.nodename().to_string_lossy());
+    uname.nodename().to_string_lossy().into_owned()
+}
+
+fn over_sockets(conversations: &[Conversation]) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failures = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(conversation) = conversations.get(number) else { return failures };
-            if let Err(problem) = over_socket(number, conversation) {
+            if let Err(problem) = over_socket(conversation) {
                 failures.push(format!("{} ({}): {problem}", conversation.title, conversation.place));
             }
         }
@@ -115,7 +141,9 @@ fn over_a_real_socket() {
 }
 
 /// Every other one over TCP, the rest over Unix sockets.
-fn over_socket(number: usize, conversation: &Conversation) -> Result<(), String> {
+fn over_socket(conversation: &Conversation) -> Result<(), String> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut config = config(conversation);
     let path =
         |wire: Wire| std::env::temp_dir().join(format!("conversation-{}-{number}-{wire:?}.sock", std::process::id()));

@@ -146,3 +146,20 @@ fn a_clock_moved_by_hand_passes_delays_times_to_run_and_pauses() {
     drop(server);
     clock.advance(hour());
 }
+
+#[test]
+fn a_clock_moved_by_hand_passes_each_moment_on_its_way() {
+    let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let id = client.put(b"x", 0, 10, 5).unwrap();
+    client.send(b"reserve\r\n").unwrap();
+    let mut other = Client::connect(server.address()).unwrap();
+    while other.figure("stats", "current-waiting").unwrap() != "1" {
+        std::thread::yield_now();
+    }
+    // It is ready after 10 seconds, reserved at once, and lost again after 15.
+    clock.advance(Duration::from_secs(20));
+    assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
+    let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();
+    assert_eq!([figure("state"), figure("timeouts"), figure("age")], ["ready", "1", "20"]);
+}

@@ -42,6 +42,7 @@ impl Engine {
         }
         assert_eq!(tube.counts, counts, "the counts of tube {name}");
         self.check_bands(number, tube);
+        self.check_queues(number, tube);
         let expect = |slot: u32, state: State| {
             let job = self.jobs.get(slot);
             assert_eq!((job.tube, job.state), (number, state), "{:?} stands in {name}", job.id);
@@ -61,6 +62,22 @@ impl Engine {
         let lives = number == DEFAULT_TUBE || tube.kept || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
+    }
+
+    /// The order of the tube's queues, and that nobody stands in them who should not.
+    fn check_queues(&self, number: u32, tube: &Tube) {
+        let keys: Vec<_> = tube.ready.in_order(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()).collect();
+        assert_eq!(keys.len(), tube.ready.len());
+        assert!(keys.is_sorted_by(|one, next| one < next), "ready jobs are out of order");
+        assert_eq!(tube.ready.first(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()), keys.first().copied());
+        tube.delayed.check(|slot| self.jobs.get(slot).place());
+        let buried: Vec<Time> = tube.buried.iter(&self.jobs).map(|slot| self.jobs.get(slot).due).collect();
+        assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
+        assert!(buried.last().is_none_or(|last| last.nanos() <= self.last_bury));
+        for watch in tube.waiting.iter(&self.watches).chain(tube.sleeping.iter(&self.watches)) {
+            assert_eq!(self.watches.get(watch).tube, number, "somebody stands in a tube that is not watched");
+        }
+        assert_eq!(tube.pause.is_some(), self.paused.contains(&number), "a paused tube is listed");
     }
 
     fn check_bands(&self, number: u32, tube: &Tube) {
@@ -83,12 +100,14 @@ impl Engine {
             let number = self.contracts.of(slot);
             let contract = self.contracts.get(number);
             assert_eq!(contract.slot, slot, "{:?} and its contract know each other", job.id);
+            assert!(self.contracts.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += contract.submitters();
             for client in self.contracts.attached(number) {
                 assert!(self.clients.contains(client as usize), "{:?} is awaited by nobody", job.id);
             }
             assert!(job.state != State::Finished || contract.submitters() == 0, "{:?} is over and awaited", job.id);
         }
+        self.contracts.check_ends();
         assert_eq!(self.contracts.attachments(), attached);
         let listed: usize = self.clients.iter().map(|(_, client)| client.attached.len()).sum();
         assert_eq!(listed, attached, "clients know what they are attached to");
@@ -106,6 +125,11 @@ impl Engine {
             assert_eq!(queued, client.waits_for_job(), "client {number} waits in all its tubes or none");
             let sleeps = tube.sleeping.iter(&self.watches).any(|other| other == watch);
             assert_eq!(sleeps, client.nap == Nap::Asleep, "client {number} sleeps in all its tubes or none");
+        }
+        client.reserved.check(|slot| self.jobs.get(slot).place());
+        if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
+            let attached = self.contracts.find_attached(waiting.outcome, &client.attached);
+            assert!(attached.is_some(), "client {number} waits for the outcome of a job that does not know");
         }
         for (key, slot) in client.reserved.iter() {
             let job = self.jobs.get(slot);
@@ -125,6 +149,7 @@ impl Engine {
         self.tubes.iter().for_each(|(number, tube)| expect(Owner::Tube(number), tube.due()));
         expect(Owner::Contracts, self.contracts.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
+        self.deadlines.check();
     }
 
     fn check_sums(&self) {
@@ -147,6 +172,8 @@ impl Engine {
         assert_eq!(self.producers, count(|client| client.producer));
         assert_eq!(self.workers, count(|client| client.worker));
         assert_eq!(self.waiting, count(|client| client.waits_for_job()));
+        assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
+        assert!(self.paused.iter().all(|&number| self.tubes.contains(number)), "a tube that is gone is paused");
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
         assert_eq!(self.watches.len(), watches, "no watch without its client");
         for (number, tube) in self.tubes.iter() {

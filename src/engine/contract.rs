@@ -500,17 +500,33 @@ impl Contracts {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment of `client` to this contract.
-    pub fn find_attached(&self, number: u32, client: u32) -> Option<u32> {
-        let list = self.get(number).rare()?.attached;
-        let found = list.iter(&self.attachments).find(|&member| self.attachments.0[member as usize].client == client);
-        found
+    /// The attachment to this contract among those in `list`, which are one client's: others may be very many.
+    pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
+        let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
+        let mut members = std::iter::successors(list.first(), next);
+        members.find(|&member| self.attachments.0[member as usize].contract == number)
     }
 
     /// The slot of the job with this contract, if it is still there and nobody will ask for its outcome.
     pub fn abandoned(&self, number: u32) -> Option<u32> {
         let contract = self.store.0.find(number)?;
         contract.rare()?.abandoned.then_some(contract.slot)
+    }
+
+    /// Whether this contract is found by what is unique about it, if anything is; for checks.
+    pub fn is_found(&self, number: u32) -> bool {
+        let contract = self.get(number);
+        let find = || self.index.find(contract.hash as usize, &self.store, |other| other == number);
+        contract.unique == Unique::None || find().is_some()
+    }
+
+    /// Panics unless the times to live are in order; for checks.
+    pub fn check_ends(&self) {
+        self.ends.check(|number| self.get(number).place);
+        let ending = self.iter().filter(|(_, contract)| contract.expires != Time::NEVER).count();
+        assert_eq!(self.ends.len(), ending, "every time to live that ends is known");
+        let indexed = self.iter().filter(|(_, contract)| contract.unique != Unique::None).count();
+        assert_eq!(self.index.len(), indexed, "the index knows nobody else");
     }
 
     /// How many attachments there are.

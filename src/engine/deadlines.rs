@@ -62,6 +62,15 @@ impl Owner {
 }
 
 impl PlaceTable {
+    fn get(&self, owner: Owner) -> u32 {
+        let (table, number) = match owner {
+            Owner::Client(number) => (&self.clients, number),
+            Owner::Tube(number) => (&self.tubes, number),
+            Owner::Contracts => (&self.contracts, 0),
+        };
+        table.get(number as usize).copied().unwrap_or(NIL)
+    }
+
     fn slot(&mut self, owner: Owner) -> &mut u32 {
         let (table, number) = match owner {
             Owner::Client(number) => (&mut self.clients, number as usize),
@@ -105,6 +114,11 @@ impl Deadlines {
     /// Who is due next, and when.
     pub fn first(&self) -> Option<(Time, Owner)> {
         self.heap.first().map(|((at, _), member)| (at, Owner::of(member)))
+    }
+
+    /// Panics unless they are in order; for checks.
+    pub fn check(&self) {
+        self.heap.check(|member| self.places.get(Owner::of(member)));
     }
 
     /// Every entry, in no useful order.

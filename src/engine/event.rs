@@ -1,7 +1,7 @@
 //! What other clients than the caller must be told.
 //!
-//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before it lets anybody else
-//! at the engine, and tells each client in its own protocol.
+//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and tells
+//! each client in its own protocol.
 
 use super::body::Body;
 use super::client::ClientId;

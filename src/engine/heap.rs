@@ -60,6 +60,14 @@ impl<K: Ord + Copy> Heap<K> {
         })
     }
 
+    /// Panics unless no member comes before its parent, and each stands where it says; for checks.
+    pub fn check(&self, place_of: impl Fn(u32) -> u32) {
+        for (place, (key, member)) in self.entries.iter().enumerate() {
+            assert_eq!(place_of(*member), place as u32, "a member of a heap knows its place");
+            assert!(place == 0 || self.entries[(place - 1) / 4].0 <= *key, "a heap is out of order");
+        }
+    }
+
     /// Adds a member.
     pub fn push(&mut self, key: K, member: u32, places: &mut impl Places) {
         self.entries.push((key, member));

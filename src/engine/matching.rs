@@ -227,17 +227,16 @@ impl Engine {
         self.heads(client).nth(chosen)
     }
 
-    /// Runs what is due, at most `limit` steps of it, and tells whether that was all. The earliest comes first.
-    pub fn tick(&mut self, now: Time, limit: usize) -> bool {
-        for _ in 0..limit {
-            match self.deadlines.first() {
-                Some((at, owner)) if at <= now => match owner {
-                    Owner::Client(number) => self.client_due(ClientId(number), now),
-                    Owner::Tube(number) => self.tube_due(number, now),
-                    Owner::Contracts => self.contract_due(),
-                },
-                _ => return true,
-            }
+    /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what its events
+    /// tell.
+    pub fn tick(&mut self, now: Time) -> bool {
+        match self.deadlines.first() {
+            Some((at, owner)) if at <= now => match owner {
+                Owner::Client(number) => self.client_due(ClientId(number), now),
+                Owner::Tube(number) => self.tube_due(number, now),
+                Owner::Contracts => self.contract_due(),
+            },
+            _ => {}
         }
         self.next_deadline() > now
     }

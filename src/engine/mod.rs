@@ -2,9 +2,10 @@
 //!
 //! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client, typed
 //! arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller must take
-//! (with [`Engine::take_event`]) before anybody else calls a verb. Time passes by [`Engine::tick`]; the caller asks
-//! [`Engine::next_deadline`] after every verb or tick, since each of them may change it, and ticks before a verb when that
-//! moment has passed. Must not import any other room.
+//! (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by [`Engine::tick`]; the
+//! caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change it, and ticks before a verb
+//! when that moment has passed, or soon after: what a client keeps beyond its time is lost to it all the same. Must not import
+//! any other room.
 
 mod bodies;
 mod body;

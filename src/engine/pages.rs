@@ -1,7 +1,7 @@
 //! Looking through many jobs or tubes, a page at a time.
 //!
-//! Owns the order of listings. Costs time in proportion to what stands in the one tube that is looked at, and takes memory
-//! for it only while it looks. Must not change anything.
+//! Owns the order of listings. Costs time in proportion to what stands in the one tube that is looked at, or to the number of
+//! tubes where their names are put in order, and takes memory for it only while it looks. Must not change anything.
 
 use super::job::JobView;
 use super::stats::{tube_figures, TubeStats};
@@ -32,20 +32,9 @@ impl Engine {
     /// The delayed jobs of a tube, the smallest priority first, of one priority those that are due first.
     pub fn delayed_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
-        let mut keyed: Vec<_> = tube.delayed.iter().map(|(key, slot)| (self.jobs.get(slot).pri, key, slot)).collect();
-        let end = offset.saturating_add(limit).min(keyed.len());
-        if offset >= end {
-            return Some(Vec::new());
-        }
-        // What is behind the page or before it need not be in order.
-        if end < keyed.len() {
-            keyed.select_nth_unstable(end);
-            keyed.truncate(end);
-        }
-        keyed.select_nth_unstable(offset);
-        let page = &mut keyed[offset..];
-        page.sort_unstable();
-        Some(page.iter().map(|&(_, _, slot)| self.jobs.view(slot)).collect())
+        let keyed = tube.delayed.iter().map(|(key, slot)| (self.jobs.get(slot).pri, key, slot));
+        let page = page_of(keyed.collect(), offset, limit);
+        Some(page.into_iter().map(|(_, _, slot)| self.jobs.view(slot)).collect())
     }
 
     /// So many tubes from `from` on, a place that an earlier call told, in no useful order; and where to go on.
@@ -60,10 +49,44 @@ impl Engine {
         (page, None)
     }
 
-    /// Names of tubes in the order of their bytes, without the first `offset`.
-    pub fn tube_page(&self, offset: usize, limit: usize) -> Vec<&[u8]> {
-        let mut names: Vec<&[u8]> = self.tube_names().collect();
-        names.sort_unstable();
-        names.into_iter().skip(offset).take(limit).collect()
+    /// Names of tubes in the order of their bytes, of those that are `shown` and without the first `offset`.
+    pub fn tube_page(&self, shown: impl Fn(&[u8]) -> bool, offset: usize, limit: usize) -> Vec<&[u8]> {
+        page_of(self.tube_names().filter(|name| shown(name)).collect(), offset, limit)
+    }
+}
+
+/// So many of `all` in order, without the first `offset`. What is behind the page or before it need not be in order, and is
+/// not put in order.
+fn page_of<T: Ord>(mut all: Vec<T>, offset: usize, limit: usize) -> Vec<T> {
+    let end = offset.saturating_add(limit).min(all.len());
+    if offset >= end {
+        return Vec::new();
+    }
+    if end < all.len() {
+        all.select_nth_unstable(end);
+        all.truncate(end);
+    }
+    all.select_nth_unstable(offset);
+    let mut page = all.split_off(offset);
+    page.sort_unstable();
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_what_stands_there_when_all_is_in_order() {
+        let all: Vec<u32> = (0..100).map(|number| number * 37 % 101).collect();
+        let mut sorted = all.clone();
+        sorted.sort_unstable();
+        for (offset, limit) in
+            [(0, 0), (0, 1), (0, 100), (0, 101), (99, 1), (99, 5), (100, 5), (30, 7), (7, usize::MAX)]
+        {
+            let expected: Vec<u32> = sorted.iter().copied().skip(offset).take(limit).collect();
+            assert_eq!(page_of(all.clone(), offset, limit), expected, "{limit} from {offset}");
+        }
+        assert_eq!(page_of(Vec::<u32>::new(), 0, 5), []);
     }
 }

@@ -165,7 +165,7 @@ impl Engine {
 
     /// Ends one attachment of a client to the job with this contract.
     fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.contracts.find_attached(number, client.0);
+        let found = self.contracts.find_attached(number, &self.clients[client.0 as usize].attached);
         self.detach(found.expect("a client that waits is attached"), client);
     }
 

@@ -237,6 +237,11 @@ impl Tubes {
         true
     }
 
+    /// Whether there is a tube with this number.
+    pub fn contains(&self, number: u32) -> bool {
+        self.slab.contains(number as usize)
+    }
+
     /// The tube with this number.
     pub fn get(&self, number: u32) -> &Tube {
         &self.slab[number as usize]

@@ -31,9 +31,9 @@ impl Engine {
         self.settle_verdict(slot, outcome, now)
     }
 
-    /// Anybody says how a job went, wherever it stands.
+    /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is not ended
+    /// first: then the job might be given to somebody else, and taken away again, in one verb.
     pub fn conclude(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
-        self.catch_up(NOBODY, now);
         let slot = self.jobs.find(id).ok_or(NotConcluded::NotFound)?;
         if self.jobs.get(slot).state == State::Finished {
             return Err(NotConcluded::Final);

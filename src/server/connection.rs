@@ -8,9 +8,9 @@ use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
 
 use super::delivery::{Flushed, Gate, Outlet};
-use super::hub::{Core, Hub, Scratch};
+use super::hub::{Hub, Scratch};
 use crate::engine::{ClientId, Span, Time};
-use crate::protocol::{Dialogue, Flow, Output, Request, Wire};
+use crate::protocol::{Dialogue, Flow, Request, Wire};
 
 /// Commands carried out under one hold of the engine's lock.
 const BATCH: usize = 128;
@@ -336,9 +336,10 @@ impl Connection {
         first
     }
 
-    /// Understands and carries out some requests; false if there is none.
+    /// Understands and carries out some requests, until one of them, its replies or the time says that it is enough; false if
+    /// there is none.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
-        let Some(request) = self.understand(input, hub, desk) else { return false };
+        let Some(mut request) = self.understand(input, hub, desk) else { return false };
         if hub.log().is_some() {
             hub.provide(request.log_size() + self.pending.iter().map(Request::log_size).sum::<u64>());
         }
@@ -346,9 +347,25 @@ impl Connection {
         let was_clear = self.clear;
         let mut silent = false;
         let mut lacking = 0;
-        hub.turn(&mut desk.scratch, |core, now| {
+        let shift = &mut desk.shift;
+        hub.turn(&mut desk.scratch, |core, scratch, now| {
             let before = core.promised();
-            let flow = self.carry_out(request, hub, core, now, &mut desk.shift, &mut out);
+            let end = *shift.began.get_or_insert(now) + SLICE;
+            let mut count = 0;
+            let flow = loop {
+                let mut world = core.world(hub, self.client, now, self.half_closed);
+                let flow = self.dialogue.execute(request, &mut world, &mut out);
+                count += 1;
+                let full = out.len() > hub.config().max_output;
+                shift.over = (full || count % GLANCE == 0) && hub.clock().now() > end;
+                if flow != Flow::Next || full || shift.over {
+                    break flow;
+                }
+                let Some(next) = self.pending.pop_front() else { break flow };
+                core.settle(hub, scratch, Some((self.client, &mut out)));
+                request = next;
+            };
+            core.record();
             lacking = core.take_lacking();
             match flow {
                 Flow::Next | Flow::Wait => {}
@@ -379,37 +396,10 @@ impl Connection {
         true
     }
 
-    /// Carries out a request and those that are pending, until one of them, its replies or the time says that it is enough.
-    fn carry_out(
-        &mut self,
-        mut request: Request,
-        hub: &Hub,
-        core: &mut Core,
-        now: Time,
-        shift: &mut Shift,
-        out: &mut Output,
-    ) -> Flow {
-        let end = *shift.began.get_or_insert(now) + SLICE;
-        let mut count = 0;
-        loop {
-            let mut world = core.world(hub, self.client, now, self.half_closed);
-            let flow = self.dialogue.execute(request, &mut world, out);
-            core.record();
-            count += 1;
-            let full = out.len() > hub.config().max_output;
-            shift.over = (full || count % GLANCE == 0) && hub.clock().now() > end;
-            if flow != Flow::Next || full || shift.over {
-                return flow;
-            }
-            let Some(next) = self.pending.pop_front() else { return flow };
-            request = next;
-        }
-    }
-
     /// Ends the wait of a client that will say nothing more.
     fn hang_up(&mut self, hub: &Hub, desk: &mut Desk) {
         let mut out = std::mem::take(&mut desk.scratch.out);
-        hub.turn(&mut desk.scratch, |core, now| {
+        hub.turn(&mut desk.scratch, |core, _, now| {
             let mut world = core.world(hub, self.client, now, true);
             // Not waiting any more: the event that ended it is on its way.
             if self.dialogue.hang_up(&mut world, &mut out) {

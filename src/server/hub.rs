@@ -1,8 +1,8 @@
 //! The engine behind its one lock, and what must happen around every use of it.
 //!
 //! Owns the *turn*: lock, let pass what is due, run some commands, collect the events, unlock, and only then send to other
-//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write, a
-//! line of log, or while a body is copied in.
+//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write or a
+//! line of log.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -109,22 +109,26 @@ impl Hub {
     }
 
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of it.
-    pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, Time) -> R) -> R {
+    /// Of several verbs, [`Core::settle`] must come after each but the last.
+    pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
         core.engine.look_after_lent();
         if core.next_tick() <= now {
             core.refresh_room();
+            let mut steps = 0..TICK_STEPS;
+            let all = steps.any(|_| {
+                let all = core.engine.tick(now);
+                core.settle(self, scratch, None);
+                all
+            });
             // A clock that is moved by hand moves from deadline to deadline.
-            if core.engine.tick(now, TICK_STEPS) && !self.clock.is_manual() {
+            if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }
-            core.record();
-            core.collect(self, scratch);
         }
-        let result = work(&mut core, now);
-        core.record();
-        core.collect(self, scratch);
+        let result = work(&mut core, scratch, now);
+        core.settle(self, scratch, None);
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
             let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
@@ -178,7 +182,7 @@ impl Hub {
         loop {
             let next = self.core.lock().engine.next_deadline();
             self.clock.set(next.min(target));
-            self.turn(&mut scratch, |_, _| {});
+            self.turn(&mut scratch, |_, _, _| {});
             self.commit(&mut scratch);
             if next > target {
                 return;
@@ -348,21 +352,27 @@ impl Core {
         }
     }
 
-    /// Writes what the engine changed into the journal; after every verb.
+    /// How far promises go, with a log.
+    pub fn promised(&self) -> Promised {
+        self.journal.as_ref().map_or(Promised::default(), Journal::promised)
+    }
+
+    /// Writes what the engine changed into the journal.
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.record(&mut self.engine);
         }
     }
 
-    /// How far promises go, with a log.
-    pub fn promised(&self) -> Promised {
-        self.journal.as_ref().map_or(Promised::default(), Journal::promised)
-    }
-
-    /// Writes events into the outputs of the clients that they concern.
-    fn collect(&mut self, hub: &Hub, scratch: &mut Scratch) {
+    /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that they
+    /// concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
+    pub fn settle(&mut self, hub: &Hub, scratch: &mut Scratch, mut own: Option<(ClientId, &mut Output)>) {
+        self.record();
         while let Some(event) = self.engine.take_event() {
+            if let Some((_, out)) = own.as_mut().filter(|(client, _)| *client == event.client()) {
+                tell(&event, &self.engine, &mut self.roster, &hub.process, out);
+                continue;
+            }
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
             if !tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {

@@ -143,7 +143,7 @@ impl PoolThread {
             return self.hub.dismiss();
         }
         let outlet = Outlet::new(stream, self.owner.clone(), number);
-        let client = self.hub.turn(&mut self.desk.scratch, |core, _| core.connect(outlet.clone(), wire, &peer));
+        let client = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.connect(outlet.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         entry.insert(Connection::new(outlet, client, wire));
     }
@@ -181,11 +181,11 @@ impl PoolThread {
         let client = connection.client();
         if connection.is_overflown() {
             // By its address: without -V, no other line has its number.
-            let address = self.hub.turn(&mut self.desk.scratch, |core, _| core.address(client));
+            let address = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.address(client));
             log::warn!("{address}: dropped: it does not read what it is told of its jobs");
         }
         log::debug!("{}: disconnected", client.0);
-        self.hub.turn(&mut self.desk.scratch, |core, now| core.disconnect(client, now));
+        self.hub.turn(&mut self.desk.scratch, |core, _, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());
         self.hub.dismiss();
     }

@@ -311,3 +311,20 @@ fn is_alive(path: &Path) -> io::Result<bool> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_reply_waits_for_another_and_no_dead_peer_stays_for_ever() {
+        let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let listener = bound.listen().expect("a listener");
+        let _client = std::net::TcpStream::connect(listener.local_address().expect("TCP")).expect("a connection");
+        let (stream, _) = listener.accept().expect("a connection");
+        let Stream::Tcp(stream) = stream else { panic!("{stream:?} came over TCP") };
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().expect("an option") && socket.keepalive().expect("an option"));
+        assert_eq!(socket.tcp_keepalive_time().expect("an option"), KEEPALIVE);
+    }
+}

@@ -74,7 +74,7 @@ pub fn run(hub: &Hub) {
         // The tick sets the alarm anew, to what is due next.
         alarm.set(&mut state, Time::NEVER);
         drop(state);
-        hub.turn(&mut scratch, |_, _| {});
+        hub.turn(&mut scratch, |_, _, _| {});
         hub.commit(&mut scratch);
     }
 }

@@ -119,7 +119,7 @@ impl Life {
         loop {
             let put = self.turn(|engine, now| {
                 if engine.next_deadline() <= now {
-                    engine.tick(now, 1);
+                    engine.tick(now);
                 }
                 None
             });

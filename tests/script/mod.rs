@@ -29,9 +29,9 @@ mod text;
 
 pub use runner::run;
 pub use socket::{Connection, Sockets};
-#[allow(unused_imports)] // not every test program looks at the steps
-pub use text::What;
 pub use text::{load, Conversation, Wire};
+#[allow(unused_imports)] // not every test program looks at the steps
+pub use text::{Step, What};
 
 use std::time::Duration;
 

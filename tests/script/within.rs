@@ -250,7 +250,7 @@ impl World for Within {
         let target = self.now + Span::from_nanos(time.as_nanos() as u64);
         while self.now < target {
             self.now = self.engine.next_deadline().clamp(self.now, target);
-            while !self.engine.tick(self.now, 3) {
+            while !self.engine.tick(self.now) {
                 self.settle();
             }
             self.settle();

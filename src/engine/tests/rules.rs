@@ -78,7 +78,7 @@ impl Queue {
         let end = self.now + span;
         while self.engine.next_deadline() <= end {
             self.now = self.engine.next_deadline();
-            self.engine.tick(self.now, 1);
+            self.engine.tick(self.now);
             self.engine.check();
         }
         self.now = end;
@@ -87,7 +87,7 @@ impl Queue {
     /// Time passes while nobody looks, and then everything happens at once.
     fn stall(&mut self, span: Span) {
         self.now = self.now + span;
-        assert!(self.engine.tick(self.now, usize::MAX), "nothing is left");
+        while !self.engine.tick(self.now) {}
     }
 
     fn news(&mut self) -> Vec<Event> {
@@ -499,14 +499,14 @@ fn ids_are_never_given_twice_nor_to_a_refused_job() {
 }
 
 #[test]
-fn a_small_tick_leaves_the_rest_for_the_next_one() {
+fn a_tick_leaves_the_rest_for_the_next_one() {
     let mut queue = Queue::new();
     let [client] = queue.clients();
     let jobs = [3, 1, 2].map(|delay| queue.put(client, 7, secs(delay), TTR));
     queue.now = queue.now + secs(3);
-    assert!(!queue.engine.tick(queue.now, 2));
+    assert!(!queue.engine.tick(queue.now) && !queue.engine.tick(queue.now));
     assert_eq!(jobs.map(|job| queue.state(job)), [State::Delayed, State::Ready, State::Ready]);
-    assert!(queue.engine.tick(queue.now, 1));
+    assert!(queue.engine.tick(queue.now));
     assert_eq!(queue.state(jobs[0]), State::Ready);
     queue.engine.check();
 }
@@ -532,4 +532,21 @@ fn each_of_those_who_wait_takes_memory_which_comes_back() {
     assert_eq!(std::iter::from_fn(|| queue.engine.take_event()).count() as u64, joins + 1);
     queue.engine.check();
     submit(&mut queue).expect("room again");
+}
+
+#[test]
+fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
+    let mut queue = Queue::new();
+    let [first, second] = [(); 2].map(|()| queue.engine.connect_as(Manner::Leaser));
+    let [producer] = queue.clients();
+    let lease = |queue: &mut Queue, client| {
+        let leased = queue.engine.lease(client, &[DEFAULT], secs(100), queue.now).expect("few tubes");
+        matches!(leased, Reserve::Job(_))
+    };
+    let job = queue.put_ready(producer, 7);
+    assert!(lease(&mut queue, first) && !lease(&mut queue, second));
+    queue.now = queue.now + TTR;
+    queue.engine.conclude(job, Outcome::Done(Body::default()), queue.now).expect("a job that is not over");
+    assert_eq!(queue.news(), [], "nobody is told of a job that is gone");
+    assert!(queue.engine.job(job).is_none());
 }

@@ -15,8 +15,10 @@ const JOBS: usize = 1000;
 /// Tubes looked at in one turn.
 const TUBES: usize = 500;
 
-/// Connections looked at in one turn.
+/// Connections looked at in one turn, and bytes from which on it is enough: each of them may be able to do very many
+/// functions.
 const PEERS: usize = 100;
+const BYTES: usize = 64 * 1024;
 
 /// How far a list is that is sent in several turns: the number of the next job, tube or connection.
 #[derive(Debug, Default)]
@@ -134,10 +136,13 @@ fn job_line(_: &Engine, job: &Job, host: &str, text: &mut Vec<u8>) {
 /// One page of connections: number, address, id, and the functions that it can do.
 fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> bool {
     let World { engine, roster, .. } = world;
-    let peers = roster.iter().filter(|(client, peer)| client.0 >= place.0 && peer.wire == Wire::Gearman);
-    let mut last = None;
-    let mut count = 0;
-    for (client, peer) in peers.take(PEERS) {
+    let (from, before) = (std::mem::take(&mut place.0), out.len());
+    let peers = roster.iter().filter(|(client, peer)| client.0 >= from && peer.wire == Wire::Gearman);
+    for (count, (client, peer)) in peers.enumerate() {
+        if count == PEERS || out.len() - before >= BYTES {
+            place.0 = client.0;
+            return true;
+        }
         let text = out.text();
         push_number(text, client.0.into());
         text.push(b' ');
@@ -150,10 +155,8 @@ fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> bool {
             push_word(text, function);
         }
         text.push(b'\n');
-        (last, count) = (Some(client.0), count + 1);
     }
-    place.0 = last.map_or(0, |last| last + 1);
-    count == PEERS
+    false
 }
 
 /// An address without its port, which the list of workers does not have.
@@ -168,6 +171,48 @@ fn host_of(address: &str) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Limits, Manner, Time};
+    use crate::protocol::{Facts, Host, Roster, Settings, Usage};
+
+    struct Nowhere;
+
+    impl Host for Nowhere {
+        fn facts(&self) -> &Facts {
+            unreachable!("nobody asks")
+        }
+        fn usage(&self) -> Usage {
+            unreachable!("nobody asks")
+        }
+    }
+
+    #[test]
+    fn workers_who_can_do_much_are_listed_a_few_at_a_time() {
+        let mut engine = Engine::new(Limits::NONE);
+        let mut roster = Roster::new(false);
+        let workers: Vec<_> = (0..50).map(|_| engine.connect_as(Manner::Sleeper)).collect();
+        for &worker in &workers {
+            roster.enter(worker, Wire::Gearman, &"127.0.0.1:1");
+            for function in 0..100 {
+                let name = format!("{function:0100}");
+                engine.watch(worker, name.as_bytes(), Time::default()).expect("few functions");
+            }
+        }
+        let (mut tally, settings, client) = (Default::default(), Settings::default(), workers[0]);
+        let (mut place, mut lines) = (Place::default(), 0);
+        loop {
+            let mut out = Output::new();
+            let (engine, tally, roster) = (&mut engine, &mut tally, &mut roster);
+            let (host, settings, now) = (&Nowhere, &settings, Time::default());
+            let mut world = World { engine, tally, roster, settings, host, log: None, now, client, half_closed: false };
+            let more = super::workers(&mut place, &mut world, &mut out);
+            assert!(out.len() < BYTES + 20_000, "{} bytes at once", out.len());
+            lines += out.chunks().flatten().filter(|byte| **byte == b'\n').count();
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(lines, workers.len());
+    }
 
     #[test]
     fn the_port_of_an_address_is_not_told() {

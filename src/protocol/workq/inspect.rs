@@ -61,14 +61,13 @@ pub fn queue(world: &World, name: &[u8], out: &mut Output) {
 /// break the reply.
 pub fn queues(world: &World, page: Page, out: &mut Output) {
     let engine = &world.engine;
-    let shown = |name: &&[u8]| {
+    let shown = |name: &[u8]| {
         // The tube that everybody uses at first is nobody's queue before it has had a job.
-        let unused = *name == DEFAULT && engine.tube_stats(name, world.now).is_none_or(|stats| stats.total_jobs == 0);
+        let unused = name == DEFAULT && engine.tube_stats(name, world.now).is_none_or(|stats| stats.total_jobs == 0);
         is_name(name) && !unused
     };
-    let names = engine.tube_page(0, usize::MAX).into_iter().filter(shown);
-    let page = names.skip(page.offset as usize).take(page.limit);
-    let found: Vec<_> = page.filter_map(|name| Some((name, engine.tube_stats(name, world.now)?))).collect();
+    let names = engine.tube_page(shown, page.offset as usize, page.limit).into_iter();
+    let found: Vec<_> = names.filter_map(|name| Some((name, engine.tube_stats(name, world.now)?))).collect();
     reply::count(out, found.len());
     for (name, stats) in &found {
         queue_block(out, name, stats);
