@@ -464,6 +464,11 @@ impl Engine {
         self.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
+    /// Whether there is news for another client, which most verbs have none of.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next piece of news for another client.
     pub fn take_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();

@@ -20,7 +20,7 @@ const BATCH: usize = 128;
 const SLICE: Span = Span::from_millis(2);
 
 /// After so many commands it is looked whether that is over.
-const GLANCE: usize = 8;
+const GLANCE: usize = 16;
 
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;

@@ -366,8 +366,14 @@ impl Core {
 
     /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that they
     /// concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
-    pub fn settle(&mut self, hub: &Hub, scratch: &mut Scratch, mut own: Option<(ClientId, &mut Output)>) {
+    pub fn settle(&mut self, hub: &Hub, scratch: &mut Scratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
+        if self.engine.has_events() {
+            self.spread(hub, scratch, own);
+        }
+    }
+
+    fn spread(&mut self, hub: &Hub, scratch: &mut Scratch, mut own: Option<(ClientId, &mut Output)>) {
         while let Some(event) = self.engine.take_event() {
             if let Some((_, out)) = own.as_mut().filter(|(client, _)| *client == event.client()) {
                 tell(&event, &self.engine, &mut self.roster, &hub.process, out);
