@@ -4,7 +4,7 @@
 //! between other allocations, so that a page whose last body goes is given back to the system. Must not know jobs.
 
 use std::collections::VecDeque;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
@@ -39,7 +39,7 @@ pub struct BodyKey {
 pub struct Bodies {
     classes: [Class; CLASSES],
     whole: Slab<Body>,
-    /// Bodies that are gone from here and wait in a reply, with their lengths: they take memory until it is sent.
+    /// Bytes that belong to replies only, with their lengths: they take memory until those are sent.
     lent: VecDeque<(Weak<Box<[u8]>>, u64)>,
     /// Their bytes.
     lent_bytes: u64,
@@ -211,16 +211,23 @@ impl Bodies {
     pub fn remove(&mut self, key: BodyKey) {
         if key.len() > PAGED_MAX {
             let body = self.whole.remove(key.place as usize);
-            if let Some(reply) = body.lent() {
-                self.lent.push_back((reply, body.len() as u64));
-                self.lent_bytes += body.len() as u64;
+            if body.is_shared() {
+                self.lend(&body);
             }
         } else {
             self.classes[class_of(key.len())].remove(key.place);
         }
     }
 
-    /// Bytes of bodies that are gone from here, but not from the replies that share them; as of the last looks.
+    /// Takes a body that is none of those here on account, until no reply shares it any more. Only for large ones.
+    pub fn lend(&mut self, body: &Body) {
+        if let Body::Large(bytes) = body {
+            self.lent.push_back((Arc::downgrade(bytes), bytes.len() as u64));
+            self.lent_bytes += bytes.len() as u64;
+        }
+    }
+
+    /// Bytes of those, as of the last looks.
     pub fn lent(&self) -> u64 {
         self.lent_bytes
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns the choice between copying and sharing. Must not look inside.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Bodies up to this many bytes are copied into a reply, larger ones shared with it. A copy of this size costs about as
 /// much as the two atomic operations and the extra segment of a write that sharing takes.
@@ -42,12 +42,9 @@ impl Body {
         self.len() == 0
     }
 
-    /// If a reply shares it: what tells how long one does.
-    pub fn lent(&self) -> Option<Weak<Box<[u8]>>> {
-        match self {
-            Body::Large(bytes) if Arc::strong_count(bytes) > 1 => Some(Arc::downgrade(bytes)),
-            _ => None,
-        }
+    /// Whether a reply shares it.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Body::Large(bytes) if Arc::strong_count(bytes) > 1)
     }
 }
 

@@ -53,6 +53,11 @@ impl Jobs {
         self.bodies.lent()
     }
 
+    /// Takes what is in a reply, and belongs to no job, on account with those.
+    pub fn lend(&mut self, text: &Body) {
+        self.bodies.lend(text);
+    }
+
     /// Looks after some of those.
     pub fn look_after_lent(&mut self) {
         self.bodies.look_after_lent();

@@ -565,6 +565,15 @@ impl Engine {
         self.jobs.look_after_lent();
     }
 
+    /// Takes a reply that is large by itself on account, until it is sent. False: there is no room for it.
+    pub fn lend(&mut self, text: &Body) -> bool {
+        let has_room = !self.lacks_memory(text.len() as u64);
+        if has_room {
+            self.jobs.lend(text);
+        }
+        has_room
+    }
+
     fn lacks_memory(&self, bytes: u64) -> bool {
         let (taken, most) = self.memory();
         taken + bytes > most

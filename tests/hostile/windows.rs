@@ -229,3 +229,39 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     assert!(producer.put(&body, 60) > 0);
     calm(&daemon);
 }
+
+/// The list of tubes has no bound of its own: what does not fit into the memory that may be taken is not made for a client.
+#[test]
+fn long_lists_that_nobody_reads_are_on_account() {
+    const TUBES: usize = 20_000;
+    let daemon = Daemon::start(&["--max-memory", "40M"]);
+    let mut operator = Wire::to(&daemon);
+    for number in 0..TUBES {
+        operator.send(format!("watch {}{number:05}\r\n", "x".repeat(195)));
+    }
+    (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
+    let length = 4 + "- default\n".len() + TUBES * 203;
+    let mut readers = Vec::new();
+    loop {
+        let mut reader = narrow(&daemon);
+        reader.write_all(b"list-tubes\r\n").expect("an open connection");
+        let mut start = [0; 3];
+        reader.read_exact(&mut start).expect("the beginning of a reply");
+        if start == *b"OUT" {
+            break;
+        }
+        assert_eq!(start, *b"OK ");
+        readers.push(reader);
+        assert!(readers.len() < 20, "more lists of 4 MB than there is memory for");
+    }
+    assert!(readers.len() >= 3, "only {} lists", readers.len());
+    operator.ask("list-tube-used", "USING default");
+    let mut last = Wire::of(readers.pop().expect("a reader"));
+    assert_eq!(last.line(), format!("{length}"));
+    let mut list = vec![0; length + 2];
+    last.reader().read_exact(&mut list).expect("a whole list");
+    assert!(list.starts_with(b"---\n- default\n- xxx") && list.ends_with(b"19999\n\r\n"));
+    drop(readers);
+    wait_until("the account is settled", || stat(&daemon, "current-memory") < 16 << 20);
+    calm(&daemon);
+}

@@ -2,7 +2,7 @@
 //!
 //! Owns their spelling. Must not decide when each is due.
 
-use crate::engine::{JobId, JobView, NoJob};
+use crate::engine::{Body, JobId, JobView, NoJob};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -78,6 +78,13 @@ pub fn no_job(out: &mut Output, why: NoJob) {
             NoJob::DeadlineSoon => DEADLINE_SOON,
         },
     );
+}
+
+/// OK with a body of text that is not copied.
+pub fn long_yaml(out: &mut Output, body: &Body) {
+    numbered(out, b"OK", body.len() as u64);
+    out.body(body.borrow());
+    words(out, b"\r\n");
 }
 
 /// OK with a body of text, or NOT_FOUND.

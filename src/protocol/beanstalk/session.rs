@@ -4,8 +4,12 @@
 
 use super::request::{Act, Request};
 use super::{reply, yaml};
-use crate::engine::{Event, NewJob, NoJob, Refused, Reserve, Span, State};
+use crate::engine::{Body, Engine, Event, NewJob, NoJob, Refused, Reserve, Span, State};
 use crate::protocol::{Flow, Output, World};
+
+/// A list of tubes above this many bytes counts as memory until it is sent, and needs room there: it may be much more than a
+/// connection's output is allowed to be.
+const LONG_LIST: usize = 1 << 20;
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
 pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
@@ -73,12 +77,24 @@ fn tube_command(act: Act, world: &mut World, out: &mut Output) {
         Act::PauseTube { tube, .. } if !engine.claim_log_room(tube.len()) => reply::words(out, reply::OUT_OF_MEMORY),
         Act::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Act::ListTubeUsed => reply::using(out, engine.used(client)),
-        Act::ListTubes => reply::yaml(out, Some(yaml::names(engine.tube_names()))),
-        Act::ListTubesWatched => reply::yaml(out, Some(yaml::names(engine.watched(client)))),
+        Act::ListTubes => list(yaml::names(engine.tube_names()), engine, out),
+        Act::ListTubesWatched => list(yaml::names(engine.watched(client)), engine, out),
         Act::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), tally, *host, log.as_ref(), now))),
         Act::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
         Act::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
         other => unreachable!("{other:?} is no command about tubes"),
+    }
+}
+
+/// Clients decide how long a list is, and whether they read it.
+fn list(text: Vec<u8>, engine: &mut Engine, out: &mut Output) {
+    if text.len() <= LONG_LIST {
+        return reply::yaml(out, Some(text));
+    }
+    let text = Body::from(text);
+    match engine.lend(&text) {
+        true => reply::long_yaml(out, &text),
+        false => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
@@ -102,7 +118,7 @@ fn reserve(timeout: Option<Span>, world: &mut World, out: &mut Output) -> Flow {
 }
 
 /// Tells the client of an event what it waited for.
-pub fn tell(event: &Event, engine: &crate::engine::Engine, out: &mut Output) {
+pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, .. } => {
             let job = engine.job(*job);
