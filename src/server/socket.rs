@@ -218,8 +218,11 @@ impl Listener {
             Listener::Tcp(listener) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
             Listener::Unix(listener, _) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
         };
-        if let Err(error) = result {
-            log::debug!("waking {}: {error}", self.name());
+        match result {
+            Ok(()) => {}
+            // It is shut down already, and its thread has not got round to it.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => log::debug!("waking {}: {error}", self.name()),
         }
     }
 

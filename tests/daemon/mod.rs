@@ -36,7 +36,7 @@ use nix::unistd::{sysconf, Pid, SysconfVar};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
 
 /// What ought to happen at once may take this long on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// No daemon lives longer.
 pub const LIFETIME: Duration = Duration::from_secs(120);
