@@ -159,7 +159,7 @@ impl Engine {
         if self.jobs.get(slot).state == State::Reserved {
             self.contracts.get_mut(number).rare_mut().abandoned = true;
         } else {
-            self.remove_job(slot, &Outcome::Gone);
+            self.remove_job(slot, Outcome::Gone);
         }
     }
 
@@ -246,7 +246,7 @@ impl Engine {
     /// What was run and is still in somebody's hands is nobody's business any more.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.contracts.abandoned(number) {
-            self.remove_job(slot, &Outcome::Gone);
+            self.remove_job(slot, Outcome::Gone);
         }
     }
 
