@@ -218,9 +218,9 @@ impl Engine {
         if waiting.run {
             let contract = self.contracts.get_mut(waiting.outcome);
             let job = self.jobs.get(contract.slot);
-            let last_try = &mut contract.rare_mut().last_try;
-            if job.state == State::Reserved && !std::mem::replace(last_try, true) && job.due > waiting.until {
-                // Somebody is at it: that is waited for, though not for another try.
+            contract.rare_mut().last_try |= job.state == State::Reserved;
+            if job.state == State::Reserved && job.due > waiting.until {
+                // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
                 self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
