@@ -529,6 +529,12 @@ impl Contracts {
         assert_eq!(self.index.len(), indexed, "the index knows nobody else");
     }
 
+    /// How many contracts a search may have to look at.
+    #[cfg(test)]
+    pub fn longest_chain(&self) -> usize {
+        self.index.chains(&self.store).max().unwrap_or_default()
+    }
+
     /// How many attachments there are.
     pub fn attachments(&self) -> usize {
         self.attachments.0.len()

@@ -1,7 +1,9 @@
 //! What other clients than the caller must be told.
 //!
 //! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and tells
-//! each client in its own protocol.
+//! each client in its own protocol. What many are told is there once: a body of some bytes may have very many to hear it.
+
+use std::sync::Arc;
 
 use super::body::Body;
 use super::client::ClientId;
@@ -76,7 +78,7 @@ pub enum Event {
         /// The job, which may be gone.
         job: JobId,
         /// How it ended.
-        outcome: Outcome,
+        outcome: Arc<Outcome>,
     },
     /// The worker at a job that it submitted says something.
     Report {
@@ -85,7 +87,7 @@ pub enum Event {
         /// The job.
         job: JobId,
         /// What is said.
-        report: Report,
+        report: Arc<Report>,
     },
 }
 

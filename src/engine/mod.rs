@@ -291,10 +291,10 @@ impl Engine {
             State::Reserved if job.ending != Ending::Drop => {
                 // For want of space it is gone without its outcome, of which there is not much.
                 if self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_err() {
-                    self.remove_job(slot, &Outcome::Done(Body::default()));
+                    self.remove_job(slot, Outcome::Done(Body::default()));
                 }
             }
-            _ => self.remove_job(slot, &Outcome::Gone),
+            _ => self.remove_job(slot, Outcome::Gone),
         }
         true
     }
@@ -333,14 +333,14 @@ impl Engine {
         self.jobs.get_mut(slot).pri = pri;
         if self.jobs.get(slot).ending == Ending::Keep {
             if self.is_abandoned(slot) {
-                self.remove_job(slot, &Outcome::Gone);
+                self.remove_job(slot, Outcome::Gone);
                 return true;
             }
             self.count_failure(slot);
             self.changed_by_itself(Change::Outcome { slot, result: 0 });
         }
         if self.jobs.get(slot).ending == Ending::Tell {
-            self.tell_outcome(slot, &Outcome::Failed(Body::default()));
+            self.tell_outcome(slot, Outcome::Failed(Body::default()));
         }
         self.set_aside(slot);
         self.changed(Change::Bury(slot));

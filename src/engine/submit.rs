@@ -154,7 +154,11 @@ impl Engine {
     /// A contract for the job in `slot`, which has none; its cost is still to be accounted for.
     pub(super) fn new_contract(&mut self, slot: u32, unique: Unique, expires: Time) -> u32 {
         let job = self.jobs.view(slot);
-        let hash = self.hash_unique(&unique, job.tube, job.body().bytes());
+        let hash = match unique {
+            // Nobody ever looks for one of these, and they must not all stand in one chain.
+            Unique::Body if job.body().is_empty() => self.hash_unique(&unique, job.tube, &job.id.0.to_le_bytes()),
+            _ => self.hash_unique(&unique, job.tube, job.body().bytes()),
+        };
         self.jobs.get_mut(slot).set_bound();
         let number = self.contracts.insert(slot, unique, hash, expires);
         self.retime_contracts();
@@ -193,6 +197,9 @@ impl Engine {
 
     /// The job that a job with this unique may not stand beside.
     fn find_twin(&self, unique: &Unique, tube: &[u8], body: &[u8]) -> Option<u32> {
+        if *unique == Unique::Body && body.is_empty() {
+            return None;
+        }
         let number = self.tubes.find(tube);
         let hash = self.hash_unique(unique, number.unwrap_or_default(), body);
         let matches = |contract: &Contract| {
@@ -206,7 +213,7 @@ impl Engine {
                 Unique::Id(_) => true,
                 _ if is_over(&job) => false,
                 Unique::Name(_) => Some(job.tube) == number,
-                Unique::Body => Some(job.tube) == number && !body.is_empty() && job.body().bytes() == body,
+                Unique::Body => Some(job.tube) == number && job.body().bytes() == body,
             }
         };
         self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot)

@@ -159,7 +159,7 @@ impl Engine {
         if self.jobs.get(slot).state == State::Reserved {
             self.contracts.get_mut(number).rare_mut().abandoned = true;
         } else {
-            self.remove_job(slot, &Outcome::Gone);
+            self.remove_job(slot, Outcome::Gone);
         }
     }
 
@@ -218,9 +218,9 @@ impl Engine {
         if waiting.run {
             let contract = self.contracts.get_mut(waiting.outcome);
             let job = self.jobs.get(contract.slot);
-            let last_try = &mut contract.rare_mut().last_try;
-            if job.state == State::Reserved && !std::mem::replace(last_try, true) && job.due > waiting.until {
-                // Somebody is at it: that is waited for, though not for another try.
+            contract.rare_mut().last_try |= job.state == State::Reserved;
+            if job.state == State::Reserved && job.due > waiting.until {
+                // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
                 self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -246,7 +246,7 @@ impl Engine {
     /// What was run and is still in somebody's hands is nobody's business any more.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.contracts.abandoned(number) {
-            self.remove_job(slot, &Outcome::Gone);
+            self.remove_job(slot, Outcome::Gone);
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns the meaning of [`Ending`], and every way in which a job goes for good. Must not hand out jobs.
 
+use std::sync::Arc;
+
 use super::body::Body;
 use super::change::Change;
 use super::client::ClientId;
@@ -47,8 +49,8 @@ impl Engine {
         let done = matches!(outcome, Outcome::Done(_));
         match job.ending {
             Ending::Drop if !done => return self.bury_wherever(slot),
-            Ending::Drop | Ending::Tell => self.remove_job(slot, &outcome),
-            Ending::Keep if self.is_passing(slot) => self.remove_job(slot, &outcome),
+            Ending::Drop | Ending::Tell => self.remove_job(slot, outcome),
+            Ending::Keep if self.is_passing(slot) => self.remove_job(slot, outcome),
             Ending::Keep => return self.settle_kept(slot, &outcome, now),
         }
         Ok(())
@@ -100,7 +102,7 @@ impl Engine {
         self.jobs.extend_body(slot, result);
         self.memory += result.len() as u64;
         let result = Body::from(result);
-        self.tell_outcome(slot, &if done { Outcome::Done(result) } else { Outcome::Failed(result) });
+        self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
     /// A worker says that it failed.
@@ -152,7 +154,7 @@ impl Engine {
         let job = self.jobs.get(slot);
         let awaited = self.contract(job).is_some_and(|contract| contract.submitters() > 0);
         match job.ending {
-            Ending::Tell if job.is_volatile() && !awaited => self.remove_job(slot, &Outcome::Gone),
+            Ending::Tell if job.is_volatile() && !awaited => self.remove_job(slot, Outcome::Gone),
             Ending::Keep if self.is_last_try(slot) => self.end_run(self.contracts.of(slot)),
             Ending::Drop | Ending::Keep | Ending::Tell => return false,
         }
@@ -198,13 +200,13 @@ impl Engine {
             }
         }
         if volatile && !awaited {
-            return self.remove_job(slot, &Outcome::Gone);
+            return self.remove_job(slot, Outcome::Gone);
         }
         if self.limits.max_losses.is_some_and(|most| losses > most) {
             if volatile {
-                return self.remove_job(slot, &Outcome::Failed(Body::default()));
+                return self.remove_job(slot, Outcome::Failed(Body::default()));
             }
-            self.tell_outcome(slot, &Outcome::Failed(Body::default()));
+            self.tell_outcome(slot, Outcome::Failed(Body::default()));
             self.set_aside(slot);
             return self.changed_by_itself(Change::Bury(slot));
         }
@@ -218,7 +220,7 @@ impl Engine {
         let (slot, left) = (contract.slot, contract.submitters());
         let job = self.jobs.get(slot);
         if left == 0 && job.is_volatile() && job.ending == Ending::Tell && job.state != State::Reserved {
-            self.remove_job(slot, &Outcome::Gone);
+            self.remove_job(slot, Outcome::Gone);
         }
     }
 
@@ -233,6 +235,7 @@ impl Engine {
             self.memory += self.contracts.get(number).cost() - before;
         }
         if self.jobs.get(slot).is_bound() {
+            let report = Arc::new(report);
             let clients: Vec<u32> = self.contracts.attached(self.contracts.of(slot)).collect();
             for client in clients {
                 let client = ClientId(client);
@@ -245,7 +248,7 @@ impl Engine {
     /// Takes a job away, in whatever state it is. False if there is none.
     pub fn withdraw(&mut self, id: JobId) -> bool {
         let slot = self.jobs.find(id);
-        slot.map(|slot| self.remove_job(slot, &Outcome::Gone)).is_some()
+        slot.map(|slot| self.remove_job(slot, Outcome::Gone)).is_some()
     }
 
     /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
@@ -256,14 +259,14 @@ impl Engine {
         };
         let failed = Outcome::Failed(Body::default());
         if self.jobs.get(slot).state != State::Reserved {
-            self.remove_job(slot, &failed);
+            self.remove_job(slot, failed);
             return true;
         }
         if self.jobs.get(slot).ending != Ending::Tell {
             // Its worker will say how it went, and somebody may count on that.
             return false;
         }
-        self.tell_outcome(slot, &failed);
+        self.tell_outcome(slot, failed);
         let before = self.logged_own(slot);
         let job = self.jobs.get(slot);
         let (id, tube) = (job.id, self.tubes.get(job.tube).name.len());
@@ -280,7 +283,7 @@ impl Engine {
     }
 
     /// Takes the job in `slot` out of everything; those who wait for its outcome are told this one.
-    pub(super) fn remove_job(&mut self, slot: u32, outcome: &Outcome) {
+    pub(super) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
         let own = self.logged_own(slot);
@@ -298,12 +301,16 @@ impl Engine {
     }
 
     /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards.
-    pub(super) fn tell_outcome(&mut self, slot: u32, outcome: &Outcome) {
+    pub(super) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.jobs.get(slot);
         if !job.is_bound() {
             return;
         }
         let (id, number) = (job.id, self.contracts.of(slot));
+        if self.contracts.first_attached(number).is_none() {
+            return;
+        }
+        let outcome = Arc::new(outcome);
         while let Some((member, client)) = self.contracts.first_attached(number) {
             let client = ClientId(client);
             self.detach(member, client);
@@ -320,7 +327,7 @@ impl Engine {
         let (_, number) = self.contracts.next_end().expect("a time to live that ends");
         let slot = self.contracts.get(number).slot;
         self.evicted += u64::from(self.jobs.get(slot).state != State::Finished);
-        self.remove_job(slot, &Outcome::Gone);
+        self.remove_job(slot, Outcome::Gone);
     }
 
     /// The contract of a job, if it has one.

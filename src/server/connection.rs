@@ -68,7 +68,7 @@ pub struct Connection {
     client: ClientId,
     dialogue: Dialogue,
     /// Bytes that are no whole request yet, or wait behind one that is not done.
-    rest: Box<[u8]>,
+    rest: Rest,
     /// Requests that wait behind one that is not done.
     pending: VecDeque<Request>,
     /// The account of a body that is arriving.
@@ -113,6 +113,20 @@ pub enum Next {
     Close,
 }
 
+/// What a connection has read and not understood yet, while its thread does other things.
+#[derive(Debug, Default)]
+struct Rest(Box<[u8]>);
+
+impl Drop for Rest {
+    /// It is made small before it is freed: to free a large mapping teaches glibc to cut all further pieces of that size from
+    /// a heap, the queue's too, and the heap gives nothing back when the queue is empty.
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.0).into_vec();
+        bytes.clear();
+        bytes.shrink_to(1);
+    }
+}
+
 /// A stretch of the desk's buffer: read and not yet understood.
 struct Input {
     from: usize,
@@ -126,7 +140,7 @@ impl Connection {
             outlet,
             client,
             dialogue: Dialogue::new(wire),
-            rest: Box::default(),
+            rest: Rest::default(),
             pending: VecDeque::new(),
             uploading: 0,
             readable: false,
@@ -249,12 +263,12 @@ impl Connection {
 
     /// Lays what was left over last time into the desk's buffer.
     fn take_up(&mut self, desk: &mut Desk) -> Input {
-        if desk.buffer.len() < self.rest.len() {
+        if desk.buffer.len() < self.rest.0.len() {
             desk.buffer.resize(LAST_BUFFER, 0);
         }
-        let to = self.rest.len();
-        desk.buffer[..to].copy_from_slice(&self.rest);
-        self.rest = Box::default();
+        let to = self.rest.0.len();
+        desk.buffer[..to].copy_from_slice(&self.rest.0);
+        self.rest = Rest::default();
         if self.pending.is_empty() {
             std::mem::swap(&mut self.pending, &mut desk.pending);
         }
@@ -264,7 +278,7 @@ impl Connection {
     /// Keeps what is left over, and gives back what is not needed while idle.
     fn put_down(&mut self, input: &Input, desk: &mut Desk) {
         if input.from < input.to {
-            self.rest = desk.buffer[input.from..input.to].into();
+            self.rest = Rest(desk.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
             desk.pending = std::mem::take(&mut self.pending);

@@ -95,6 +95,15 @@ struct OutletState {
     overflown: bool,
 }
 
+impl OutletState {
+    /// The client does not read its news. True if its owner must be told.
+    fn overflow(&mut self) -> bool {
+        self.output = Output::new();
+        self.overflown |= !self.broken;
+        !std::mem::replace(&mut self.broken, true)
+    }
+}
+
 /// What the owner may do with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
@@ -141,6 +150,10 @@ impl Outlet {
     /// client waits for it from now on. `held`: they must not leave before [`Outlet::release`].
     pub fn reply(&self, out: &mut Output, waiting: bool, held: bool) {
         let mut state = self.state.lock();
+        if state.broken {
+            // Something in front of it is missing, so it must not be sent.
+            *out = Output::new();
+        }
         // Else the thread's buffer would stay behind with a client that waits.
         if !out.is_empty() {
             state.output.append(out);
@@ -167,13 +180,17 @@ impl Outlet {
         let mut state = self.state.lock();
         if state.broken || state.output.len() > most {
             *out = Output::new();
-            state.output = Output::new();
-            state.overflown |= !state.broken;
-            return !std::mem::replace(&mut state.broken, true);
+            return state.overflow();
         }
         state.output.append(out);
         state.waiting = false;
         std::mem::take(&mut state.resume)
+    }
+
+    /// The same for more news than that which came of the client's own command, behind the replies in `out`.
+    pub fn give_up(&self, out: &mut Output) -> bool {
+        *out = Output::new();
+        self.state.lock().overflow()
     }
 
     /// Whether it was given up because it did not read its news.

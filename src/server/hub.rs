@@ -374,18 +374,29 @@ impl Core {
     }
 
     fn spread(&mut self, hub: &Hub, scratch: &mut Scratch, mut own: Option<(ClientId, &mut Output)>) {
+        let most = hub.config.max_output.saturating_mul(NEWS);
         while let Some(event) = self.engine.take_event() {
-            if let Some((_, out)) = own.as_mut().filter(|(client, _)| *client == event.client()) {
-                tell(&event, &self.engine, &mut self.roster, &hub.process, out);
-                continue;
-            }
+            let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
+            let own = match own {
+                Some(out) if out.len() <= most => {
+                    tell(&event, &self.engine, &mut self.roster, &hub.process, out);
+                    continue;
+                }
+                own => own,
+            };
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
-            if !tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {
+            let resume = if let Some(out) = own {
+                outlet.give_up(out)
+            } else if tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {
+                outlet.tell(&mut scratch.event, most)
+            } else {
                 continue;
+            };
+            match scratch.touched.last_mut() {
+                Some((last, resumes)) if Arc::ptr_eq(last, outlet) => *resumes |= resume,
+                _ => scratch.touched.push((outlet.clone(), resume)),
             }
-            let resume = outlet.tell(&mut scratch.event, hub.config.max_output.saturating_mul(NEWS));
-            scratch.touched.push((outlet.clone(), resume));
         }
     }
 }

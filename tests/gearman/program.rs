@@ -118,3 +118,35 @@ fn a_client_that_does_not_read_what_its_job_says_is_dropped() {
     let alive = say(&mut connect(&daemon), &[packet(16, b"alive")], 1);
     assert_eq!(alive, [(17, b"alive".to_vec())]);
 }
+
+/// Has this client submit the same job again and again, and gives it to the worker, who may be the client itself.
+fn awaited_very_often(client: &mut TcpStream, worker: Option<&mut TcpStream>) -> Vec<u8> {
+    let mut handle = Vec::new();
+    for _ in 0..40 {
+        handle = say(client, &vec![packet(7, b"f\0u\0x"); 500], 500).remove(0).1;
+    }
+    say(worker.unwrap_or(client), &[packet(1, b"f"), packet(9, b"")], 1);
+    handle
+}
+
+#[test]
+fn what_very_many_are_told_is_in_memory_once() {
+    let daemon = Daemon::start(&["--gearman=127.0.0.1:0", "--max-output", "100K"]);
+    let (mut client, mut worker) = (connect(&daemon), connect(&daemon));
+    let handle = awaited_very_often(&mut client, Some(&mut worker));
+    let data = packet(28, &[&handle[..], b"\0", &[b'd'; 4000]].concat());
+    say(&mut worker, &[data.clone(), packet(13, &data[12..]), packet(16, b"on")], 1);
+    assert!(daemon.peak_rss() < 30_000_000, "{} bytes", daemon.peak_rss());
+}
+
+#[test]
+fn a_client_that_tells_itself_too_much_is_dropped() {
+    let daemon = Daemon::start(&["--gearman=127.0.0.1:0", "--max-output", "100K"]);
+    let mut client = connect(&daemon);
+    let handle = awaited_very_often(&mut client, None);
+    let data = packet(28, &[&handle[..], b"\0", &[b'd'; 4000]].concat());
+    client.write_all(&[data, packet(16, b"on")].concat()).expect("a connection");
+    let dropped = format!("{}: dropped", client.local_addr().expect("a bound socket"));
+    wait_until("the client is dropped", || daemon.log().contains(&dropped));
+    assert!(daemon.peak_rss() < 30_000_000, "{} bytes", daemon.peak_rss());
+}

@@ -252,3 +252,21 @@ fn one_client_floods_for_long() {
     assert!(last.0 < Duration::from_millis(30), "a bystander waits ever longer: {:?} in the end", last.0);
     assert!(last.1 < Duration::from_secs(1));
 }
+
+/// What is read ahead must not teach the allocator to keep what the queue gives back.
+#[test]
+fn the_memory_of_jobs_that_came_in_a_flood_comes_back() {
+    const JOBS: usize = 150_000;
+    let daemon = Daemon::start(&["-t", "1"]);
+    let mut client = Wire::to(&daemon);
+    let mut flood = client.stream().try_clone().expect("one more descriptor");
+    let writer = std::thread::spawn(move || flood.write_all(&put(&[b'x'; 64], 60).repeat(JOBS)).expect("a connection"));
+    (1..=JOBS).for_each(|id| client.expect(&format!("INSERTED {id}")));
+    writer.join().expect("all is written");
+    let full = daemon.rss();
+    for first in (1..=JOBS).step_by(1000) {
+        client.send((first..first + 1000).map(|id| format!("delete {id}\r\n")).collect::<String>());
+        (0..1000).for_each(|_| client.expect("DELETED"));
+    }
+    wait_until("the memory is given back", || daemon.rss() < full / 2);
+}

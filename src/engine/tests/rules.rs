@@ -535,6 +535,20 @@ fn each_of_those_who_wait_takes_memory_which_comes_back() {
 }
 
 #[test]
+fn jobs_that_never_join_do_not_lengthen_each_other_s_search() {
+    let mut queue = Queue::new();
+    let client = queue.engine.connect_as(Manner::Sleeper);
+    for _ in 0..300 {
+        let new = NewJob { pri: 0, delay: Span::ZERO, ttr: TTR, body: Body::default() };
+        let terms = Terms { ending: Ending::Tell, unique: Unique::Body, ..Terms::default() };
+        let submitted = queue.engine.submit(client, b"f", new, terms, queue.now).expect("room for a job");
+        assert!(!submitted.joined);
+    }
+    assert!(queue.engine.contracts.longest_chain() < 30, "{}", queue.engine.contracts.longest_chain());
+    queue.engine.check();
+}
+
+#[test]
 fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
     let mut queue = Queue::new();
     let [first, second] = [(); 2].map(|()| queue.engine.connect_as(Manner::Leaser));

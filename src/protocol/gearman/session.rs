@@ -282,7 +282,7 @@ pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
         Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
         Event::Outcome { job, outcome, .. } => {
             let handle = reply::handle(&host.facts().hostname, *job);
-            match outcome {
+            match &**outcome {
                 Outcome::Done(result) => {
                     reply::packet(out, Kind::WorkComplete, &[&handle, b"\0"], Some(result.borrow()))
                 }
@@ -295,7 +295,7 @@ pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
             }
         }
         Event::Report { job, report, .. } => {
-            let (kind, data) = match report {
+            let (kind, data) = match &**report {
                 Report::Data(data) => (Kind::WorkData, data),
                 Report::Warning(data) => (Kind::WorkWarning, data),
                 Report::Progress { text, .. } => (Kind::WorkStatus, text),

@@ -212,7 +212,7 @@ pub fn tell(event: &Event, engine: &Engine, peer: &Peer, out: &mut Output) {
     match event {
         Event::Reserved { job, .. } => give(engine, *job, out),
         Event::NoJob { .. } => reply::words(out, reply::TIMEOUT),
-        Event::Outcome { outcome, .. } => match outcome {
+        Event::Outcome { outcome, .. } => match &**outcome {
             Outcome::Done(result) => told(&peer.awaited, true, result, out),
             Outcome::Failed(result) | Outcome::Fault(result) => told(&peer.awaited, false, result, out),
             Outcome::Gone => reply::words(out, reply::NOT_FOUND),
