@@ -150,7 +150,7 @@ fn depth(cases: &mut Cases, jobs: usize) {
         world
     };
     cases.add(&name("kick of a buried job"), verbs, buried, move |world| {
-        assert_eq!(world.engine.kick(world.producer, verbs as u64, world.now), verbs as u64);
+        assert_eq!(world.engine.kick(world.producer, None, verbs as u64, world.now).0, verbs as u64);
     });
 }
 
@@ -183,7 +183,7 @@ fn timed(cases: &mut Cases) {
         verbs,
         move || delayed(verbs),
         move |world| {
-            assert_eq!(world.engine.kick(world.producer, verbs as u64, world.now), verbs as u64);
+            assert_eq!(world.engine.kick(world.producer, None, verbs as u64, world.now).0, verbs as u64);
         },
     );
     cases.add("reserve that waits + put + delete", verbs, World::new, move |world| {

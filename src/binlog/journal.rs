@@ -306,11 +306,12 @@ impl Journal {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one.
+    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. One byte is always left,
+    /// since a segment without space at its end is taken for one that was left in order.
     fn make_room(&mut self, bytes: u64, last_id: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
-            if current.bytes + bytes <= current.size {
+            if current.bytes + bytes < current.size {
                 return;
             }
             let Some((number, size)) = self.prepared.pop_front() else { return };
@@ -557,7 +558,8 @@ impl Journal {
 
     /// Bytes that the log takes on the disk.
     pub fn disk(&self) -> u64 {
-        let current = self.segments.back().map_or(0, |segment| segment.bytes.max(segment.size));
+        // One that has grown ends in a zero byte.
+        let current = self.segments.back().map_or(0, |segment| segment.size.max(segment.bytes + 1));
         self.old + self.retiring + current + self.ready
     }
 

@@ -219,7 +219,7 @@ impl Keeper {
         let mut writer = self.writer.lock();
         let (first, again) = (writer.first_unsafe(), writer.unsafe_bytes());
         let (pending, header) = books.with(|journal, engine| journal.take_over(number, engine.last_id(), first, again));
-        if writer.take_over(pending, &header, file).is_err() {
+        if writer.take_over(pending, &header, size, file).is_err() {
             return false;
         }
         self.safe.store(writer.safe(), Ordering::Release);
@@ -281,7 +281,7 @@ impl Keeper {
         while let Some((number, size)) = books.with(|journal, _| wanted(journal)) {
             match self.storage.create(&segment_name(number), size) {
                 Ok(file) => {
-                    self.writer.lock().add_prepared(number, file);
+                    self.writer.lock().add_prepared(number, size, file);
                     let was = books.with(|journal, _| {
                         journal.prepared(number, size);
                         journal.change_health(Health::Full, Health::Ok)

@@ -71,7 +71,7 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
             let number = journal.claim_number();
             let name = segment_name(number);
             let file = step(&name, storage.create(&name, journal.stats().segment_size))?;
-            writer.add_prepared(number, file);
+            writer.add_prepared(number, journal.stats().segment_size, file);
             journal.prepared(number, journal.stats().segment_size);
         }
         journal.adopt(slot, engine);

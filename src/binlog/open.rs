@@ -150,7 +150,7 @@ fn begin(journal: &mut Journal, writer: &mut Writer, engine: &Engine) -> Result<
     let name = segment_name(number);
     let fail = |error| OpenError::File(name.clone(), error);
     let file = writer.storage().create(&name, journal.stats().segment_size).map_err(fail)?;
-    writer.add_prepared(number, file);
+    writer.add_prepared(number, journal.stats().segment_size, file);
     journal.begin(number, journal.stats().segment_size, engine.last_id());
     journal.repeat_pauses(engine);
     let start = Instant::now();
@@ -243,17 +243,23 @@ impl Recovery<'_> {
         if torn_end && cut {
             log::warn!("{name}: cut at byte {}, behind the last whole record", found.end);
         }
+        // Only a server that was stopped in order leaves no space behind its last record.
+        self.clean = found.end == bytes.len() && cut;
+        let mut length = if cut { found.end } else { bytes.len() };
         let file = self.storage.open(&name)?;
         if found.end < bytes.len() && cut {
-            file.truncate(found.end as u64)?;
+            if last {
+                // Until the next segment is there, one zero byte tells that it was not: this start may be interrupted too.
+                file.write_at(length as u64, &[0])?;
+                length += 1;
+            }
+            file.truncate(length as u64)?;
         }
         file.sync()?;
         if stretches > 0 {
             self.journal.found_damage(stretches);
         }
-        // Only a server that was stopped in order leaves no space behind its last record.
-        self.clean = found.end == bytes.len() && cut;
-        self.journal.found_length(if cut { found.end } else { bytes.len() } as u64);
+        self.journal.found_length(length as u64);
         Ok(())
     }
 

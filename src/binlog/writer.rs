@@ -51,8 +51,21 @@ struct Piece {
 struct Open {
     number: u64,
     file: Arc<dyn LogFile>,
+    /// Bytes that the file was made for.
+    size: u64,
     /// Bytes written, or to be written.
     length: u64,
+}
+
+impl Open {
+    /// Writes bytes at a place. Where the file must grow, a zero byte more stays behind them: without space at its end, it would be
+    /// taken for one that was left in order.
+    fn write(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        if place + (bytes.len() as u64) < self.size {
+            return self.file.write_at(place, bytes);
+        }
+        self.file.write_at(place, &[bytes, &[0]].concat())
+    }
 }
 
 /// What one sync has to do: files in order, each cut to its length unless it is still written to; afterwards, so that a
@@ -124,9 +137,9 @@ impl Writer {
         std::mem::take(&mut self.spare)
     }
 
-    /// A segment that was made ready by [`Writer::storage`]'s `create`.
-    pub fn add_prepared(&mut self, number: u64, file: Arc<dyn LogFile>) {
-        self.prepared.push_back(Open { number, file, length: 0 });
+    /// A segment that was made ready by [`Writer::storage`]'s `create`, for so many bytes.
+    pub fn add_prepared(&mut self, number: u64, size: u64, file: Arc<dyn LogFile>) {
+        self.prepared.push_back(Open { number, file, size, length: 0 });
     }
 
     /// Where the files are.
@@ -174,8 +187,7 @@ impl Writer {
 
     fn write_pieces(&mut self) -> io::Result<()> {
         while let Some(piece) = self.unsafe_pieces.get(self.written_pieces) {
-            let file = self.file(piece.segment).expect("the file of a piece that is not safe");
-            file.write_at(piece.place, &piece.bytes)?;
+            self.open(piece.segment).expect("the file of a piece that is not safe").write(piece.place, &piece.bytes)?;
             self.written = piece.end;
             self.written_pieces += 1;
         }
@@ -186,9 +198,8 @@ impl Writer {
         Ok(())
     }
 
-    fn file(&self, number: u64) -> Option<Arc<dyn LogFile>> {
-        let mut open = self.left.iter().chain(&self.current);
-        open.find(|open| open.number == number).map(|open| open.file.clone())
+    fn open(&self, number: u64) -> Option<&Open> {
+        self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
     /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.
@@ -244,23 +255,24 @@ impl Writer {
         self.unsafe_pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
     }
 
-    /// After a failure: writes everything that is not safe into a new, prepared segment, behind its header, and syncs it.
-    /// On an error everything is as it was, but for what the new file holds.
-    pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
+    /// After a failure: writes everything that is not safe into a new segment, made for `size` bytes, behind its header, and
+    /// syncs it. On an error everything is as it was, but for what the new file holds.
+    pub fn take_over(&mut self, pending: Batch, header: &Batch, size: u64, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.clone();
         self.unsafe_pieces.iter().for_each(|piece| recode(piece, number, &mut bytes));
-        file.write_at(0, &bytes)?;
+        let open = Open { number, file, size, length: bytes.len() as u64 };
+        open.write(0, &bytes)?;
         if self.mode != SyncMode::Never {
-            file.sync()?;
+            open.file.sync()?;
         }
         self.unsafe_pieces.clear();
         self.written_pieces = 0;
         self.left.clear();
         self.prepared.clear();
         (self.written, self.synced) = (header.end, header.end);
-        self.current = Some(Open { number, file, length: bytes.len() as u64 });
+        self.current = Some(open);
         Ok(())
     }
 
@@ -307,8 +319,11 @@ fn recode(piece: &Piece, number: u64, out: &mut Vec<u8>) {
 impl SyncTask {
     /// Syncs.
     pub fn run(&self) -> io::Result<()> {
-        for (file, length) in &self.files {
+        for (file, _) in &self.files {
             file.sync()?;
+        }
+        // Not before the header of the next one is there for good: a log that ends in a file that was cut was left in order.
+        for (file, length) in &self.files {
             if let Some(length) = length {
                 file.truncate(*length)?;
             }

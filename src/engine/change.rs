@@ -71,6 +71,8 @@ pub struct LogRoom {
     pub puts: u64,
     /// Bytes that changes to jobs may take. Deletes are always taken: their room was kept when the job was put.
     pub changes: u64,
+    /// Bytes of it that one command may take which changes many jobs, before it must come again for more.
+    pub burst: u64,
     /// What a new job takes beside the name of its tube and its body.
     pub put: u64,
     /// What a change takes.
@@ -79,5 +81,5 @@ pub struct LogRoom {
 
 impl LogRoom {
     /// Of a queue without a log.
-    pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, put: 0, change: 0 };
+    pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, put: 0, change: 0 };
 }

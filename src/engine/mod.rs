@@ -374,20 +374,23 @@ impl Engine {
     }
 
     /// Kicks up to `bound` buried jobs of the tube that the client uses, the longest buried first; if none is buried, up
-    /// to `bound` delayed ones, the next due first. Tells how many.
-    pub fn kick(&mut self, client: ClientId, bound: u64, now: Time) -> u64 {
+    /// to `bound` delayed ones, the next due first. With `of`, only those in this state. Tells how many, and, if the log must
+    /// make room before there can be more of them, their state.
+    pub fn kick(&mut self, client: ClientId, of: Option<State>, bound: u64, now: Time) -> (u64, Option<State>) {
         let number = self.clients[client.0 as usize].used;
         let tube = self.tubes.get(number);
-        let buried = !tube.buried.is_empty();
+        let buried = of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
-        let kicked = bound.min(all as u64).min(self.log_room.changes / self.log_room.change.max(1));
+        let wanted = bound.min(all as u64);
+        let room = self.log_room.changes.min(self.log_room.burst);
+        let kicked = wanted.min(room / self.log_room.change.max(1));
         self.log_room.changes -= kicked * self.log_room.change;
         for _ in 0..kicked {
             let tube = self.tubes.get(number);
             let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
             self.kick_slot(first.expect("counted jobs"), now);
         }
-        kicked
+        (kicked, (kicked < wanted).then_some(if buried { State::Buried } else { State::Delayed }))
     }
 
     /// Kicks one job by its id, in whatever tube it is. False unless it is buried or delayed.

@@ -128,6 +128,11 @@ impl Dialogue {
 }
 
 impl Request {
+    /// Going on with a kick.
+    pub fn kick_on(rest: beanstalk::Kicking) -> Request {
+        Request::Beanstalk(beanstalk::Request { counts: None, act: beanstalk::Act::KickOn(rest) })
+    }
+
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {

@@ -144,6 +144,8 @@ pub enum Flow {
     Close,
     /// [`Request::Resume`], in another turn: it was too much for one.
     Again,
+    /// [`Request::kick_on`], in another turn.
+    KickOn(beanstalk::Kicking),
     /// The server stops: at once, or when no job is left.
     Stop {
         /// When no job is left.

@@ -385,6 +385,7 @@ impl Connection {
                 Flow::Next | Flow::Wait => {}
                 Flow::Close => self.closing = true,
                 Flow::Again => self.pending.push_front(Request::Resume),
+                Flow::KickOn(rest) => self.pending.push_front(Request::kick_on(rest)),
                 Flow::Stop { graceful } => core.wish_stop(graceful),
             }
             let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));

@@ -147,7 +147,7 @@ fn ten_tiny_jobs_buried_and_kicked_for_ever() {
                 other => panic!("{other:?}"),
             });
             assert!(watch.verb(0, |engine, client| engine.bury(client, id, 1, dawn())));
-            assert_eq!(watch.verb(0, |engine, client| engine.kick(client, 1, dawn())), 1);
+            assert_eq!(watch.verb(0, |engine, client| engine.kick(client, None, 1, dawn()).0), 1);
         }
         watch.finish();
     }

@@ -2,10 +2,10 @@
 //!
 //! Owns one case for each mistake that was made, or nearly made, and that needs its own way to show.
 
-use beanpole::binlog::SyncMode;
-use beanpole::engine::Span;
+use beanpole::binlog::{Health, SyncMode};
+use beanpole::engine::{Body, JobId, NewJob, Span};
 
-use crate::disk::Disk;
+use crate::disk::{Deed, Disk, EIO};
 use crate::driver::{dawn, settings, start, Life};
 
 fn life(disk: &Disk, segment: u64) -> Life {
@@ -84,7 +84,7 @@ fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     assert!(life.keeper.write(&life.desk) && life.keeper.sync(&life.desk));
     for id in &ids {
         life.turn(|engine, now| {
-            assert!(engine.delete(client, beanpole::engine::JobId(*id), now));
+            assert!(engine.delete(client, JobId(*id), now));
             None
         });
     }
@@ -122,5 +122,98 @@ fn segments_go_from_the_oldest_on() {
         first.settle();
         let (engine, ..) = start(&disk.power_cut(point), settings(512, SyncMode::Always), dawn()).expect("a log");
         assert_eq!(engine.stats().jobs.all(), 0, "point {point}: deleted jobs come back");
+    }
+}
+
+/// The id of a job that a worker may have been handed, though no disk has it yet.
+fn put_unseen(life: &mut Life) -> u64 {
+    let client = life.first_client();
+    life.put(client, b"t", 1, Span::ZERO).expect("room")
+}
+
+fn last_id(disk: &Disk) -> u64 {
+    let (engine, ..) = start(disk, settings(512, SyncMode::Always), dawn()).expect("a log");
+    engine.last_id()
+}
+
+#[test]
+fn an_id_that_only_a_worker_has_seen_is_not_given_again_after_starts_that_were_interrupted() {
+    for point in 0..30 {
+        for power in [false, true] {
+            let disk = Disk::new(1);
+            let mut first = life(&disk, 512);
+            let id = put_unseen(&mut first);
+            let second = disk.kill(1);
+            second.crash_at(point);
+            let _ = start(&second, settings(512, SyncMode::Always), dawn());
+            let third = if power { second.power_cut(point) } else { second.kill(point) };
+            assert!(last_id(&third) >= id, "point {point}, power {power}: the id {id} is given again");
+        }
+    }
+}
+
+#[test]
+fn an_id_that_only_a_worker_has_seen_is_not_given_again_when_the_power_goes_off_between_two_segments() {
+    for point in 0..12 {
+        for seed in 0..10 {
+            let disk = Disk::new(1);
+            let mut first = life(&disk, 512);
+            let mut id = 0;
+            while first.desk.0.borrow().0.stats().current == 1 {
+                id = put_unseen(&mut first);
+            }
+            disk.crash_at(disk.deeds() + point);
+            first.settle();
+            assert!(last_id(&disk.power_cut(seed)) >= id, "point {point}: the id {id} is given again");
+        }
+    }
+}
+
+#[test]
+fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_is_full_to_the_last_byte() {
+    let mut nearly = 0;
+    for length in 0..17 {
+        for deletes in 10..=16 {
+            let disk = Disk::new(1);
+            let mut first = life(&disk, 1024);
+            let client = first.first_client();
+            for place in 0..16 {
+                let body = Body::from(vec![b'x'; if place == 0 { 185 + length } else { 0 }]);
+                let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
+                first.keeper.provide(&first.desk, 200);
+                first.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("room");
+            }
+            for id in 1..=deletes {
+                first.turn(|engine, now| {
+                    assert!(engine.delete(client, JobId(id), now));
+                    None
+                });
+            }
+            assert!(first.keeper.write(&first.desk) && first.keeper.sync(&first.desk));
+            // A delete ends in zero bytes, those of its id.
+            let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
+            nearly += u64::from((1024 - 17..=1024).contains(&end));
+            let id = put_unseen(&mut first);
+            assert!(last_id(&disk.kill(1)) >= id, "{deletes} deletes behind {length} bytes");
+        }
+    }
+    assert!(nearly >= 17, "every rest of a segment was tried");
+}
+
+#[test]
+fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_had_to_grow() {
+    for mode in [SyncMode::Always, SyncMode::Never] {
+        let disk = Disk::new(1);
+        let mut first = Life::begin(disk.clone(), settings(512, mode), dawn(), 1).expect("a log");
+        first.settle();
+        keep(&mut first);
+        // All of this goes into one new segment.
+        disk.fail(Deed::Write, EIO, 1);
+        assert!(!first.keeper.write(&first.desk));
+        first.keeper.tidy(&first.desk);
+        assert_eq!(first.health(), Health::Ok);
+        assert!(disk.names().iter().any(|name| disk.bytes(name).len() > 512), "it has grown");
+        let id = put_unseen(&mut first);
+        assert!(last_id(&disk.kill(1)) >= id, "the id {id} is given again");
     }
 }

@@ -194,7 +194,7 @@ impl Life {
                 None
             })),
             13 => drop(self.turn(|engine, now| {
-                engine.kick(client, 3, now);
+                engine.kick(client, None, 3, now);
                 None
             })),
             14 => drop(self.turn(|engine, now| {

@@ -4,7 +4,7 @@
 //! deletes to the last job; and when the disk is back, all goes on by itself.
 
 use beanpole::binlog::{Health, SyncMode};
-use beanpole::engine::{Body, Ending, JobId, NotConcluded, Outcome, Reserve, Span, Terms, Unique};
+use beanpole::engine::{Body, ClientId, Ending, JobId, NotConcluded, Outcome, Reserve, Span, Terms, Unique};
 
 use crate::crashes::wished;
 use crate::disk::{Deed, Disk, EIO, ENOSPC};
@@ -31,6 +31,23 @@ impl Life {
             engine.delete(client, JobId(id), now);
             None
         });
+    }
+
+    /// Kicks all jobs that the client's tube has, as the server does; tells how many.
+    fn kick_all(&mut self, client: ClientId) -> u64 {
+        let (mut all, mut of) = (0, None);
+        loop {
+            self.keeper.provide(&self.desk, 50);
+            let mut kicked = 0;
+            self.turn(|engine, now| {
+                (kicked, of) = engine.kick(client, of, u64::MAX, now);
+                None
+            });
+            all += kicked;
+            if kicked == 0 || of.is_none() {
+                return all;
+            }
+        }
     }
 
     fn is_safe(&self) -> bool {
@@ -259,4 +276,30 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
     assert!(life.desk.0.borrow().0.stats().oldest > before, "the failed segment is emptied and gone");
     assert!(disk.names().iter().all(|name| !name.contains('/')), "it was not damaged, so it is not kept");
     (0..50).for_each(|seed| life.check_cut(seed));
+}
+
+#[test]
+fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes() {
+    for (seed, size) in [(1, 1000), (2, 4096), (3, 16_384)] {
+        let disk = Disk::new(seed);
+        let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
+        let client = life.first_client();
+        for _ in 0..size / 4 {
+            life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
+            life.settle();
+        }
+        // Full, and nobody has noticed yet.
+        disk.set_capacity(disk.used(""));
+        assert_eq!(life.health(), Health::Ok);
+        assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");
+        life.settle();
+        assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space of deletes was taken");
+        life.check_cut(seed);
+        for id in life.model.ids() {
+            life.delete(id);
+            life.settle();
+            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: a delete is durable");
+        }
+        life.check_cut(seed);
+    }
 }

@@ -64,6 +64,9 @@ impl Journal {
             Health::Full => self.space(self.reserve() + self.segment_size / 4),
             Health::Failing => 0,
         };
-        LogRoom { puts, changes: self.room(), put: (PUT + DELETE) as u64, change: CHANGE as u64 }
+        let changes = self.room();
+        // More space can be made between two bursts, but not within one; what is kept for deletes must not be taken.
+        let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
+        LogRoom { puts, changes, burst, put: (PUT + DELETE) as u64, change: CHANGE as u64 }
     }
 }

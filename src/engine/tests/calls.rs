@@ -122,7 +122,7 @@ impl Call {
             Release { client, job, pri, delay } => Answer::Is(engine.release(client, job, pri, delay, now)),
             Bury(client, job, pri) => Answer::Is(engine.bury(client, job, pri, now)),
             Touch(client, job) => Answer::Is(engine.touch(client, job, now)),
-            Kick(client, bound) => Answer::Count(engine.kick(client, bound, now)),
+            Kick(client, bound) => Answer::Count(engine.kick(client, None, bound, now).0),
             KickJob(job) => Answer::Is(engine.kick_job(job, now)),
             Show(job) => shown(engine.job(job)),
             Peek(client, state) => shown(engine.peek(client, state)),

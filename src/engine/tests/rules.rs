@@ -420,13 +420,13 @@ fn buried_jobs_are_kicked_in_the_order_of_burial_and_before_delayed_ones() {
         assert!(queue.engine.bury(client, job, 7, queue.now));
     }
     assert_eq!(queue.engine.peek(client, State::Buried).map(|job| job.id()), Some(jobs[2]));
-    assert_eq!(queue.engine.kick(client, 2, queue.now), 2);
+    assert_eq!(queue.engine.kick(client, None, 2, queue.now).0, 2);
     assert_eq!(jobs.map(|job| queue.state(job)), [State::Ready, State::Buried, State::Ready]);
-    assert_eq!(queue.engine.kick(client, 9, queue.now), 1);
+    assert_eq!(queue.engine.kick(client, None, 9, queue.now).0, 1);
     assert_eq!(queue.state(delayed), State::Delayed);
-    assert_eq!(queue.engine.kick(client, u64::MAX, queue.now), 1);
+    assert_eq!(queue.engine.kick(client, None, u64::MAX, queue.now).0, 1);
     assert_eq!(queue.state(delayed), State::Ready);
-    assert_eq!(queue.engine.kick(client, 9, queue.now), 0);
+    assert_eq!(queue.engine.kick(client, None, 9, queue.now).0, 0);
     queue.engine.check();
 }
 
@@ -437,7 +437,7 @@ fn kicked_jobs_go_one_by_one_to_those_who_wait() {
     queue.wait_all([first, second]);
     let late = queue.put(client, 1, secs(9), TTR);
     let soon = queue.put(client, 2, secs(5), TTR);
-    assert_eq!(queue.engine.kick(client, 10, queue.now), 2);
+    assert_eq!(queue.engine.kick(client, None, 10, queue.now).0, 2);
     assert_eq!(queue.news(), [got(first, soon), got(second, late)]);
 }
 

@@ -10,7 +10,7 @@ mod session;
 mod yaml;
 
 pub use commands::{Command, Verb, COMMANDS};
-pub use request::{Act, Decoder, Request, MAX_LINE};
+pub use request::{Act, Decoder, Kicking, Request, MAX_LINE};
 pub use session::{execute, hang_up, tell};
 
 /// What a client is told that connects when there is no room for it.

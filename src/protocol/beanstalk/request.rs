@@ -15,6 +15,9 @@ pub const MAX_LINE: usize = 224;
 /// More than a log needs for a job beside its body: the longest name of a tube, and some numbers.
 const PUT_OVERHEAD: u64 = 300;
 
+/// More than it needs for a change to a job.
+const CHANGE_OVERHEAD: u64 = 50;
+
 /// A command as the client gave it.
 #[derive(Debug)]
 pub struct Request {
@@ -25,11 +28,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes that it will take in a log at most, if it puts or deletes a job.
+    /// Bytes that it will take in a log at most; of many kicks, the first.
     pub fn log_size(&self) -> u64 {
         match &self.act {
             Act::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
             Act::Delete(_) => 1,
+            Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) | Act::Kick(_) | Act::KickOn(_) => CHANGE_OVERHEAD,
+            Act::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
             _ => 0,
         }
     }
@@ -78,6 +83,8 @@ pub enum Act {
         pri: Priority,
     },
     Kick(u32),
+    /// The rest of a kick.
+    KickOn(Kicking),
     KickJob(JobId),
     Touch(JobId),
     Stats,
@@ -96,6 +103,17 @@ pub enum Act {
     Quit,
     BadFormat,
     UnknownCommand,
+}
+
+/// A kick of more jobs than the log had room for at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kicking {
+    /// So many are still wanted.
+    pub left: u64,
+    /// In this state; the first ones say in which, if it is not known yet.
+    pub of: Option<State>,
+    /// So many were kicked.
+    pub done: u64,
 }
 
 /// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished

@@ -2,7 +2,7 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::request::{Act, Request};
+use super::request::{Act, Kicking, Request};
 use super::{reply, yaml};
 use crate::engine::{Body, Engine, Event, NewJob, NoJob, Refused, Reserve, Span, State};
 use crate::protocol::{Flow, Output, World};
@@ -19,6 +19,8 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
     match request.act {
         Act::Reserve(timeout) => return reserve(timeout, world, out),
         Act::Quit => return Flow::Close,
+        Act::Kick(bound) => return kick(Kicking { left: bound.into(), of: None, done: 0 }, world, out),
+        Act::KickOn(rest) => return kick(rest, world, out),
         Act::Put { pri, delay, ttr, body } => put(NewJob { pri, delay, ttr, body }, world, out),
         Act::PutRefused { answer, counts_producer } => {
             if counts_producer {
@@ -49,7 +51,6 @@ fn job_command(act: Act, world: &mut World, out: &mut Output) {
         Act::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
         Act::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
         Act::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
-        Act::Kick(bound) => reply::numbered(out, b"KICKED", engine.kick(client, bound.into(), now)),
         Act::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Act::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
         Act::PeekNext(state) => reply::job(out, b"FOUND", engine.peek(client, state)),
@@ -104,6 +105,18 @@ fn put(job: NewJob, world: &mut World, out: &mut Output) {
         Err(Refused::Draining) => reply::words(out, reply::DRAINING),
         Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
     }
+}
+
+/// Kicks as many jobs as the log has room for. The rest comes in another turn, when it had the time to make some; if there
+/// is none, that was all.
+fn kick(kicking: Kicking, world: &mut World, out: &mut Output) -> Flow {
+    let Kicking { left, of, done } = kicking;
+    let (kicked, rest) = world.engine.kick(world.client, of, left, world.now);
+    if rest.is_some() && kicked > 0 {
+        return Flow::KickOn(Kicking { left: left - kicked, of: rest, done: done + kicked });
+    }
+    reply::numbered(out, b"KICKED", done + kicked);
+    Flow::Next
 }
 
 fn reserve(timeout: Option<Span>, world: &mut World, out: &mut Output) -> Flow {
