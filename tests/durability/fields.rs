@@ -251,7 +251,9 @@ fn a_kick_of_more_jobs_than_the_log_has_room_for_at_once_kicks_them_all() {
     let daemon = home.start(&options);
     let mut client = daemon.client();
     client.use_tube("some").unwrap();
-    (0..1000).for_each(|_| drop(client.put(b"body", 7, 5000, 100).unwrap()));
+    for _ in 0..1000 {
+        client.put(b"body", 7, 5000, 100).unwrap();
+    }
     // In one breath, so that the rest must come before the next command.
     client.send(b"kick 900\r\nkick 1000\r\nkick 1\r\n").unwrap();
     let lines = [client.line().unwrap(), client.line().unwrap(), client.line().unwrap()];
