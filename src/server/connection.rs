@@ -22,6 +22,9 @@ const SLICE: Span = Span::from_millis(2);
 /// After so many commands it is looked whether that is over.
 const GLANCE: usize = 16;
 
+/// How often a command is put off when others have used up the log's room that was made for it; then it is told so.
+const PUT_OFFS: usize = 8;
+
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;
 
@@ -52,6 +55,8 @@ struct Shift {
     began: Option<Time>,
     /// They have taken longer than [`SLICE`].
     over: bool,
+    /// How often the next one was put off for want of room in the log.
+    put_off: usize,
 }
 
 impl Default for Desk {
@@ -367,6 +372,12 @@ impl Connection {
             let end = *shift.began.get_or_insert(now) + SLICE;
             let mut count = 0;
             let flow = loop {
+                if shift.put_off < PUT_OFFS && core.lacks_log_room(request.log_size()) {
+                    shift.put_off += 1;
+                    self.pending.push_front(request);
+                    break Flow::Next;
+                }
+                shift.put_off = 0;
                 let mut world = core.world(hub, self.client, now, self.half_closed);
                 let flow = self.dialogue.execute(request, &mut world, &mut out);
                 count += 1;

@@ -345,6 +345,11 @@ impl Core {
         World { engine, tally, roster, settings, host: &hub.process, log, now, client, half_closed }
     }
 
+    /// Whether the log has no room at hand for records of so many bytes, and may have it soon.
+    pub fn lacks_log_room(&self, bytes: u64) -> bool {
+        bytes > 0 && self.journal.as_ref().is_some_and(|journal| journal.is_short(bytes))
+    }
+
     /// Tells the engine what the log can take.
     fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {

@@ -169,3 +169,21 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
     compare(&mut daemon.client(), &jobs);
     stop(daemon);
 }
+
+/// Many threads share the room that is made for each of them, and who comes late waits for more.
+#[test]
+fn nobody_is_refused_while_the_disk_has_space() {
+    let home = Home::new();
+    let daemon = home.start(&["-f", "50", "-s", "4096", "-t", "4"]);
+    let work = || {
+        let mut client = daemon.client();
+        for number in 0..1500 {
+            let id = client.put(&[b'x'; 300], 5, 0, 60).expect("a job, for there is space");
+            if number % 4 != 0 {
+                client.delete(id).expect("a job of our own");
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(work))));
+    assert_eq!(total(&mut daemon.client()), 8 * 375);
+}
