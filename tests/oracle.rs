@@ -8,7 +8,7 @@
 
 mod script;
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -34,14 +34,14 @@ struct Daemon {
 /// Where it listens.
 enum Door {
     Socket(PathBuf),
-    Port(u16),
+    Port(SocketAddr),
 }
 
 impl Door {
     fn connect(&self) -> std::io::Result<Connection> {
         match self {
             Door::Socket(path) => UnixStream::connect(path).map(Connection::Unix),
-            Door::Port(port) => TcpStream::connect(("127.0.0.1", *port)).map(Connection::Tcp),
+            Door::Port(address) => TcpStream::connect(address).map(Connection::Tcp),
         }
     }
 }
@@ -71,7 +71,9 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Some(daemon)
+        // What listens there may be somebody else.
+        let ended = daemon.child.try_wait().expect("our own child").is_some();
+        (!ended).then_some(daemon)
     }
 }
 
@@ -96,9 +98,18 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
 
 /// It is told to wake one worker for a job, as beanpole does by itself; its `-j` counts tries and not retries.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    // An address for each: another daemon that starts meanwhile must not be given the same port.
+    let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
+    let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
     let mut command = Command::new(program);
-    command.args(["-L", "127.0.0.1", "-p", &free.port().to_string(), "--job-handle-prefix", &format!("H:{HOST}")]);
+    command.args([
+        "-L",
+        &host.to_string(),
+        "-p",
+        &free.port().to_string(),
+        "--job-handle-prefix",
+        &format!("H:{HOST}"),
+    ]);
     command.arg("-l").arg(folder.join(format!("{number}.log")));
     let mut wakeup = "1";
     let mut words = conversation.options.iter().map(String::as_str);
@@ -114,7 +125,7 @@ fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversa
         }
     }
     command.args(["-w", wakeup]);
-    (command, Door::Port(free.port()))
+    (command, Door::Port(free))
 }
 
 impl Drop for Daemon {
