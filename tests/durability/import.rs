@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use beanpole::Client;
@@ -23,7 +24,7 @@ const TUBES: [&str; 3] = ["default", "mail", "a/b+c;d.e$f_g(h)"];
 /// A running beanstalkd.
 pub struct Original {
     child: Child,
-    port: u16,
+    address: SocketAddr,
 }
 
 /// A job as beanstalkd describes it, and its body.
@@ -36,25 +37,26 @@ impl Original {
             println!("skipped: no {BEANSTALKD}");
             return None;
         }
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("a bound listener").port();
-        drop(free);
+        // An address for each: another server that starts meanwhile must not be given the same port.
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
+        let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
         let mut command = Command::new(BEANSTALKD);
-        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-b"]).arg(path).args(options);
+        command.args(["-l", &host.to_string(), "-p", &free.port().to_string(), "-b"]).arg(path).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let original = Original { child: command.spawn().expect("a program that starts"), port };
-        wait_until("beanstalkd listens", || Client::connect(("127.0.0.1", port)).is_ok());
+        let original = Original { child: command.spawn().expect("a program that starts"), address: free };
+        wait_until("beanstalkd listens", || Client::connect(free).is_ok());
         Some(original)
     }
 
     /// A new connection.
     pub fn client(&self) -> Client {
-        Client::connect(("127.0.0.1", self.port)).expect("a connection")
+        Client::connect(self.address).expect("a connection")
     }
 
     /// The same, bare.
     pub fn stream(&self) -> TcpStream {
-        TcpStream::connect(("127.0.0.1", self.port)).expect("a connection")
+        TcpStream::connect(self.address).expect("a connection")
     }
 }
 
