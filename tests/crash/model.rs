@@ -83,6 +83,8 @@ pub struct Model {
     jobs: BTreeMap<u64, Job>,
     pauses: BTreeMap<Vec<u8>, Pauses>,
     safe: u64,
+    /// The largest id of which a client was told.
+    last_id: u64,
     /// The largest id that there was when it was looked last.
     newest: u64,
     /// The disk has failed: what was not safe then is written again, and may be read twice, the second time in part.
@@ -254,7 +256,8 @@ impl Model {
         };
         let jobs = ids.filter_map(job).collect();
         let pauses = engine.pauses().map(|(name, pause)| (name.to_vec(), vec![(0, Some(pause.until))]));
-        Model { jobs, pauses: pauses.collect(), newest: engine.last_id(), ..Model::default() }
+        let last_id = engine.last_id();
+        Model { jobs, pauses: pauses.collect(), last_id, newest: last_id, ..Model::default() }
     }
 
     /// Jobs that are in the queue.
@@ -309,7 +312,7 @@ impl Model {
     pub fn advance(&mut self, safe: u64) {
         assert!(safe >= self.safe, "safety was taken back");
         self.safe = safe;
-        for job in self.jobs.values_mut() {
+        for (id, job) in &mut self.jobs {
             let count = job.steps.iter().take_while(|step| step.position <= safe).count();
             for step in job.steps.drain(..count) {
                 if step.optional {
@@ -318,6 +321,7 @@ impl Model {
                     job.base = job.base.iter().map(|way| after(way, &step.change)).collect();
                     job.base.dedup();
                 }
+                self.last_id = self.last_id.max(*id);
             }
         }
         self.jobs.retain(|_, job| job.base.iter().any(Option::is_some) || job.last.is_some() || !job.steps.is_empty());
@@ -339,11 +343,18 @@ impl Model {
             return Err(format!("{} jobs came back that were deleted", all - found));
         }
         self.compare_uniques(engine)?;
-        // A worker may have been handed the newest job before any disk had it.
-        if engine.last_id() < self.newest {
-            return Err(format!("the id {} was given, the last id is {}", self.newest, engine.last_id()));
+        if engine.last_id() < self.last_id {
+            return Err(format!("the id {} was given, the last id is {}", self.last_id, engine.last_id()));
         }
         self.compare_pauses(engine, now)
+    }
+
+    /// A worker may have been handed the newest job before any disk had it: its id is not given again either.
+    pub fn compare_newest(&self, engine: &Engine) -> Result<(), String> {
+        let last = engine.last_id();
+        (last >= self.newest)
+            .then_some(())
+            .ok_or_else(|| format!("a worker has seen {}, the last id is {last}", self.newest))
     }
 
     /// Whether each job is found by what no other may share.
