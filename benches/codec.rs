@@ -6,6 +6,7 @@ mod rounds;
 
 use std::process::ExitCode;
 
+use beanpole::engine::Fingerprints;
 use beanpole::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
 use beanpole::protocol::beanstalk::{execute, Act, Decoder, Request, Tally};
 use beanpole::protocol::{Facts, Host, Intake, Output, Roster, Settings, Usage, World};
@@ -56,7 +57,8 @@ fn put(length: usize) -> Vec<u8> {
     bytes
 }
 
-const INTAKE: Intake = Intake { max_job_size: 65_535, room: u64::MAX, max_packet: 0 };
+const INTAKE: Intake =
+    Intake { max_job_size: 65_535, room: u64::MAX, max_packet: 0, fingerprints: Fingerprints::new(1) };
 
 /// Whole requests, a batch at a time.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
@@ -83,7 +85,7 @@ fn cut(cases: &mut Cases) {
                 let (mut piece, behind) = rest.split_at(rest.len().min(1000));
                 rest = behind;
                 if let Some(upload) = decoder.upload() {
-                    let gap = upload.gap().unwrap_or_default();
+                    let gap = upload.gap(u64::MAX).unwrap_or_default();
                     let count = gap.len().min(piece.len());
                     gap[..count].copy_from_slice(&piece[..count]);
                     upload.filled(count);

@@ -86,10 +86,14 @@ pub struct Config {
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
     pub max_connections: usize,
-    /// Bytes that jobs and tubes may take; then put answers OUT_OF_MEMORY and everything else goes on.
+    /// Bytes that all that clients cause may take: jobs, tubes, watches, what they have sent and not read. Beyond it, clients
+    /// with much of that are not read, what asks for more is refused, and who does not read is dropped.
     pub max_memory: u64,
     /// Bytes of replies that may wait for one client; a client with more is not read until it has read them.
     pub max_output: usize,
+    /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that all that
+    /// may take several turns does.
+    pub turn_steps: u64,
     /// Tubes at a time; a stray program that makes up names would otherwise eat the memory of jobs.
     pub max_tubes: usize,
     /// Tubes that one client may watch; each costs time whenever it waits for a job.
@@ -122,6 +126,7 @@ impl Default for Config {
             max_connections: most_connections(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_memory: machine::memory() / whole * share,
             max_output: 1 << 20,
+            turn_steps: 1024,
             max_tubes: 1_000_000,
             max_watched: 100_000,
         }

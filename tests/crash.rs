@@ -17,6 +17,8 @@ mod model;
 mod random;
 #[path = "crash/terms.rs"]
 mod terms;
+#[path = "crash/verbs.rs"]
+mod verbs;
 
 #[path = "crash/bounds.rs"]
 mod bounds;

@@ -219,8 +219,8 @@ impl Bodies {
         }
     }
 
-    /// Takes a body that is none of those here on account, until no reply shares it any more. Only for large ones.
-    pub fn lend(&mut self, body: &Body) {
+    /// Takes a body that is none of those here any more on account, until no reply shares it. Only for large ones.
+    fn lend(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             self.lent.push_back((Arc::downgrade(bytes), bytes.len() as u64));
             self.lent_bytes += bytes.len() as u64;

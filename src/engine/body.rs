@@ -19,6 +19,14 @@ pub enum Body {
 }
 
 impl Body {
+    /// A copy of these bytes; none if there is no memory for it.
+    pub fn copy(bytes: &[u8]) -> Option<Body> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len()).ok()?;
+        copy.extend_from_slice(bytes);
+        Some(Body::from(copy))
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.borrow().bytes()

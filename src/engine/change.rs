@@ -3,7 +3,10 @@
 //! Owns the list of changes that a log has to remember, and the room that the log has left. A verb appends changes; if the
 //! queue is logged, whoever called it takes them, in order, before the next verb, and writes them down. Must not know how.
 
+use std::collections::VecDeque;
+
 use super::job::JobId;
+use super::Engine;
 
 /// One change. Jobs are named by their slots: until the next verb, the job is there to be looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,4 +85,56 @@ pub struct LogRoom {
 impl LogRoom {
     /// Of a queue without a log.
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, put: 0, change: 0 };
+}
+
+impl Engine {
+    /// Keeps a list of changes from now on, for a log.
+    pub fn keep_changes(&mut self) {
+        self.changes = Some(VecDeque::new());
+    }
+
+    pub(super) fn changed(&mut self, change: Change) {
+        let Some(changes) = &mut self.changes else { return };
+        if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
+            changes.push_back(change);
+        }
+    }
+
+    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on it:
+    /// after a restart the job would come to the same end once more.
+    pub(super) fn changed_by_itself(&mut self, change: Change) {
+        if self.claim_log_room(0) {
+            self.changed(change);
+        }
+    }
+
+    /// What happened to the job in `slot` in this verb or tick is not told any more, since the job is gone.
+    pub(super) fn forget_changes(&mut self, slot: u32) {
+        if let Some(changes) = &mut self.changes {
+            changes.retain(|change| change.slot() != Some(slot));
+        }
+    }
+
+    /// The next change that the log must have.
+    pub fn take_change(&mut self) -> Option<Change> {
+        self.changes.as_mut()?.pop_front()
+    }
+
+    /// How much the log can take before it is asked again.
+    pub fn set_log_room(&mut self, room: LogRoom) {
+        self.log_room = room;
+    }
+
+    /// Bytes that the log should have for whoever tries again what was refused just now; none, mostly.
+    pub fn take_lacking(&mut self) -> u64 {
+        std::mem::take(&mut self.lacking)
+    }
+
+    /// Takes the log's room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and
+    /// then the change must not be made.
+    pub fn claim_log_room(&mut self, extra: usize) -> bool {
+        let room = self.log_room.changes.checked_sub(self.log_room.change + extra as u64);
+        self.log_room.changes = room.unwrap_or(self.log_room.changes);
+        room.is_some()
+    }
 }

@@ -3,12 +3,14 @@
 //! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; it costs time in
 //! proportion to all there is.
 
-use super::client::{Client, Manner, Nap};
+use super::account::Account;
+use super::client::{Client, Manner, Nap, WATCH_COST};
 use super::deadlines::Owner;
 use super::job::{band, Job, State};
-use super::list::NIL;
+use super::list::{List, NIL};
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
+use super::unfinished::Unfinished;
 use super::{Engine, JOB_COST, NOBODY, TUBE_COST};
 
 impl Engine {
@@ -55,8 +57,9 @@ impl Engine {
         }
         let lengths = [tube.ready.len(), tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
+        let may_wait = tube.pause.is_some() || tube.ready.is_empty() || tube.serving;
         assert!(
-            tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
+            may_wait || !self.somebody_stands(&tube.waiting),
             "tube {name} has both a ready job and a waiting client"
         );
         let lives = number == DEFAULT_TUBE || tube.kept || tube.using + tube.watching > 0;
@@ -75,9 +78,19 @@ impl Engine {
         assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
         assert!(buried.last().is_none_or(|last| last.nanos() <= self.last_bury));
         for watch in tube.waiting.iter(&self.watches).chain(tube.sleeping.iter(&self.watches)) {
-            assert_eq!(self.watches.get(watch).tube, number, "somebody stands in a tube that is not watched");
+            let watch = self.watches.get(watch);
+            assert_eq!(watch.tube, number, "somebody stands in a tube that is not watched");
+            assert_ne!(watch.wait, 0, "somebody stands in a queue and does not know");
         }
         assert_eq!(tube.pause.is_some(), self.paused.contains(&number), "a paused tube is listed");
+    }
+
+    /// Whether a client waits or sleeps in this queue, and has not just left its place behind.
+    fn somebody_stands(&self, queue: &List) -> bool {
+        queue.iter(&self.watches).map(|watch| self.watches.get(watch)).any(|watch| {
+            let client = &self.clients[watch.client as usize];
+            client.stands(watch)
+        })
     }
 
     fn check_bands(&self, number: u32, tube: &Tube) {
@@ -85,17 +98,26 @@ impl Engine {
         let queued = |job: &&Job| job.tube == number && matches!(job.state, State::Ready | State::Delayed);
         self.jobs.iter().map(|(_, job)| job).filter(queued).for_each(|job| bands[band(job.pri)] += 1);
         assert_eq!(tube.bands, bands, "the bands of a tube");
-        let watched_by_awake =
-            |client: &Client| client.nap != Nap::Asleep && client.watched.contains(number, &self.watches);
+        let watched_by_awake = |client: &Client| {
+            let searches = client.search.is_some() || client.nap != Nap::Asleep;
+            searches && client.watched.contains(number, &self.watches)
+        };
         let somebody_awake = || self.clients.iter().any(|(_, client)| watched_by_awake(client));
-        let nothing_to_do = tube.pause.is_some() || tube.ready.is_empty() || tube.sleeping.is_empty();
+        let nothing_to_do = tube.pause.is_some() || tube.ready.is_empty() || tube.serving;
+        let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.sleeping);
         assert!(nothing_to_do || somebody_awake(), "a tube has a ready job, and all who could take it sleep");
     }
 
     fn check_contracts(&self) {
         let bound = self.jobs.iter().filter(|(_, job)| job.is_bound()).count();
-        assert_eq!(self.contracts.len(), bound, "every contract has its job");
-        let mut attached = 0;
+        let left = self.contracts.iter().filter(|(number, _)| self.contracts.is_left(*number));
+        let left: Vec<(u32, usize)> = left.map(|(number, contract)| (number, contract.submitters())).collect();
+        assert_eq!(self.contracts.len(), bound + left.len(), "every contract has its job");
+        for &(number, _) in &left {
+            let is_told = |work: &Unfinished| matches!(work, Unfinished::Tell { contract, .. } if *contract == number);
+            assert!(self.unfinished.iter().any(is_told), "those who wait by contract {number} will never be told");
+        }
+        let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
             let number = self.contracts.of(slot);
             let contract = self.contracts.get(number);
@@ -115,16 +137,19 @@ impl Engine {
 
     fn check_client(&self, number: u32) {
         let client = &self.clients[number as usize];
-        let must_watch = client.manner == Manner::Holder && number != NOBODY.0;
+        let must_watch = client.manner == Manner::Holder && number != NOBODY.0 && client.leaving.is_none();
         assert!(!must_watch || client.watched.len() > 0, "client {number} watches nothing");
         for watch in client.watched.iter() {
             let watched = self.watches.get(watch);
             assert_eq!(watched.client, number);
             let tube = self.tubes.get(watched.tube);
-            let queued = tube.waiting.iter(&self.watches).any(|other| other == watch);
-            assert_eq!(queued, client.waits_for_job(), "client {number} waits in all its tubes or none");
-            let sleeps = tube.sleeping.iter(&self.watches).any(|other| other == watch);
-            assert_eq!(sleeps, client.nap == Nap::Asleep, "client {number} sleeps in all its tubes or none");
+            let queues = [Manner::Holder, Manner::Sleeper].map(|manner| tube.queue(manner));
+            let queued = queues.map(|queue| queue.iter(&self.watches).any(|other| other == watch));
+            let stands = watched.wait != 0;
+            assert_eq!(queued.contains(&true), stands, "client {number} knows where it stands");
+            assert!(!queued[usize::from(client.manner != Manner::Sleeper)], "client {number} is in the wrong queue");
+            let must_stand = (client.waits_for_job() || client.nap == Nap::Asleep) && client.search.is_none();
+            assert!(!must_stand || client.stands(watched), "client {number} waits in all its tubes or none");
         }
         client.reserved.check(|slot| self.jobs.get(slot).place());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
@@ -134,6 +159,14 @@ impl Engine {
         for (key, slot) in client.reserved.iter() {
             let job = self.jobs.get(slot);
             assert_eq!((job.state, job.holder, job.due_key()), (State::Reserved, number, key));
+            assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
+        }
+        let Some(leaving) = &client.leaving else { return };
+        leaving.check(|slot| self.jobs.get(slot).place());
+        for ((pri, id), slot) in leaving.iter() {
+            let job = self.jobs.get(slot);
+            assert_eq!((job.state, job.holder, job.pri, job.id), (State::Reserved, number, pri, id));
+            assert!(job.is_leaving(), "{:?} does not know that its holder has left", job.id);
         }
     }
 
@@ -154,18 +187,21 @@ impl Engine {
 
     fn check_sums(&self) {
         let mut counts = JobCounts::default();
-        let mut memory = TUBE_COST;
+        let mut memory = Account { tubes: TUBE_COST, buffers: self.memory.buffers, ..Account::default() };
         for (_, job) in self.jobs.iter() {
             counts.add(job);
-            memory += JOB_COST + job.body.len() as u64;
+            memory.jobs += JOB_COST + job.body.len() as u64;
         }
-        memory += self.contracts.iter().map(|(_, contract)| contract.cost()).sum::<u64>();
+        memory.watches = self.watches.len() as u64 * WATCH_COST;
+        memory.jobs += self.contracts.iter().map(|(_, contract)| contract.cost()).sum::<u64>();
         for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
-            memory += TUBE_COST + tube.name.len() as u64;
+            memory.tubes += TUBE_COST + tube.name.len() as u64;
         }
         assert_eq!(self.counts, counts, "the counts of all jobs");
         assert_eq!(self.memory, memory, "the account of memory");
-        let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len()).sum();
+        let leaving = |client: &Client| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
+        let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len() + leaving(client)).sum();
+        assert_eq!(self.leaving, self.clients.iter().filter(|(_, client)| client.leaving.is_some()).count());
         assert_eq!(held as u64, counts.reserved, "every reserved job is with its holder");
         let count =
             |test: fn(&super::client::Client) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use slab::Slab;
-
 use super::heap::Heap;
-use super::job::JobId;
+use super::job::{JobId, Priority};
 use super::list::{Linked, Links, List, NIL};
+use super::slots::Slots;
 use super::time::{Span, Time};
 
 /// The last part of a time to run, in which its holder is warned instead of made to wait (beanstalk protocol, reserve).
@@ -70,6 +69,19 @@ impl Waiting {
     }
 }
 
+/// A search through the tubes of a client that is not over: they are too many for one turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search {
+    /// How many tubes it has looked at, or stood in the queue of.
+    pub(super) seen: usize,
+    /// Nothing was found: the client is taking its place in the queue of each tube.
+    pub(super) standing: bool,
+    /// Tubes with a job that were seen.
+    pub(super) found: usize,
+    /// The best of them so far: its rank, its number, and its place in the watch list.
+    pub(super) best: Option<((Priority, Time), u32, usize)>,
+}
+
 /// One client.
 #[derive(Debug)]
 pub struct Client {
@@ -83,6 +95,12 @@ pub struct Client {
     /// What it has reserved, by the end of the time to run.
     pub(super) reserved: Heap<(Time, JobId)>,
     pub(super) waiting: Option<Waiting>,
+    /// The number of its wait, or of its sleep: it stands in the queues of those tubes whose watches have this number.
+    pub(super) wait: u32,
+    /// A search that goes on in another turn.
+    pub(super) search: Option<Box<Search>>,
+    /// It has disconnected; what it held and is to give back, in the order of service.
+    pub(super) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     /// Its attachments to jobs whose outcome it is told.
     pub(super) attached: List,
     /// Has put a job.
@@ -102,6 +120,9 @@ impl Client {
             watched: WatchList::default(),
             reserved: Heap::new(),
             waiting: None,
+            wait: 0,
+            search: None,
+            leaving: None,
             attached: List::EMPTY,
             producer: false,
             worker: false,
@@ -123,8 +144,19 @@ impl Client {
         self.nearest_end() != Time::NEVER && self.nearest_end() - MARGIN <= now
     }
 
-    /// When something happens to this client by itself.
+    /// Whether it stands in the queue of the tube of this watch, which must be one of its own.
+    pub(super) fn stands(&self, watch: &Watch) -> bool {
+        watch.wait == self.wait && (self.waits_for_job() || self.nap == Nap::Asleep)
+    }
+
+    /// When something happens to this client by itself. A wait is not over before its search is.
     pub(super) fn due(&self) -> Time {
+        if self.leaving.is_some() {
+            return Time::NEVER;
+        }
+        if self.search.is_some() {
+            return self.nearest_end();
+        }
         match (self.waiting, self.nearest_end()) {
             (Some(waiting), Time::NEVER) => waiting.until,
             (Some(waiting), end) => waiting.until.min(end - MARGIN),
@@ -133,29 +165,40 @@ impl Client {
     }
 }
 
-/// That one client watches one tube. While the client waits, the watch stands in the tube's queue of waiting clients.
+/// That one client watches one tube. While the client waits or sleeps, the watch stands in the tube's queue for that.
 #[derive(Debug)]
 pub struct Watch {
     pub(super) client: u32,
     pub(super) tube: u32,
     /// The most time to run, in milliseconds, that this client gives itself for a job of this tube; zero for no limit.
     pub(super) limit: u32,
+    /// The number of the wait or sleep for which it stands in a queue; zero if it stands in none. It may be one that is over:
+    /// a client that watches very many tubes does not leave all their queues at once.
+    pub(super) wait: u32,
+    /// Of the last lease that named the tube.
+    pub(super) lease: u32,
     links: Links,
 }
 
+/// Bytes of account of a watch: itself, its place in the client's list, and the index of a long list.
+pub const WATCH_COST: u64 = 64;
+
+/// Watches in a chunk: enough that malloc maps it.
+const WATCHES: usize = 8192;
+
 /// All watches of all clients.
 #[derive(Debug, Default)]
-pub struct Watches(Slab<Watch>);
+pub struct Watches(Slots<Watch, WATCHES>);
 
 impl Watches {
     /// The watch with this number.
     pub fn get(&self, number: u32) -> &Watch {
-        &self.0[number as usize]
+        self.0.get(number)
     }
 
     /// The same, to change it.
     pub fn get_mut(&mut self, number: u32) -> &mut Watch {
-        &mut self.0[number as usize]
+        self.0.get_mut(number)
     }
 
     /// How many there are.
@@ -166,10 +209,10 @@ impl Watches {
 
 impl Linked for Watches {
     fn links(&self, number: u32) -> Links {
-        self.0[number as usize].links
+        self.get(number).links
     }
     fn links_mut(&mut self, number: u32) -> &mut Links {
-        &mut self.0[number as usize].links
+        &mut self.get_mut(number).links
     }
 }
 
@@ -201,6 +244,11 @@ impl WatchList {
         self.numbers[place]
     }
 
+    /// The number of the last one.
+    pub fn last(&self) -> Option<u32> {
+        self.numbers.last().copied()
+    }
+
     /// The number of the watch of `tube`, if it is watched.
     pub fn find(&self, tube: u32, watches: &Watches) -> Option<u32> {
         self.place(tube, watches).map(|place| self.numbers[place])
@@ -213,7 +261,7 @@ impl WatchList {
 
     /// Watches `tube`, which must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
-        let number = watches.0.insert(Watch { client, tube, limit: 0, links: Links::NONE }) as u32;
+        let number = watches.0.insert(Watch { client, tube, limit: 0, wait: 0, lease: 0, links: Links::NONE });
         let place = self.numbers.len() as u32;
         self.numbers.push(number);
         match &mut self.index {
@@ -228,11 +276,11 @@ impl WatchList {
         }
     }
 
-    /// Stops watching `tube`, and tells whether it was watched. The client must not be waiting.
+    /// Stops watching `tube`, and tells whether it was watched. The watch must stand in no queue.
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
         let Some(place) = self.place(tube, watches) else { return false };
         let number = self.numbers.swap_remove(place);
-        watches.0.remove(number as usize);
+        watches.0.remove(number);
         if let Some(index) = &mut self.index {
             index.remove(&tube);
             if let Some(&moved) = self.numbers.get(place) {

@@ -8,142 +8,9 @@ use slab::Slab;
 use super::heap::{Heap, Places};
 use super::index::{Chained, Index};
 use super::list::{Linked, Links, List, NIL};
-use super::name::Name;
 use super::slots::Slots;
+use super::terms::Unique;
 use super::time::{Span, Time};
-
-/// What becomes of a job when a worker says how it went, or is lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum Ending {
-    /// Done, it is deleted; failed, it is buried; lost, it is ready again in its old place.
-    #[default]
-    Drop,
-    /// Done or failed, its submitters are told, and it is gone; lost, it goes to the end of its queue.
-    Tell,
-    /// The outcome is kept until its time to live ends; lost, it is ready again in its old place.
-    Keep,
-}
-
-/// What no two jobs may share.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Unique {
-    /// Nothing.
-    #[default]
-    None,
-    /// A name in its tube: whoever submits it again joins the job.
-    Name(Name),
-    /// Its body in its tube, among jobs that were submitted so.
-    Body,
-    /// A number that no other job of any tube may have.
-    Id([u8; 16]),
-}
-
-/// What a producer asks for beside what every job has; see [`super::Engine::submit`].
-#[derive(Clone, Debug)]
-pub struct Terms {
-    /// What becomes of it.
-    pub ending: Ending,
-    /// What no other job may share.
-    pub unique: Unique,
-    /// It must survive a restart.
-    pub durable: bool,
-    /// When it becomes ready, instead of its delay.
-    pub start: Option<Time>,
-    /// How long it lives, from its start on; [`Span::MAX`] for ever.
-    pub ttl: Span,
-    /// How often it may be reserved; zero means without end.
-    pub max_attempts: u8,
-    /// With how many failures it has failed for good; zero means one.
-    pub max_fails: u8,
-    /// Bytes that go with it to its worker.
-    pub reducer: Option<Box<[u8]>>,
-    /// The client that submits it is told what comes of it.
-    pub attach: bool,
-}
-
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms {
-            ending: Ending::Drop,
-            unique: Unique::None,
-            durable: true,
-            start: None,
-            ttl: Span::MAX,
-            max_attempts: 0,
-            max_fails: 0,
-            reducer: None,
-            attach: false,
-        }
-    }
-}
-
-/// What a log has to remember of a job's terms, and of what came of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WrittenTerms<'a> {
-    /// What becomes of it; never [`Ending::Drop`], which needs no terms.
-    pub ending: Ending,
-    /// What no other job may share.
-    pub unique: WrittenUnique<'a>,
-    /// How long it was to live; [`Span::MAX`] for ever.
-    pub ttl: Span,
-    /// When that ends; [`Time::NEVER`] if it does not.
-    pub expires: Time,
-    /// When it was to become ready; [`Time::NEVER`] if that was not said.
-    pub start: Time,
-    /// Its place among jobs of its priority from its start on; zero before.
-    pub order: u64,
-    /// How often it may be reserved; zero means without end.
-    pub max_attempts: u8,
-    /// With how many failures it has failed for good; zero means one.
-    pub max_fails: u8,
-    /// How often a worker said that it failed.
-    pub fails: u8,
-    /// Over: whether it is done, and where in its body the result begins.
-    pub outcome: Option<(bool, u32)>,
-    /// Bytes that go with it to its worker.
-    pub reducer: Option<&'a [u8]>,
-}
-
-/// [`Unique`], borrowed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WrittenUnique<'a> {
-    /// Nothing.
-    None,
-    /// A name in its tube, from a log.
-    Name(&'a [u8]),
-    /// A name in its tube, from a job.
-    Kept(&'a Name),
-    /// Its body in its tube.
-    Body,
-    /// A number that no other job may have.
-    Id([u8; 16]),
-}
-
-impl Unique {
-    /// For a log.
-    pub fn written(&self) -> WrittenUnique<'_> {
-        match self {
-            Unique::None => WrittenUnique::None,
-            Unique::Name(name) => WrittenUnique::Kept(name),
-            Unique::Body => WrittenUnique::Body,
-            Unique::Id(id) => WrittenUnique::Id(*id),
-        }
-    }
-}
-
-impl WrittenUnique<'_> {
-    /// From a log.
-    pub fn restored(self) -> Unique {
-        match self {
-            WrittenUnique::None => Unique::None,
-            WrittenUnique::Name(name) => Unique::Name(name.into()),
-            WrittenUnique::Kept(name) => Unique::Name(name.clone()),
-            WrittenUnique::Body => Unique::Body,
-            WrittenUnique::Id(id) => Unique::Id(id),
-        }
-    }
-}
 
 /// What few contracts need.
 #[derive(Debug)]
@@ -162,6 +29,24 @@ pub(super) struct Rare {
     pub passing: bool,
     /// Who waits for it waits for the worker who is at it, and for no other.
     pub last_try: bool,
+    /// Counts the reports of workers.
+    pub reports: u32,
+}
+
+impl Default for Rare {
+    fn default() -> Rare {
+        Rare {
+            attached: List::EMPTY,
+            progress: (0, 0),
+            reducer: None,
+            start: Time::NEVER,
+            order: 0,
+            abandoned: false,
+            passing: false,
+            last_try: false,
+            reports: 0,
+        }
+    }
 }
 
 /// The contract of one job.
@@ -253,18 +138,7 @@ impl Contract {
     }
 
     pub(super) fn rare_mut(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_with(|| {
-            Box::new(Rare {
-                attached: List::EMPTY,
-                progress: (0, 0),
-                reducer: None,
-                start: Time::NEVER,
-                order: 0,
-                abandoned: false,
-                passing: false,
-                last_try: false,
-            })
-        })
+        self.rare.get_or_insert_with(Box::default)
     }
 
     /// Bytes of account.
@@ -288,6 +162,8 @@ pub(super) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 pub(super) struct Attachment {
     pub client: u32,
     pub contract: u32,
+    /// The number of the last report that the client was told, or came too late for.
+    heard: u32,
     of_job: Links,
     of_client: Links,
 }
@@ -386,8 +262,7 @@ impl Contracts {
 
     /// Makes a contract for the job in `slot`. Its unique, with this hash, must be new.
     pub fn insert(&mut self, slot: u32, unique: Unique, hash: u64, expires: Time) -> u32 {
-        let indexed = unique != Unique::None;
-        let number = self.store.0.insert(Contract {
+        self.link(Contract {
             slot,
             chain: NIL,
             hash: (hash >> 32) as u32,
@@ -401,7 +276,13 @@ impl Contracts {
             fails: 0,
             done: false,
             rare: None,
-        });
+        })
+    }
+
+    /// Stores a contract that stands in no index.
+    fn link(&mut self, contract: Contract) -> u32 {
+        let (slot, expires, indexed) = (contract.slot, contract.expires, contract.unique != Unique::None);
+        let number = self.store.0.insert(contract);
         if indexed {
             self.index.insert(number, &mut self.store);
         }
@@ -414,6 +295,58 @@ impl Contracts {
         }
         self.by_slot[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK]))[slot as usize % CHUNK] = number;
         number
+    }
+
+    /// Takes a contract out of every index.
+    fn unlink(&mut self, number: u32) {
+        if self.get(number).unique != Unique::None {
+            self.index.remove(number, &mut self.store);
+        }
+        let place = self.get(number).place;
+        if place != NIL {
+            self.ends.remove(place, &mut self.store);
+        }
+        let slot = self.get(number).slot as usize;
+        if let Some(Some(chunk)) = self.by_slot.get_mut(slot / CHUNK) {
+            chunk[slot % CHUNK] = NIL;
+        }
+    }
+
+    /// Leaves this contract to those who wait for its outcome and are still to be told, and makes another for its job, which
+    /// is the same but that nobody waits. Tells its number.
+    pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
+        self.unlink(number);
+        let left = self.store.0.get_mut(number);
+        let slot = std::mem::replace(&mut left.slot, NIL);
+        let unique = std::mem::take(&mut left.unique);
+        let expires = std::mem::replace(&mut left.expires, Time::NEVER);
+        let rare = left.rare.as_mut().expect("somebody is attached");
+        let rest = Rare { attached: rare.attached, ..Rare::default() };
+        let mut own = std::mem::replace(&mut **rare, rest);
+        own.attached = List::EMPTY;
+        let Contract { hash, ttl, result_at, max_attempts, max_fails, fails, done, .. } = *left;
+        let (chain, place, rare) = (NIL, NIL, Some(Box::new(own)));
+        let own = Contract {
+            slot,
+            chain,
+            hash,
+            place,
+            expires,
+            ttl,
+            unique,
+            result_at,
+            max_attempts,
+            max_fails,
+            fails,
+            done,
+            rare,
+        };
+        self.link(own)
+    }
+
+    /// Whether it is left to those who wait.
+    pub fn is_left(&self, number: u32) -> bool {
+        self.get(number).slot == NIL
     }
 
     /// Others may share from now on what no two jobs may. Tells how many bytes of account that frees.
@@ -429,18 +362,9 @@ impl Contracts {
 
     /// The contract is over; nobody may be attached any more.
     pub fn remove(&mut self, number: u32) -> Contract {
-        if self.get(number).unique != Unique::None {
-            self.index.remove(number, &mut self.store);
-        }
-        let place = self.get(number).place;
-        if place != NIL {
-            self.ends.remove(place, &mut self.store);
-        }
+        self.unlink(number);
         let contract = self.store.0.remove(number);
         debug_assert_eq!(contract.submitters(), 0, "somebody was not told");
-        if let Some(chunk) = &mut self.by_slot[contract.slot as usize / CHUNK] {
-            chunk[contract.slot as usize % CHUNK] = NIL;
-        }
         if self.len() == 0 {
             self.by_slot = Vec::new();
         }
@@ -452,14 +376,6 @@ impl Contracts {
         self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
     }
 
-    /// Shows every contract that may have this hash.
-    pub fn visit(&self, hash: u64, mut look: impl FnMut(&Contract)) {
-        self.find(hash, |contract| {
-            look(contract);
-            false
-        });
-    }
-
     /// Whose time to live ends next, and when.
     pub fn next_end(&self) -> Option<(Time, u32)> {
         self.ends.first()
@@ -467,9 +383,9 @@ impl Contracts {
 
     /// `client` waits for the outcome of the job with this contract; `list` is what it is attached to.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
-        let new = Attachment { client, contract: number, of_job: Links::NONE, of_client: Links::NONE };
+        let heard = self.get_mut(number).rare_mut().reports;
+        let new = Attachment { client, contract: number, heard, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
-        self.get_mut(number).rare_mut();
         let rare = self.store.0.get_mut(number).rare.as_mut().expect("just made");
         rare.attached.push_back(member, &mut self.attachments);
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
@@ -494,6 +410,28 @@ impl Contracts {
         Some((member, self.attachments.0[member as usize].client))
     }
 
+    /// A worker says something.
+    pub fn begin_report(&mut self, number: u32) {
+        if let Some(rare) = &mut self.get_mut(number).rare {
+            rare.reports = rare.reports.wrapping_add(1);
+        }
+    }
+
+    /// The next client that waits for the outcome and was not told the last report; from now on it was.
+    pub fn next_to_hear(&mut self, number: u32) -> Option<u32> {
+        let (member, client) = self.first_attached(number)?;
+        let rare = self.store.0.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let attachment = &mut self.attachments.0[member as usize];
+        if attachment.heard == rare.reports {
+            return None;
+        }
+        attachment.heard = rare.reports;
+        // Those who have heard stand behind those who have not.
+        rare.attached.remove(member, &mut self.attachments);
+        rare.attached.push_back(member, &mut self.attachments);
+        Some(client)
+    }
+
     /// The clients that wait for the outcome.
     pub fn attached(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
         let list = self.get(number).rare().map_or(List::EMPTY, |rare| rare.attached);
@@ -509,7 +447,7 @@ impl Contracts {
 
     /// The slot of the job with this contract, if it is still there and nobody will ask for its outcome.
     pub fn abandoned(&self, number: u32) -> Option<u32> {
-        let contract = self.store.0.find(number)?;
+        let contract = self.store.0.find(number).filter(|contract| contract.slot != NIL)?;
         contract.rare()?.abandoned.then_some(contract.slot)
     }
 

@@ -40,6 +40,15 @@ pub enum Report {
     },
 }
 
+impl Report {
+    /// The bytes of it.
+    pub fn body(&self) -> &Body {
+        match self {
+            Report::Data(body) | Report::Warning(body) | Report::Progress { text: body, .. } => body,
+        }
+    }
+}
+
 /// Why a client that asked for a job gets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoJob {

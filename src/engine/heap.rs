@@ -81,11 +81,27 @@ impl<K: Ord + Copy> Heap<K> {
         if place < self.entries.len() {
             self.settle(place, places);
         }
+        self.shrink();
+        gone
+    }
+
+    /// Takes out some member, the one that costs least.
+    pub fn pop_last(&mut self) -> Option<u32> {
+        let (_, member) = self.entries.pop()?;
+        self.shrink();
+        Some(member)
+    }
+
+    fn shrink(&mut self) {
         let capacity = self.entries.capacity();
         if capacity > KEEP && self.entries.len() < capacity / 4 {
             self.entries.shrink_to(capacity / 2);
         }
-        gone
+    }
+
+    /// Whether the last member moves up beyond `place` if the member there is taken out.
+    pub fn rises(&self, place: usize) -> bool {
+        place > 0 && self.entries.last().is_some_and(|(key, _)| *key < self.entries[(place - 1) / 4].0)
     }
 
     /// Gives the member at `place` another key.

@@ -6,9 +6,9 @@ use std::ops::Deref;
 
 use super::bodies::BodyKey;
 use super::body::{Body, BodyRef};
-use super::contract::Ending;
 use super::details::{Count, Details};
 use super::list::{Links, NIL};
+use super::terms::Ending;
 use super::time::{Span, Time};
 
 /// The number a job has for good: from 1 upwards, in the order of insertion, never given twice.
@@ -108,6 +108,9 @@ const BOUND: u8 = 1;
 /// The mark of a job that no log knows.
 const VOLATILE: u8 = 2;
 
+/// The mark of a reserved job whose holder has disconnected, and which is about to go back.
+const LEAVING: u8 = 4;
+
 /// A job. The engine's own fields are for its rooms only; everybody else reads through the methods.
 #[derive(Debug)]
 pub struct Job {
@@ -128,7 +131,7 @@ pub struct Job {
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
     pub(super) ending: Ending,
-    /// [`BOUND`], [`VOLATILE`].
+    /// [`BOUND`], [`VOLATILE`], [`LEAVING`].
     marks: u8,
 }
 
@@ -249,6 +252,14 @@ impl Job {
 
     pub(super) fn set_volatile(&mut self, volatile: bool) {
         self.marks = self.marks & !VOLATILE | if volatile { VOLATILE } else { 0 };
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.marks & LEAVING != 0
+    }
+
+    pub(super) fn set_leaving(&mut self, leaving: bool) {
+        self.marks = self.marks & !LEAVING | if leaving { LEAVING } else { 0 };
     }
 
     pub(super) fn is_bound(&self) -> bool {

@@ -53,11 +53,6 @@ impl Jobs {
         self.bodies.lent()
     }
 
-    /// Takes what is in a reply, and belongs to no job, on account with those.
-    pub fn lend(&mut self, text: &Body) {
-        self.bodies.lend(text);
-    }
-
     /// Looks after some of those.
     pub fn look_after_lent(&mut self) {
         self.bodies.look_after_lent();
@@ -119,14 +114,19 @@ impl Jobs {
         (self.ids.counted(), self.bodies.counted())
     }
 
+    /// One beyond the last slot that may hold a job.
+    pub fn end(&self) -> u32 {
+        self.slots.end()
+    }
+
+    /// Whether `slot` holds a job.
+    pub fn is_held(&self, slot: u32) -> bool {
+        self.slots.find(slot).is_some()
+    }
+
     /// All jobs with their slots, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
         self.slots.iter()
-    }
-
-    /// The same from this slot on.
-    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Job)> {
-        self.slots.iter_from(from)
     }
 }
 

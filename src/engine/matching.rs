@@ -2,18 +2,21 @@
 //!
 //! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a waiting
 //! client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in [`Engine::serve`], inside the
-//! same call, so a job can neither be given twice nor be missed between a wake-up and a grab. Waiting clients are served
-//! strictly first come, first served; if none waits, a sleeping one is woken for each job. Nothing here looks at other tubes than the one that changed, or at other clients than
-//! the one that is served.
+//! same call, so a job can neither be given twice nor be missed between a wake-up and a grab. If that is too much for one
+//! turn, nobody else is given a job of the tube before it is done. Waiting clients are served strictly first come, first
+//! served; if none waits, a sleeping one is woken for each job. Nothing here looks at other tubes than the one that
+//! changed, or at other clients than the one that is served.
 
 use super::change::Change;
 use super::client::{ClientId, Manner, Nap, LONGEST_LEASE};
-use super::contract::{Contract, Ending};
+use super::contract::Contract;
 use super::deadlines::Owner;
 use super::details::Count;
 use super::event::{Event, NoJob};
-use super::job::{band, Cause, Job, State};
+use super::job::{band, Cause, Job, JobId, State};
 use super::list::NIL;
+use super::steps::{Progress, MOVE};
+use super::terms::Ending;
 use super::time::{Span, Time};
 use super::{Engine, NOBODY};
 
@@ -82,7 +85,7 @@ impl Engine {
     /// Takes the job in `slot` out of where its state says it stands.
     pub(super) fn leave(&mut self, slot: u32) {
         let job = self.jobs.get(slot);
-        let (number, holder, place) = (job.tube, job.holder, job.place());
+        let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
         let tube = self.tubes.get_mut(number);
         tube.counts.subtract(job);
         self.counts.subtract(job);
@@ -97,8 +100,13 @@ impl Engine {
             }
             State::Reserved => {
                 let client = &mut self.clients[holder as usize];
-                client.reserved.remove(place, &mut self.jobs);
-                self.jobs.get_mut(slot).holder = NIL;
+                match &mut client.leaving {
+                    Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.jobs)),
+                    _ => drop(client.reserved.remove(place, &mut self.jobs)),
+                }
+                let job = self.jobs.get_mut(slot);
+                job.holder = NIL;
+                job.set_leaving(false);
                 self.retime_client(holder);
             }
         }
@@ -142,12 +150,19 @@ impl Engine {
                 return;
             }
             let Some(slot) = tube.ready.first(&self.jobs) else { return };
-            let Some(watch) = tube.waiting.first() else { return self.rouse(number, now) };
-            let client = ClientId(self.watches.get(watch).client);
-            self.stop_waiting(client);
-            self.grant(client, slot, Cause::Reserve, now);
-            let job = self.jobs.get(slot).id;
-            self.events.push_back(Event::Reserved { client, job });
+            let Some(client) = self.first_in_queue(number, Manner::Holder) else { break };
+            self.hand_over(client, slot, now);
+            self.steps.take(MOVE);
+            if self.steps.are_used_up() {
+                let tube = self.tubes.get(number);
+                if !tube.ready.is_empty() && !(tube.waiting.is_empty() && tube.sleeping.is_empty()) {
+                    self.serve_later(number);
+                }
+                return;
+            }
+        }
+        if !self.tubes.get(number).serving {
+            self.rouse(number, now);
         }
     }
 
@@ -156,11 +171,11 @@ impl Engine {
     fn rouse(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
-            let Some(watch) = self.tubes.get(number).sleeping.first() else { return };
-            let client = ClientId(self.watches.get(watch).client);
-            self.wake_up(client);
-            self.clients[client.0 as usize].nap = Nap::Woken(number);
-            self.events.push_back(Event::Work { client });
+            let Some(client) = self.first_in_queue(number, Manner::Sleeper) else { return };
+            self.wake_for(client, number);
+            if self.limits.wakeups == 0 && self.steps.are_used_up() {
+                return self.serve_later(number);
+            }
         }
         let tube = self.tubes.get_mut(number);
         if !tube.sleeping.is_empty() && tube.look_again == Time::NEVER {
@@ -169,23 +184,10 @@ impl Engine {
         }
     }
 
-    /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
-    pub(super) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
-        if self.counts.ready == 0 {
-            return None;
-        }
-        match self.clients[client.0 as usize].manner {
-            Manner::Holder => self.best_by_priority(client),
-            Manner::Sleeper => self.best_in_turn(client),
-            Manner::Leaser => self.best_by_chance(client),
-        }
-    }
-
     /// The job that a tube would give next.
-    fn head(&self, tube: u32) -> Option<u32> {
+    pub(super) fn head(&self, tube: u32) -> Option<u32> {
         let tube = self.tubes.get(tube);
-        tube.ready.first(&self.jobs).filter(|_| tube.pause.is_none())
+        tube.ready.first(&self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
     }
 
     fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
@@ -200,31 +202,6 @@ impl Engine {
             _ if self.counts.ready == 0 => None,
             _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
         }
-    }
-
-    fn best_by_priority(&self, client: ClientId) -> Option<u32> {
-        self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
-    }
-
-    /// The smallest band first; of tubes that are equal in that, the next after the one that had its turn last.
-    fn best_in_turn(&mut self, client: ClientId) -> Option<u32> {
-        let state = &self.clients[client.0 as usize];
-        let count = state.watched.len();
-        let heads = (0..count).filter_map(|step| {
-            let place = (state.turn as usize + step) % count;
-            let slot = self.head(self.watches.get(state.watched.at(place)).tube)?;
-            Some((band(self.jobs.get(slot).pri), step, place, slot))
-        });
-        let (_, _, place, slot) = heads.min()?;
-        self.clients[client.0 as usize].turn = place as u32 + 1;
-        Some(slot)
-    }
-
-    /// Any tube with the same chance.
-    fn best_by_chance(&mut self, client: ClientId) -> Option<u32> {
-        let count = self.heads(client).count();
-        let chosen = if count > 1 { self.roll(count) } else { 0 };
-        self.heads(client).nth(chosen)
     }
 
     /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what its events
@@ -257,18 +234,40 @@ impl Engine {
         }
     }
 
-    /// Lets expire what `client` holds beyond its time. A tick does so for everybody, but only a part at a time when very much
-    /// is due at once, and nobody must be warned of what is over, or keep it by a late touch.
-    pub(super) fn catch_up(&mut self, client: ClientId, now: Time) {
+    /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody, but only a
+    /// part at a time when very much is due at once, and nobody must be warned of what is over.
+    pub(super) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client.0 as usize].reserved.first() {
             if end > now {
-                return;
+                break;
+            }
+            if self.steps.are_used_up() {
+                return Progress::More;
             }
             self.expire(slot, now);
         }
+        Progress::Done
+    }
+
+    /// The job with this id, if `client` holds it and its time to run has not ended: what is over is lost to its holder,
+    /// though no tick has come to it yet.
+    pub(super) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
+        // First what has ended before, so that it is ready before as well.
+        let _ = self.catch_up(client, now);
+        let slot = self.jobs.find(id)?;
+        let job = self.jobs.get(slot);
+        if job.state != State::Reserved || job.holder != client.0 {
+            return None;
+        }
+        if job.due <= now {
+            self.expire(slot, now);
+            return None;
+        }
+        Some(slot)
     }
 
     fn expire(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
         self.timeouts += 1;
         self.jobs.get_mut(slot).count(Count::Timeouts);
         self.changed(Change::Expire(slot));

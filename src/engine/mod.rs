@@ -4,9 +4,13 @@
 //! arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller must take
 //! (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by [`Engine::tick`]; the
 //! caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change it, and ticks before a verb
-//! when that moment has passed, or soon after: what a client keeps beyond its time is lost to it all the same. Must not import
-//! any other room.
+//! when that moment has passed, or soon after: what a client keeps beyond its time is lost to it all the same.
+//!
+//! No verb does more than the steps that its turn was granted ([`Engine::grant_steps`]): one that answers
+//! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
+//! [`Engine::go_on`]. Must not import any other room.
 
+mod account;
 mod bodies;
 mod body;
 mod change;
@@ -28,42 +32,52 @@ mod pages;
 mod ready;
 mod restore;
 mod slots;
+mod smallest;
 mod stats;
+mod steps;
 mod submit;
 mod taking;
+mod terms;
 mod time;
 mod tube;
+mod unfinished;
 mod verdict;
+mod waiting;
 mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use slab::Slab;
 
+pub use account::Account;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
-pub use client::{ClientId, Manner, LONGEST_LEASE, MARGIN};
-pub use contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique};
+pub use client::{ClientId, Manner, LONGEST_LEASE, MARGIN, WATCH_COST};
+pub use contract::Contract;
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};
 pub use list::{Linked, Links, List};
 pub use name::Name;
+pub use pages::{JobPage, NamePage, Page};
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
+pub use steps::{Progress, Steps};
 pub use submit::{Submitted, EXTRA};
-pub use taking::Awaited;
+pub use taking::{Awaited, Grab};
+pub use terms::{Ending, Fingerprint, Fingerprints, Terms, Unique, WrittenTerms, WrittenUnique};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use verdict::NotConcluded;
-pub use watching::Dropped;
+pub use watching::{Dropped, Lease};
 
 use client::{Client, Watches};
 use contract::Contracts;
-use deadlines::{Deadlines, Owner};
+use deadlines::Deadlines;
 use details::Count;
 use jobs::Jobs;
-use list::NIL;
+use steps::MOVE;
 use tube::{Tubes, DEFAULT_TUBE};
+use unfinished::Unfinished;
 
 /// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class or the
 /// allocator takes for itself.
@@ -75,15 +89,27 @@ const KEPT_EVENTS: usize = 4096;
 /// What a tube costs beside its name, in bytes of account.
 pub const TUBE_COST: u64 = 400;
 
-/// Bounds of the engine; each is an option of the server.
+/// See [`Limits::few_watched`]; the lists of nearly all clients are shorter.
+pub const FEW_WATCHED: usize = 64;
+
+/// Parts of all memory that watches and tubes may take at most: what a client can cause without a job must leave room for
+/// jobs.
+const WATCHES_PART: u64 = 4;
+const TUBES_PART: u64 = 2;
+
+/// Bounds of the engine; most are options of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes that jobs and tubes may take; beyond it no job is taken in.
+    /// Bytes that all that clients cause may take.
     pub max_memory: u64,
+    /// The part of it that is kept for replies, and for what gives memory back: what asks for more may not take it.
+    pub kept_memory: u64,
     /// Tubes that may exist at a time.
     pub max_tubes: usize,
     /// Tubes that one client may watch.
     pub max_watched: usize,
+    /// A client that watches no more tubes than this is dealt with in one go, whatever is left of a turn's steps.
+    pub few_watched: usize,
     /// How often a job with [`Ending::Tell`] may be lost and tried again; none: without end.
     pub max_losses: Option<u32>,
     /// Sleeping clients that are woken when a job becomes ready; zero: all.
@@ -96,8 +122,10 @@ impl Limits {
     /// Bounds that nothing reaches.
     pub const NONE: Limits = Limits {
         max_memory: u64::MAX,
+        kept_memory: 0,
         max_tubes: usize::MAX,
         max_watched: usize::MAX,
+        few_watched: FEW_WATCHED,
         max_losses: None,
         wakeups: 1,
         hash_secret: 0,
@@ -128,13 +156,32 @@ pub enum Reserve<'a> {
     Waiting,
 }
 
-/// A tube that cannot be watched or used, because of [`Limits::max_tubes`] or [`Limits::max_watched`].
+/// A tube that cannot be watched or used, because of [`Limits::max_tubes`], [`Limits::max_watched`] or
+/// [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
 impl From<TooManyTubes> for OverLimit {
     fn from(_: TooManyTubes) -> OverLimit {
         OverLimit
+    }
+}
+
+/// A kick that may take several turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kick {
+    /// How many jobs at most are still to be kicked.
+    pub left: u64,
+    /// Jobs in this state; the first call finds out which, if it is not said.
+    pub of: Option<State>,
+    /// How many were kicked.
+    pub done: u64,
+}
+
+impl Kick {
+    /// Of up to so many jobs.
+    pub fn new(bound: u64) -> Kick {
+        Kick { left: bound, of: None, done: 0 }
     }
 }
 
@@ -157,7 +204,7 @@ pub struct Engine {
     last_bury: u64,
     paused: BTreeSet<u32>,
     draining: bool,
-    memory: u64,
+    memory: Account,
     counts: JobCounts,
     total_jobs: u64,
     timeouts: u64,
@@ -170,6 +217,12 @@ pub struct Engine {
     evicted: u64,
     /// Bytes of the log that a verb lacked and could not have asked for before.
     lacking: u64,
+    steps: Steps,
+    unfinished: VecDeque<Unfinished>,
+    /// The number of the last lease.
+    leases: u32,
+    /// Clients that have disconnected and still hold or watch something.
+    leaving: usize,
     /// The state of a generator of numbers that need not be unpredictable.
     dice: u64,
 }
@@ -198,7 +251,7 @@ impl Engine {
             last_bury: 0,
             paused: BTreeSet::new(),
             draining: false,
-            memory: TUBE_COST,
+            memory: Account { tubes: TUBE_COST, ..Account::default() },
             counts: JobCounts::default(),
             total_jobs: 0,
             timeouts: 0,
@@ -209,6 +262,10 @@ impl Engine {
             kept_tubes: 0,
             evicted: 0,
             lacking: 0,
+            steps: Steps::ENDLESS,
+            unfinished: VecDeque::new(),
+            leases: 0,
+            leaving: 0,
         }
     }
 
@@ -218,6 +275,7 @@ impl Engine {
         let number = client.0 as usize;
         self.clients[number].used = DEFAULT_TUBE;
         self.clients[number].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
+        self.memory.watches += WATCH_COST;
         let tube = self.tubes.get_mut(DEFAULT_TUBE);
         tube.using += 1;
         tube.watching += 1;
@@ -228,25 +286,6 @@ impl Engine {
     pub fn connect_as(&mut self, manner: Manner) -> ClientId {
         self.total_connections += 1;
         ClientId(self.clients.insert(Client::new(manner)) as u32)
-    }
-
-    /// The client is gone: what it held is lost to it, what it waited for goes to others.
-    pub fn disconnect(&mut self, client: ClientId, now: Time) {
-        self.forsake(client);
-        while let Some((_, slot)) = self.clients[client.0 as usize].reserved.first() {
-            self.lost(slot, Cause::HangUp, now);
-        }
-        while let Some(watch) = self.clients[client.0 as usize].watched.iter().last() {
-            self.unwatch(client, self.watches.get(watch).tube, now);
-        }
-        let gone = self.clients.remove(client.0 as usize);
-        self.deadlines.set(Owner::Client(client.0), Time::NEVER);
-        self.producers -= usize::from(gone.producer);
-        self.workers -= usize::from(gone.worker);
-        if gone.used != NIL {
-            self.tubes.get_mut(gone.used).using -= 1;
-            self.close_tube_if_idle(gone.used);
-        }
     }
 
     /// Puts a job into the tube that the client uses.
@@ -301,10 +340,9 @@ impl Engine {
 
     /// Gives a job back with a new priority, ready after `delay`. False if the client does not hold it.
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
-        self.catch_up(client, now);
-        let Some(slot) = self.held(client, id) else { return false };
+        let Some(slot) = self.held(client, id, now) else { return false };
         if self.is_spent(slot) {
-            self.keep_outcome(slot, false, &[]);
+            self.keep_outcome(slot, false, Body::default());
             self.changed(Change::Outcome { slot, result: 0 });
             return true;
         }
@@ -328,8 +366,7 @@ impl Engine {
 
     /// Sets a job aside with a new priority. False if the client does not hold it.
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
-        self.catch_up(client, now);
-        let Some(slot) = self.held(client, id) else { return false };
+        let Some(slot) = self.held(client, id, now) else { return false };
         self.jobs.get_mut(slot).pri = pri;
         if self.jobs.get(slot).ending == Ending::Keep {
             if self.is_abandoned(slot) {
@@ -357,8 +394,7 @@ impl Engine {
 
     /// Starts the time to run of a job again. False if the client does not hold it.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
-        self.catch_up(client, now);
-        let Some(slot) = self.held(client, id) else { return false };
+        let Some(slot) = self.held(client, id, now) else { return false };
         let job = self.jobs.get_mut(slot);
         job.due = now + job.ttr();
         let (place, key) = (job.place(), job.due_key());
@@ -367,30 +403,31 @@ impl Engine {
         true
     }
 
-    fn held(&self, client: ClientId, id: JobId) -> Option<u32> {
-        let slot = self.jobs.find(id)?;
-        let job = self.jobs.get(slot);
-        (job.state == State::Reserved && job.holder == client.0).then_some(slot)
-    }
-
-    /// Kicks up to `bound` buried jobs of the tube that the client uses, the longest buried first; if none is buried, up
-    /// to `bound` delayed ones, the next due first. With `of`, only those in this state. Tells how many, and, if the log must
-    /// make room before there can be more of them, their state.
-    pub fn kick(&mut self, client: ClientId, of: Option<State>, bound: u64, now: Time) -> (u64, Option<State>) {
+    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones, the next
+    /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
+    /// its steps, or the log's room, are used up; if there was no room at all, that was all.
+    pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         let number = self.clients[client.0 as usize].used;
         let tube = self.tubes.get(number);
-        let buried = of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
+        let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
-        let wanted = bound.min(all as u64);
-        let room = self.log_room.changes.min(self.log_room.burst);
-        let kicked = wanted.min(room / self.log_room.change.max(1));
+        kick.left = kick.left.min(all as u64);
+        kick.of = Some(if buried { State::Buried } else { State::Delayed });
+        let room = self.log_room.changes.min(self.log_room.burst) / self.log_room.change.max(1);
+        let kicked = kick.left.min(room).min((self.steps.left() / MOVE).max(1));
         self.log_room.changes -= kicked * self.log_room.change;
         for _ in 0..kicked {
             let tube = self.tubes.get(number);
             let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
             self.kick_slot(first.expect("counted jobs"), now);
         }
-        (kicked, (kicked < wanted).then_some(if buried { State::Buried } else { State::Delayed }))
+        kick.left -= kicked;
+        kick.done += kicked;
+        if kicked > 0 && kick.left > 0 {
+            Progress::More
+        } else {
+            Progress::Done
+        }
     }
 
     /// Kicks one job by its id, in whatever tube it is. False unless it is buried or delayed.
@@ -408,6 +445,11 @@ impl Engine {
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
         self.serve(self.jobs.get(slot).tube, now);
+    }
+
+    /// All jobs, in no useful order and in any state; for tests.
+    pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
+        self.jobs.iter().map(|(slot, _)| self.jobs.view(slot))
     }
 
     /// The job with this id, in any tube, unless it is over.
@@ -481,56 +523,6 @@ impl Engine {
         event
     }
 
-    /// Keeps a list of changes from now on, for a log.
-    pub fn keep_changes(&mut self) {
-        self.changes = Some(VecDeque::new());
-    }
-
-    fn changed(&mut self, change: Change) {
-        let Some(changes) = &mut self.changes else { return };
-        if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
-            changes.push_back(change);
-        }
-    }
-
-    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on it:
-    /// after a restart the job would come to the same end once more.
-    fn changed_by_itself(&mut self, change: Change) {
-        if self.claim_log_room(0) {
-            self.changed(change);
-        }
-    }
-
-    /// What happened to the job in `slot` in this verb or tick is not told any more, since the job is gone.
-    fn forget_changes(&mut self, slot: u32) {
-        if let Some(changes) = &mut self.changes {
-            changes.retain(|change| change.slot() != Some(slot));
-        }
-    }
-
-    /// The next change that the log must have.
-    pub fn take_change(&mut self) -> Option<Change> {
-        self.changes.as_mut()?.pop_front()
-    }
-
-    /// How much the log can take before it is asked again.
-    pub fn set_log_room(&mut self, room: LogRoom) {
-        self.log_room = room;
-    }
-
-    /// Bytes that the log should have for whoever tries again what was refused just now; none, mostly.
-    pub fn take_lacking(&mut self) -> u64 {
-        std::mem::take(&mut self.lacking)
-    }
-
-    /// Takes the log's room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and
-    /// then the change must not be made.
-    pub fn claim_log_room(&mut self, extra: usize) -> bool {
-        let room = self.log_room.changes.checked_sub(self.log_room.change + extra as u64);
-        self.log_room.changes = room.unwrap_or(self.log_room.changes);
-        room.is_some()
-    }
-
     /// The job in a slot that a change names.
     pub fn job_at(&self, slot: u32) -> JobView<'_> {
         self.jobs.view(slot)
@@ -557,10 +549,23 @@ impl Engine {
         self.last_id
     }
 
-    /// Bytes that jobs and tubes take, by the engine's own account, and how many they may take. The body of a job that is gone
-    /// counts as long as a reply shares it, and until [`Engine::look_after_lent`] has seen that none does any more.
-    pub fn memory(&self) -> (u64, u64) {
-        (self.memory + self.jobs.lent(), self.limits.max_memory)
+    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long as a
+    /// reply shares it, and until [`Engine::look_after_lent`] has seen that none does any more.
+    pub fn memory(&self) -> Account {
+        let mut memory = self.memory;
+        memory.buffers += self.jobs.lent();
+        memory
+    }
+
+    /// The same without what [`Engine::set_buffers`] told, in one sum.
+    pub fn memory_held(&self) -> u64 {
+        self.memory.total() - self.memory.buffers + self.jobs.lent()
+    }
+
+    /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
+    /// sum of all is bounded.
+    pub fn set_buffers(&mut self, bytes: u64) {
+        self.memory.buffers = bytes;
     }
 
     /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
@@ -568,18 +573,14 @@ impl Engine {
         self.jobs.look_after_lent();
     }
 
-    /// Takes a reply that is large by itself on account, until it is sent. False: there is no room for it.
-    pub fn lend(&mut self, text: &Body) -> bool {
-        let has_room = !self.lacks_memory(text.len() as u64);
-        if has_room {
-            self.jobs.lend(text);
-        }
-        has_room
+    /// Whether there are so many bytes left for what asks for more.
+    pub fn has_memory(&self, bytes: u64) -> bool {
+        !self.lacks_memory(bytes)
     }
 
     fn lacks_memory(&self, bytes: u64) -> bool {
-        let (taken, most) = self.memory();
-        taken + bytes > most
+        let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
+        self.memory.total() + self.jobs.lent() + bytes > most
     }
 }
 

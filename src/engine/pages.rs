@@ -1,92 +1,223 @@
-//! Looking through many jobs or tubes, a page at a time.
+//! Looking through many jobs, tubes or watches, a part at a time.
 //!
-//! Owns the order of listings. Costs time in proportion to what stands in the one tube that is looked at, or to the number of
-//! tubes where their names are put in order, and takes memory for it only while it looks. Must not change anything.
+//! Owns the order of listings. A walk goes on in as many turns as it needs; what comes or goes meanwhile may be seen or not,
+//! and everything else is seen once. Must not change anything but the steps that are left.
 
-use super::job::JobView;
+use std::sync::Arc;
+
+use super::client::ClientId;
+use super::job::{Job, JobId, JobView, Priority, State};
+use super::smallest::Smallest;
 use super::stats::{tube_figures, TubeStats};
+use super::steps::Progress;
 use super::time::Time;
-use super::Engine;
+use super::{Engine, Steps};
+
+/// Steps of a line of a list, beside one for each 64 bytes.
+const LINE: u64 = 4;
+
+/// A stretch of the jobs of one tube that are in one state, in the order in which they become a worker's: the smallest
+/// priority first, and of one priority the one that is due first.
+#[derive(Debug)]
+pub struct JobPage {
+    state: State,
+    offset: usize,
+    limit: usize,
+    smallest: Smallest<(Priority, Time, JobId)>,
+    /// The next slot to look at.
+    from: u32,
+}
+
+/// A stretch of the names of tubes, in the order of their bytes.
+#[derive(Debug)]
+pub struct NamePage {
+    smallest: Smallest<Arc<[u8]>>,
+    /// The next tube to look at.
+    from: u32,
+}
+
+/// The answer to [`Engine::jobs_of`].
+#[derive(Debug)]
+pub enum Page<'a> {
+    /// These are the jobs.
+    Jobs(Vec<JobView<'a>>),
+    /// There is no such tube.
+    NotFound,
+    /// The steps are used up: the same must be called in another turn.
+    More,
+}
+
+impl JobPage {
+    /// The jobs that are ready or delayed, without the first `offset`, at most `limit`.
+    pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
+        JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
+    }
+}
+
+impl NamePage {
+    /// The names without the first `offset`, at most `limit`.
+    pub fn new(offset: usize, limit: usize) -> NamePage {
+        NamePage { smallest: Smallest::new(offset, limit), from: 0 }
+    }
+}
+
+fn key(job: &Job) -> (Priority, Time, JobId) {
+    (job.pri, job.due, job.id)
+}
 
 impl Engine {
-    /// So many jobs from `from` on, a place that an earlier call told, in no useful order; and where to go on.
-    pub fn jobs_page(&self, from: u32, count: usize) -> (Vec<JobView<'_>>, Option<u32>) {
-        let mut page = Vec::new();
-        for (slot, _) in self.jobs.iter_from(from) {
-            if page.len() == count {
-                return (page, Some(slot));
+    /// Shows all jobs from slot `from` on, in no useful order. What is done with each says how many bytes came of it.
+    pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
+        let mut steps = self.steps;
+        let progress = loop {
+            let Some(slot) = self.next_job(from, &mut steps) else {
+                break if *from >= self.jobs.end() { Progress::Done } else { Progress::More };
+            };
+            *from = slot + 1;
+            let bytes = each(self, &self.jobs.view(slot));
+            steps.take(LINE + bytes as u64 / 64);
+        };
+        self.steps = steps;
+        progress
+    }
+
+    /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one.
+    fn next_job(&self, from: &mut u32, steps: &mut Steps) -> Option<u32> {
+        while *from < self.jobs.end() && !steps.are_used_up() {
+            let end = (*from + 16).min(self.jobs.end());
+            let found = (*from..end).find(|&slot| self.jobs.is_held(slot));
+            steps.take(1);
+            if found.is_some() {
+                return found;
             }
-            page.push(self.jobs.view(slot));
+            *from = end;
         }
-        (page, None)
+        None
     }
 
-    /// The ready jobs of a tube in the order in which they are served, without the first `offset`. None if there is no such
-    /// tube.
-    pub fn ready_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
-        let tube = self.tubes.get(self.tubes.find(tube)?);
-        let page = tube.ready.in_order(&self.jobs).skip(offset).take(limit);
-        Some(page.map(|slot| self.jobs.view(slot)).collect())
-    }
-
-    /// The delayed jobs of a tube, the smallest priority first, of one priority those that are due first.
-    pub fn delayed_page(&self, tube: &[u8], offset: usize, limit: usize) -> Option<Vec<JobView<'_>>> {
-        let tube = self.tubes.get(self.tubes.find(tube)?);
-        let keyed = tube.delayed.iter().map(|(key, slot)| (self.jobs.get(slot).pri, key, slot));
-        let page = page_of(keyed.collect(), offset, limit);
-        Some(page.into_iter().map(|(_, _, slot)| self.jobs.view(slot)).collect())
-    }
-
-    /// So many tubes from `from` on, a place that an earlier call told, in no useful order; and where to go on.
-    pub fn tubes_page(&self, from: u32, count: usize, now: Time) -> (Vec<TubeStats<'_>>, Option<u32>) {
-        let mut page = Vec::new();
-        for (number, tube) in self.tubes.iter_from(from) {
-            if page.len() == count {
-                return (page, Some(number));
+    /// Shows all tubes from the number `from` on, in no useful order. What is done with each says how many bytes came of it.
+    pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
+        while *from < self.tubes.end() {
+            if self.steps.are_used_up() {
+                return Progress::More;
             }
-            page.push(tube_figures(tube, now));
+            let mut bytes = 0;
+            if let Some(tube) = self.tubes.find_number(*from) {
+                bytes = each(&tube_figures(tube, now));
+            }
+            *from += 1;
+            self.steps.take(1 + bytes as u64 / 64);
         }
-        (page, None)
+        Progress::Done
     }
 
-    /// Names of tubes in the order of their bytes, of those that are `shown` and without the first `offset`.
-    pub fn tube_page(&self, shown: impl Fn(&[u8]) -> bool, offset: usize, limit: usize) -> Vec<&[u8]> {
-        page_of(self.tube_names().filter(|name| shown(name)).collect(), offset, limit)
-    }
-}
-
-/// So many of `all` in order, without the first `offset`. What is behind the page or before it need not be in order, and is
-/// not put in order.
-fn page_of<T: Ord>(mut all: Vec<T>, offset: usize, limit: usize) -> Vec<T> {
-    let end = offset.saturating_add(limit).min(all.len());
-    if offset >= end {
-        return Vec::new();
-    }
-    if end < all.len() {
-        all.select_nth_unstable(end);
-        all.truncate(end);
-    }
-    all.select_nth_unstable(offset);
-    let mut page = all.split_off(offset);
-    page.sort_unstable();
-    page
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_is_what_stands_there_when_all_is_in_order() {
-        let all: Vec<u32> = (0..100).map(|number| number * 37 % 101).collect();
-        let mut sorted = all.clone();
-        sorted.sort_unstable();
-        for (offset, limit) in
-            [(0, 0), (0, 1), (0, 100), (0, 101), (99, 1), (99, 5), (100, 5), (30, 7), (7, usize::MAX)]
-        {
-            let expected: Vec<u32> = sorted.iter().copied().skip(offset).take(limit).collect();
-            assert_eq!(page_of(all.clone(), offset, limit), expected, "{limit} from {offset}");
+    /// Shows the names of all tubes in the order of listing, if there are no more than fit into this turn.
+    pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
+        if self.tubes.len() as u64 > self.steps.left() {
+            return false;
         }
-        assert_eq!(page_of(Vec::<u32>::new(), 0, 5), []);
+        self.tubes.iter().for_each(|(_, tube)| each(&tube.name));
+        self.steps.take(self.tubes.len() as u64);
+        true
+    }
+
+    /// Shows the names of the tubes that the client watches, from the place `from` on. What is done with each says how many
+    /// bytes came of it.
+    pub fn walk_watched(
+        &mut self,
+        client: ClientId,
+        from: &mut usize,
+        mut each: impl FnMut(&[u8]) -> usize,
+    ) -> Progress {
+        while *from < self.clients[client.0 as usize].watched.len() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            let watch = self.clients[client.0 as usize].watched.at(*from);
+            let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);
+            *from += 1;
+            self.steps.take(1 + bytes as u64 / 64);
+        }
+        Progress::Done
+    }
+
+    /// A stretch of the jobs of the tube with this name.
+    pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
+        let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
+        let tube = self.tubes.get(number);
+        let (offset, limit) = (page.offset, page.limit);
+        if page.state == State::Ready && (offset.saturating_add(limit) as u64) < self.steps.left() {
+            self.steps.take((offset + limit) as u64);
+            let slots = tube.ready.in_order(&self.jobs).skip(offset).take(limit);
+            return Page::Jobs(slots.map(|slot| self.jobs.view(slot)).collect());
+        }
+        loop {
+            if self.offer_jobs(number, page) == Progress::More {
+                return Page::More;
+            }
+            page.from = 0;
+            if let Some(keys) = page.smallest.finish() {
+                // Some may be gone, or in another state by now.
+                let there = keys.into_iter().filter_map(|(.., id)| self.jobs.find(id));
+                let views = there.map(|slot| self.jobs.view(slot));
+                return Page::Jobs(views.filter(|job| job.state == page.state && job.tube == number).collect());
+            }
+        }
+    }
+
+    fn offer_jobs(&mut self, number: u32, page: &mut JobPage) -> Progress {
+        let tube = self.tubes.get(number);
+        let count = if page.state == State::Ready { tube.ready.len() } else { tube.delayed.len() };
+        if page.from == 0 && count as u64 <= self.steps.left() {
+            let mut offer = |slot: u32| page.smallest.offer(key(self.jobs.get(slot)));
+            match page.state {
+                State::Ready => tube.ready.iter(&self.jobs).for_each(&mut offer),
+                _ => tube.delayed.iter().for_each(|(_, slot)| offer(slot)),
+            }
+            self.steps.take(count as u64);
+            return Progress::Done;
+        }
+        let mut steps = self.steps;
+        while let Some(slot) = self.next_job(&mut page.from, &mut steps) {
+            page.from = slot + 1;
+            let job = self.jobs.get(slot);
+            if job.tube == number && job.state == page.state {
+                page.smallest.offer(key(job));
+            }
+        }
+        self.steps = steps;
+        if page.from < self.jobs.end() {
+            Progress::More
+        } else {
+            Progress::Done
+        }
+    }
+
+    /// A stretch of the names of those tubes that are `shown`; none if the same must be called in another turn.
+    pub fn tubes_of(
+        &mut self,
+        page: &mut NamePage,
+        now: Time,
+        shown: impl Fn(&TubeStats) -> bool,
+    ) -> Option<Vec<Arc<[u8]>>> {
+        loop {
+            while page.from < self.tubes.end() {
+                if self.steps.are_used_up() {
+                    return None;
+                }
+                if let Some(tube) = self.tubes.find_number(page.from) {
+                    if shown(&tube_figures(tube, now)) {
+                        page.smallest.offer(tube.name.clone());
+                    }
+                }
+                page.from += 1;
+                self.steps.take(1);
+            }
+            page.from = 0;
+            let found = page.smallest.finish();
+            if found.is_some() {
+                return found;
+            }
+        }
     }
 }

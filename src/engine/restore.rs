@@ -3,9 +3,10 @@
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
 
-use super::contract::{Contract, Ending, WrittenTerms};
+use super::contract::Contract;
 use super::details::{Count, Details};
 use super::job::{History, Job, JobId, Priority, State};
+use super::terms::{Ending, WrittenTerms};
 use super::time::{Span, Time};
 use super::tube::Pause;
 use super::{Engine, JOB_COST, NOBODY};
@@ -82,12 +83,12 @@ impl Engine {
             let job = self.jobs.get(slot);
             let body = job.body.len() as u64;
             before = Some((self.tubes.get(job.tube).name.len(), self.logged_own(slot)));
-            self.memory -= body;
+            self.memory.jobs -= body;
             self.unbind(slot);
         } else {
-            self.memory += JOB_COST;
+            self.memory.jobs += JOB_COST;
         }
-        self.memory += found.body.len() as u64;
+        self.memory.jobs += found.body.len() as u64;
         let tube = self.open_tube_unlimited(found.tube);
         let body = self.jobs.copy_body(found.body);
         let mut details = Details::new(found.delay, found.ttr);
@@ -162,7 +163,7 @@ impl Engine {
         contract.done = done?;
         contract.result_at = length;
         self.jobs.extend_body(slot, result);
-        self.memory += result.len() as u64;
+        self.memory.jobs += result.len() as u64;
         Some(slot)
     }
 
@@ -172,7 +173,7 @@ impl Engine {
         let own = self.logged_own(slot);
         self.unbind(slot);
         let job = self.jobs.remove(slot);
-        self.memory -= JOB_COST + job.body.len() as u64;
+        self.memory.jobs -= JOB_COST + job.body.len() as u64;
         Some((slot, self.tubes.get(job.tube).name.len(), own))
     }
 

@@ -5,8 +5,8 @@
 
 use super::list::NIL;
 
-/// Things in a chunk. With 70 bytes each, a chunk is just above 128 KiB, from where on malloc maps memory instead of
-/// cutting it from a heap, and gives it back to the system when it is freed.
+/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk is just above 128 KiB, from where on
+/// malloc maps memory instead of cutting it from a heap, and gives it back to the system when it is freed.
 const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -26,9 +26,9 @@ struct Chunk<T> {
     next_open: u32,
 }
 
-/// See the module's page. The number of a thing, its slot, is its chunk's number × [`CHUNK`] + its entry.
+/// See the module's page. The number of a thing, its slot, is its chunk's number × `N` + its entry.
 #[derive(Debug)]
-pub struct Slots<T> {
+pub struct Slots<T, const N: usize = CHUNK> {
     chunks: Vec<Chunk<T>>,
     /// The first of the chunks that have room, or [`NIL`].
     open: u32,
@@ -40,11 +40,7 @@ pub struct Slots<T> {
 impl<T> Chunk<T> {
     const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
 
-    fn is_full(&self) -> bool {
-        self.held == CHUNK
-    }
-
-    fn insert(&mut self, thing: T) -> usize {
+    fn insert(&mut self, thing: T, size: usize) -> usize {
         self.held += 1;
         if self.first_vacant != NIL {
             let entry = self.first_vacant as usize;
@@ -55,7 +51,7 @@ impl<T> Chunk<T> {
             return entry;
         }
         if self.entries.capacity() == 0 {
-            self.entries.reserve_exact(CHUNK);
+            self.entries.reserve_exact(size);
         }
         self.entries.push(Entry::Held(thing));
         self.entries.len() - 1
@@ -74,9 +70,15 @@ impl<T> Chunk<T> {
     }
 }
 
-impl<T> Slots<T> {
+impl<T, const N: usize> Default for Slots<T, N> {
+    fn default() -> Slots<T, N> {
+        Slots::new()
+    }
+}
+
+impl<T, const N: usize> Slots<T, N> {
     /// Nothing yet; allocates nothing.
-    pub const fn new() -> Slots<T> {
+    pub const fn new() -> Slots<T, N> {
         Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0 }
     }
 
@@ -96,22 +98,22 @@ impl<T> Slots<T> {
             self.idle = NIL;
         }
         let chunk = &mut self.chunks[number as usize];
-        let entry = chunk.insert(thing);
-        if chunk.is_full() {
+        let entry = chunk.insert(thing, N);
+        if chunk.held == N {
             self.open = chunk.next_open;
         }
         self.len += 1;
-        number * CHUNK as u32 + entry as u32
+        number * N as u32 + entry as u32
     }
 
     /// Takes out the thing in `slot`, which must hold one.
     pub fn remove(&mut self, slot: u32) -> T {
-        let number = slot as usize / CHUNK;
+        let number = slot as usize / N;
         let chunk = &mut self.chunks[number];
-        if chunk.is_full() {
+        if chunk.held == N {
             chunk.next_open = std::mem::replace(&mut self.open, number as u32);
         }
-        let thing = chunk.remove(slot as usize % CHUNK);
+        let thing = chunk.remove(slot as usize % N);
         self.len -= 1;
         if chunk.held == 0 {
             self.rest(number as u32);
@@ -136,7 +138,7 @@ impl<T> Slots<T> {
 
     /// The thing in `slot`, which must hold one.
     pub fn get(&self, slot: u32) -> &T {
-        match &self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
+        match &self.chunks[slot as usize / N].entries[slot as usize % N] {
             Entry::Held(thing) => thing,
             Entry::Vacant(_) => unreachable!("a vacant slot was read"),
         }
@@ -144,7 +146,7 @@ impl<T> Slots<T> {
 
     /// The thing in `slot`, if it holds one.
     pub fn find(&self, slot: u32) -> Option<&T> {
-        match self.chunks.get(slot as usize / CHUNK)?.entries.get(slot as usize % CHUNK)? {
+        match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
             Entry::Held(thing) => Some(thing),
             Entry::Vacant(_) => None,
         }
@@ -152,19 +154,24 @@ impl<T> Slots<T> {
 
     /// The same, to change it.
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
-        match &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK] {
+        match &mut self.chunks[slot as usize / N].entries[slot as usize % N] {
             Entry::Held(thing) => thing,
             Entry::Vacant(_) => unreachable!("a vacant slot was written"),
         }
     }
 
+    /// One beyond the last slot that may hold a thing.
+    pub fn end(&self) -> u32 {
+        (self.chunks.len() * N) as u32
+    }
+
     /// The first slot from `slot` on that holds a thing.
     pub fn next(&self, slot: u32) -> Option<u32> {
-        let mut entry = slot as usize % CHUNK;
-        for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / CHUNK) {
+        let mut entry = slot as usize % N;
+        for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / N) {
             let mut rest = chunk.entries.iter().skip(entry);
             if let Some(further) = rest.position(|held| matches!(held, Entry::Held(_))) {
-                return Some((number * CHUNK + entry + further) as u32);
+                return Some((number * N + entry + further) as u32);
             }
             entry = 0;
         }
@@ -173,19 +180,12 @@ impl<T> Slots<T> {
 
     /// All things with their slots, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.iter_from(0)
-    }
-
-    /// The same from this slot on.
-    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
-        let chunks = self.chunks.iter().enumerate().skip(from as usize / CHUNK);
-        let things = chunks.flat_map(|(number, chunk)| {
+        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
-                Entry::Held(thing) => Some(((number * CHUNK + entry) as u32, thing)),
+                Entry::Held(thing) => Some(((number * N + entry) as u32, thing)),
                 Entry::Vacant(_) => None,
             })
-        });
-        things.skip_while(move |(slot, _)| *slot < from)
+        })
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn empty_chunks_give_their_memory_back_but_one() {
-        let mut things = Slots::new();
+        let mut things: Slots<_> = Slots::new();
         let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
         let slots: Vec<u32> = (0..5 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
         assert_eq!(chunks(&things), 5);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_walk_from_slot_to_slot_passes_all() {
-        let mut things = Slots::new();
+        let mut things: Slots<_> = Slots::new();
         let slots: Vec<u32> = (0..3 * CHUNK).map(|_| things.insert(())).collect();
         let gone = |slot: &u32| *slot % 3 == 0 || (10..2 * CHUNK as u32 + 5).contains(slot);
         slots.iter().filter(|slot| gone(slot)).for_each(|&slot| things.remove(slot));

@@ -2,7 +2,9 @@
 //!
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
 
+use super::account::Account;
 use super::job::{History, JobId, Priority, State};
+use super::list::List;
 use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
 use super::Engine;
@@ -30,9 +32,9 @@ pub struct Stats {
     pub total_connections: u64,
     /// No jobs are taken any more.
     pub draining: bool,
-    /// Bytes that jobs and tubes take, by the engine's own account.
-    pub memory: u64,
-    /// The limit of that account.
+    /// Bytes of all that clients cause.
+    pub memory: Account,
+    /// The limit of their sum.
     pub max_memory: u64,
     /// Jobs whose time to live ended before they were over.
     pub evicted: u64,
@@ -90,6 +92,9 @@ pub struct JobStats<'a> {
     pub history: History,
 }
 
+/// Places in a queue that are looked at one by one.
+const COUNTED: usize = 1024;
+
 impl Engine {
     /// The figures of the whole engine.
     pub fn stats(&self) -> Stats {
@@ -98,13 +103,13 @@ impl Engine {
             total_jobs: self.total_jobs,
             timeouts: self.timeouts,
             tubes: self.tubes.len(),
-            connections: self.clients.len() - 1,
+            connections: self.clients.len() - 1 - self.leaving,
             producers: self.producers,
             workers: self.workers,
             waiting: self.waiting,
             total_connections: self.total_connections,
             draining: self.draining,
-            memory: self.memory().0,
+            memory: self.memory(),
             max_memory: self.limits.max_memory,
             evicted: self.evicted,
         }
@@ -112,7 +117,19 @@ impl Engine {
 
     /// The figures of the tube with this name, if there is one.
     pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
-        self.tubes.find(name).map(|number| tube_figures(self.tubes.get(number), now))
+        let tube = self.tubes.get(self.tubes.find(name)?);
+        let waiting = self.count_waiting(&tube.waiting);
+        Some(TubeStats { waiting, ..tube_figures(tube, now) })
+    }
+
+    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have left their
+    /// places behind.
+    fn count_waiting(&self, queue: &List) -> usize {
+        if queue.len() > COUNTED {
+            return queue.len();
+        }
+        let watches = queue.iter(&self.watches).map(|watch| self.watches.get(watch));
+        watches.filter(|watch| self.clients[watch.client as usize].stands(watch)).count()
     }
 
     /// The figures of the job with this id, if there is one.

@@ -6,10 +6,12 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::change::Change;
 use super::client::{ClientId, Waiting};
-use super::contract::{Contract, Ending, Terms, Unique, WrittenTerms, WrittenUnique, ATTACHMENT_COST};
+use super::contract::{Contract, ATTACHMENT_COST};
 use super::deadlines::Owner;
 use super::details::Details;
 use super::job::{band, Job, JobId, NewJob, State};
+use super::steps::MOVE;
+use super::terms::{Ending, Fingerprints, Terms, Unique, WrittenTerms, WrittenUnique};
 use super::time::{Span, Time};
 use super::{Engine, Refused, JOB_COST};
 
@@ -22,6 +24,10 @@ pub struct Submitted {
     pub joined: bool,
 }
 
+/// Contracts that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
+/// tubes, and each search would have to pass all of them.
+const LOOKS: u64 = 4096;
+
 impl Engine {
     /// Puts a job with terms of its own into the tube with this name, which is created if need be; or joins the job that it
     /// shares its unique with.
@@ -30,7 +36,7 @@ impl Engine {
         client: ClientId,
         tube: &[u8],
         job: NewJob,
-        terms: Terms,
+        mut terms: Terms,
         now: Time,
     ) -> Result<Submitted, Refused> {
         self.mark_producer(client);
@@ -38,7 +44,10 @@ impl Engine {
             return Err(Refused::Draining);
         }
         let attach = terms.attach;
-        if let Some(slot) = self.find_twin(&terms.unique, tube, job.body.bytes()) {
+        if terms.unique == Unique::Body(None) {
+            terms.unique = Unique::Body(Some(self.fingerprints().of(job.body.bytes())));
+        }
+        if let Some(slot) = self.find_twin(&terms.unique, tube, job.body.len())? {
             if matches!(terms.unique, Unique::Id(_)) {
                 return Err(Refused::Duplicate);
             }
@@ -106,7 +115,7 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         self.log_room.puts -= logged;
-        self.memory += JOB_COST + new.body.len() as u64;
+        self.memory.jobs += JOB_COST + new.body.len() as u64;
         self.last_id += 1;
         self.total_jobs += 1;
         let NewJob { pri, delay, ttr, body } = new;
@@ -148,17 +157,19 @@ impl Engine {
             rare.reducer = terms.reducer;
             rare.start = terms.start.unwrap_or(Time::NEVER);
         }
-        self.memory += self.contracts.get(number).cost();
+        self.memory.jobs += self.contracts.get(number).cost();
     }
 
     /// A contract for the job in `slot`, which has none; its cost is still to be accounted for.
     pub(super) fn new_contract(&mut self, slot: u32, unique: Unique, expires: Time) -> u32 {
         let job = self.jobs.view(slot);
-        let hash = match unique {
-            // Nobody ever looks for one of these, and they must not all stand in one chain.
-            Unique::Body if job.body().is_empty() => self.hash_unique(&unique, job.tube, &job.id.0.to_le_bytes()),
-            _ => self.hash_unique(&unique, job.tube, job.body().bytes()),
+        // Nobody ever looks for a job without a body, and they must not all stand in one chain.
+        let empty = job.body().is_empty().then_some(job.id);
+        let unique = match unique {
+            Unique::Body(None) => Unique::Body(Some(self.fingerprints().of(job.body().bytes()))),
+            other => other,
         };
+        let hash = self.hash_unique(&unique, job.tube, empty);
         self.jobs.get_mut(slot).set_bound();
         let number = self.contracts.insert(slot, unique, hash, expires);
         self.retime_contracts();
@@ -171,7 +182,7 @@ impl Engine {
             return self.contracts.of(slot);
         }
         let number = self.new_contract(slot, Unique::None, Time::NEVER);
-        self.memory += self.contracts.get(number).cost();
+        self.memory.jobs += self.contracts.get(number).cost();
         number
     }
 
@@ -180,63 +191,78 @@ impl Engine {
         self.deadlines.set(Owner::Contracts, next);
     }
 
+    /// What takes fingerprints of bodies that are to be submitted.
+    pub fn fingerprints(&self) -> Fingerprints {
+        Fingerprints::new(self.limits.hash_secret)
+    }
+
     /// Names are hashed without their tubes, so that they can be looked for in all.
-    fn hash_unique(&self, unique: &Unique, tube: u32, body: &[u8]) -> u64 {
+    fn hash_unique(&self, unique: &Unique, tube: u32, empty: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher().build_hasher();
         match unique {
             Unique::None => return 0,
             Unique::Name(name) => hasher.write(name.key()),
             Unique::Id(id) => hasher.write(id),
-            Unique::Body => {
+            Unique::Body(fingerprint) => {
                 hasher.write_u32(tube);
-                hasher.write(body);
+                fingerprint.iter().flat_map(|it| it.0).for_each(|part| hasher.write_u32(part));
+                hasher.write_u64(empty.map_or(0, |id| id.0));
             }
         }
         hasher.finish()
     }
 
-    /// The job that a job with this unique may not stand beside.
-    fn find_twin(&self, unique: &Unique, tube: &[u8], body: &[u8]) -> Option<u32> {
-        if *unique == Unique::Body && body.is_empty() {
-            return None;
+    /// The job that a job with this unique, and a body of this length, may not stand beside.
+    fn find_twin(&mut self, unique: &Unique, tube: &[u8], length: usize) -> Result<Option<u32>, Refused> {
+        if matches!(unique, Unique::Body(_)) && length == 0 {
+            return Ok(None);
         }
         let number = self.tubes.find(tube);
-        let hash = self.hash_unique(unique, number.unwrap_or_default(), body);
+        let hash = self.hash_unique(unique, number.unwrap_or_default(), None);
+        let mut looks = 0;
         let matches = |contract: &Contract| {
+            looks += 1;
             // Others in the chain are no reason to fetch their jobs.
-            if contract.unique != *unique {
-                return false;
+            if looks > LOOKS || contract.unique != *unique {
+                return looks > LOOKS;
             }
-            let job = self.jobs.view(contract.slot);
+            let job = self.jobs.get(contract.slot);
             match unique {
                 Unique::None => false,
                 Unique::Id(_) => true,
-                _ if is_over(&job) => false,
+                _ if is_over(job) => false,
                 Unique::Name(_) => Some(job.tube) == number,
-                Unique::Body => Some(job.tube) == number && job.body().bytes() == body,
+                Unique::Body(_) => Some(job.tube) == number && job.body.len() == length,
             }
         };
-        self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot)
+        let found = self.contracts.find(hash, matches).map(|number| self.contracts.get(number).slot);
+        self.steps.take(looks / MOVE);
+        if looks > LOOKS {
+            return Err(Refused::OutOfMemory);
+        }
+        Ok(found)
     }
 
     /// The job with this number that no other may have.
     pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
         let unique = Unique::Id(*id);
-        let slot = self.find_twin(&unique, b"", b"")?;
-        Some(self.jobs.get(slot).id)
+        let number = self.contracts.find(self.hash_unique(&unique, 0, None), |contract| contract.unique == unique)?;
+        Some(self.jobs.get(self.contracts.get(number).slot).id)
     }
 
     /// The oldest job that was submitted with this name, in any tube.
     pub fn find_name(&self, name: &[u8]) -> Option<JobId> {
         let unique = Unique::Name(name.into());
-        let hash = self.hash_unique(&unique, 0, b"");
-        let mut oldest = None;
-        // Looks through all of that name by matching none.
-        self.contracts.visit(hash, |contract| {
+        let hash = self.hash_unique(&unique, 0, None);
+        let (mut oldest, mut looks) = (None, 0);
+        // Looks through all of that name, or as many as one call may, by matching none before.
+        self.contracts.find(hash, |contract| {
+            looks += 1;
             if contract.unique == unique {
                 let id = self.jobs.get(contract.slot).id;
                 oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
             }
+            looks > LOOKS
         });
         oldest
     }
@@ -265,7 +291,7 @@ impl Engine {
         let before = self.contracts.get(number).cost();
         let list = &mut self.clients[client.0 as usize].attached;
         self.contracts.attach(number, client.0, list);
-        self.memory += self.contracts.get(number).cost() - before;
+        self.memory.jobs += self.contracts.get(number).cost() - before;
     }
 
     /// Bytes of the name of its tube, its body and its terms in the log.
@@ -327,14 +353,14 @@ impl Engine {
             (rare.start, rare.order) = (terms.start, terms.order);
             rare.reducer = terms.reducer.map(Box::from);
         }
-        self.memory += self.contracts.get(number).cost();
+        self.memory.jobs += self.contracts.get(number).cost();
     }
 
     /// The job in `slot` has no contract any more.
     pub(super) fn unbind(&mut self, slot: u32) {
         if self.jobs.get(slot).is_bound() {
             let contract = self.contracts.remove(self.contracts.of(slot));
-            self.memory -= contract.cost();
+            self.memory.jobs -= contract.cost();
             self.retime_contracts();
         }
     }

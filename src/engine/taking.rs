@@ -1,15 +1,27 @@
 //! How clients come to jobs, and to the outcomes of jobs.
 //!
-//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, lease, and their end. Which job it
-//! is, `matching` decides.
+//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it is,
+//! and how it is waited for, `waiting` knows.
 
-use super::client::{ClientId, Manner, Nap, Waiting};
+use super::client::{ClientId, Manner, Nap, Search, Waiting};
 use super::contract::ATTACHMENT_COST;
 use super::event::{NoJob, Outcome};
-use super::job::{Cause, JobId, JobView, State};
+use super::job::{Cause, Job, JobId, JobView, State};
 use super::list::NIL;
+use super::steps::{Progress, MOVE};
 use super::time::{Span, Time};
-use super::{Engine, OverLimit, Reserve};
+use super::{Engine, Reserve};
+
+/// The answer to [`Engine::grab`].
+#[derive(Debug)]
+pub enum Grab<'a> {
+    /// This job is the client's now.
+    Job(JobView<'a>),
+    /// There is none.
+    NoJob,
+    /// The client watches too many tubes for one turn: it must grab again in another one, before it does anything else.
+    More,
+}
 
 /// The answer to [`Engine::wait_outcome`].
 #[derive(Debug)]
@@ -24,12 +36,29 @@ pub enum Awaited<'a> {
     Waiting,
 }
 
+impl<'a> Grab<'a> {
+    /// The job, if there is one at once.
+    pub fn job(self) -> Option<JobView<'a>> {
+        match self {
+            Grab::Job(job) => Some(job),
+            Grab::NoJob | Grab::More => None,
+        }
+    }
+}
+
 impl Engine {
     /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end if
-    /// there is none. The client must not be waiting already.
+    /// there is none. The client must not be waiting already. One that watches very many tubes may be told by an event though
+    /// it does not want to wait.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.mark_worker(client);
-        self.catch_up(client, now);
+        let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
+        if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
+            self.clients[client.0 as usize].waiting = Some(Waiting::for_job(until));
+            self.waiting += 1;
+            self.search_later(client, Search::default());
+            return Reserve::Waiting;
+        }
         if let Some(slot) = self.best_watched(client) {
             self.grant(client, slot, Cause::Reserve, now);
             return Reserve::Job(self.jobs.view(slot));
@@ -40,31 +69,27 @@ impl Engine {
         if timeout == Some(Span::ZERO) {
             return Reserve::NoJob(NoJob::TimedOut);
         }
-        let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         self.wait_for(client, Waiting::for_job(until));
         Reserve::Waiting
     }
 
-    /// Asks for a job of these tubes, which the client watches from now on until it asks for others, waiting for one at most
-    /// for `timeout`.
-    pub fn lease(
-        &mut self,
-        client: ClientId,
-        names: &[&[u8]],
-        timeout: Span,
-        now: Time,
-    ) -> Result<Reserve<'_>, OverLimit> {
-        self.watch_only(client, names, now)?;
-        Ok(self.reserve(client, Some(timeout), now))
-    }
-
     /// Asks for a job of the tubes that the client watches, without waiting. It is awake from now on.
-    pub fn grab(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
+    pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.mark_worker(client);
-        self.catch_up(client, now);
-        let nap = self.clients[client.0 as usize].nap;
-        self.wake_up(client);
-        let slot = self.best_watched(client)?;
+        if self.catch_up(client, now) == Progress::More {
+            return Grab::More;
+        }
+        if self.clients[client.0 as usize].nap == Nap::Asleep {
+            self.wake_up(client);
+        }
+        let Some(slot) = (match self.search_for_grab(client) {
+            Ok(found) => found,
+            Err(progress) => return progress,
+        }) else {
+            self.clients[client.0 as usize].nap = Nap::Awake;
+            return Grab::NoJob;
+        };
+        let nap = std::mem::take(&mut self.clients[client.0 as usize].nap);
         self.grant(client, slot, Cause::Reserve, now);
         if let Nap::Woken(tube) = nap {
             // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
@@ -74,13 +99,36 @@ impl Engine {
                 self.serve(tube, now);
             }
         }
-        Some(self.jobs.view(slot))
+        Grab::Job(self.jobs.view(slot))
     }
 
-    /// The client wants to be told when there is work. True if there is some now; then it was told.
+    /// Goes on with the search of a client that grabs; what it has found, if it is over.
+    fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
+        let mut search = self.clients[client.0 as usize].search.take().unwrap_or_default();
+        let count = self.clients[client.0 as usize].watched.len();
+        if self.counts.ready == 0 || count == 0 {
+            return Ok(None);
+        }
+        let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
+        self.look(client, &mut search, most);
+        if search.seen < count {
+            self.clients[client.0 as usize].search = Some(search);
+            return Err(Grab::More);
+        }
+        let found = self.found(client, &search);
+        // What was found in another turn may have been taken meanwhile.
+        if found.is_none() && search.best.is_some() {
+            return Err(Grab::More);
+        }
+        Ok(found)
+    }
+
+    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches very many
+    /// tubes may be told of it by an event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.mark_worker(client);
-        self.catch_up(client, now);
+        // The rest of what is over by now is for the ticks.
+        let _ = self.catch_up(client, now);
         let nap = self.clients[client.0 as usize].nap;
         self.wake_up(client);
         if let Some(tube) = self.tube_with_work(client, nap) {
@@ -88,41 +136,73 @@ impl Engine {
             self.clients[client.0 as usize].nap = Nap::Woken(tube);
             return true;
         }
-        let state = &mut self.clients[client.0 as usize];
-        state.nap = Nap::Asleep;
-        for watch in state.watched.iter() {
-            let tube = self.tubes.get_mut(self.watches.get(watch).tube);
-            tube.sleeping.push_back(watch, &mut self.watches);
+        if self.watches_many(client) {
+            self.clients[client.0 as usize].nap = Nap::Asleep;
+            self.search_later(client, Search { standing: true, ..Search::default() });
+        } else {
+            self.fall_asleep(client);
         }
         false
     }
 
-    /// The client is awake.
-    pub(super) fn wake_up(&mut self, client: ClientId) {
-        let state = &mut self.clients[client.0 as usize];
-        if std::mem::take(&mut state.nap) == Nap::Asleep {
-            for watch in state.watched.iter() {
-                let tube = self.tubes.get_mut(self.watches.get(watch).tube);
-                tube.sleeping.remove(watch, &mut self.watches);
+    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at first, and
+    /// belongs to this verb until it is done.
+    pub fn give_back(
+        &mut self,
+        client: ClientId,
+        tube: Option<&[u8]>,
+        place: &mut Option<usize>,
+        now: Time,
+    ) -> Progress {
+        let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
+        let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
+        let held = &self.clients[client.0 as usize].reserved;
+        if place.is_none() && held.len() as u64 * MOVE <= self.steps.left() {
+            let jobs = held.iter().map(|(_, slot)| self.jobs.get(slot)).filter(|job| is_meant(job));
+            let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
+            ids.sort_unstable();
+            self.steps.take(ids.len() as u64 * MOVE);
+            for id in ids {
+                // One loss may serve another client, but nobody takes what this one holds.
+                let slot = self.jobs.find(id).expect("a job that it holds");
+                self.lost(slot, Cause::HangUp, now);
+            }
+            return Progress::Done;
+        }
+        // From the last place on: one that is taken out is filled with the last job, which was looked at.
+        let mut at = place.unwrap_or(held.len()).min(held.len());
+        while at > 0 {
+            if self.steps.are_used_up() {
+                *place = Some(at);
+                return Progress::More;
+            }
+            at -= 1;
+            self.steps.take(1);
+            let held = &self.clients[client.0 as usize].reserved;
+            let slot = held.at(at as u32).1;
+            if is_meant(self.jobs.get(slot)) {
+                // Then some that were not looked at move behind this place.
+                let again = held.rises(at);
+                self.lost(slot, Cause::HangUp, now);
+                self.steps.take(MOVE);
+                if again {
+                    at = self.clients[client.0 as usize].reserved.len();
+                }
             }
         }
+        Progress::Done
     }
 
-    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it.
-    pub fn give_back(&mut self, client: ClientId, tube: Option<&[u8]>, now: Time) {
-        let number = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
-        let held = self.clients[client.0 as usize].reserved.iter().map(|(_, slot)| slot);
-        let mut ids: Vec<JobId> = held
-            .map(|slot| self.jobs.get(slot))
-            .filter(|job| number.is_none_or(|number| number == job.tube))
-            .map(|job| job.id)
-            .collect();
-        ids.sort_unstable();
-        for id in ids {
-            // One loss may serve another client, but nobody takes what this one holds.
-            let slot = self.jobs.find(id).expect("a job that it holds");
-            self.lost(slot, Cause::HangUp, now);
+    /// The client watches nothing any more; it must not be waiting.
+    pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
+        while let Some(watch) = self.clients[client.0 as usize].watched.last() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            self.unwatch(client, self.watches.get(watch).tube, now);
+            self.steps.take(1);
         }
+        Progress::Done
     }
 
     /// Asks how a job ended, waiting for its end at most for `timeout`.
@@ -155,6 +235,9 @@ impl Engine {
 
     /// Nobody will ask for the outcome of the job with this contract.
     fn abandon(&mut self, number: u32) {
+        if self.contracts.is_left(number) {
+            return;
+        }
         let slot = self.contracts.get(number).slot;
         if self.jobs.get(slot).state == State::Reserved {
             self.contracts.get_mut(number).rare_mut().abandoned = true;
@@ -171,51 +254,13 @@ impl Engine {
 
     /// Ends one attachment of `client`, and tells to which contract.
     pub(super) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
-        self.memory -= ATTACHMENT_COST;
+        self.memory.jobs -= ATTACHMENT_COST;
         self.contracts.detach(member, &mut self.clients[client.0 as usize].attached).contract
-    }
-
-    /// A client that goes away waits for nothing, sleeps no more, and does not care what becomes of what it submitted.
-    pub(super) fn forsake(&mut self, client: ClientId) {
-        self.cancel_wait(client);
-        if self.clients[client.0 as usize].nap == Nap::Asleep {
-            self.wake_up(client);
-        }
-        while let Some(member) = self.clients[client.0 as usize].attached.first() {
-            let number = self.detach(member, client);
-            self.deserted(number);
-        }
-    }
-
-    /// `client` waits from now on.
-    pub(super) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
-        self.clients[client.0 as usize].waiting = Some(waiting);
-        if waiting.is_for_job() {
-            self.waiting += 1;
-            for watch in self.clients[client.0 as usize].watched.iter() {
-                let tube = self.tubes.get_mut(self.watches.get(watch).tube);
-                tube.waiting.push_back(watch, &mut self.watches);
-            }
-        }
-        self.retime_client(client.0);
-    }
-
-    /// `client`, which must be waiting, no longer is.
-    pub(super) fn stop_waiting(&mut self, client: ClientId) {
-        let waiting = self.clients[client.0 as usize].waiting.take();
-        if waiting.is_some_and(Waiting::is_for_job) {
-            self.waiting -= 1;
-            for watch in self.clients[client.0 as usize].watched.iter() {
-                let tube = self.tubes.get_mut(self.watches.get(watch).tube);
-                tube.waiting.remove(watch, &mut self.watches);
-            }
-        }
-        self.retime_client(client.0);
     }
 
     /// The wait of `client` has lasted as long as it may.
     pub(super) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
-        if waiting.run {
+        if waiting.run && !self.contracts.is_left(waiting.outcome) {
             let contract = self.contracts.get_mut(waiting.outcome);
             let job = self.jobs.get(contract.slot);
             contract.rare_mut().last_try |= job.state == State::Reserved;

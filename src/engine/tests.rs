@@ -7,6 +7,7 @@
 //! - `script` makes up runs out of a seed.
 //! - `runs` plays them, compares everything that can be seen after every step, and cuts a failing run short.
 //! - `rules` are the named tests.
+//! - `worlds` are those in which very much is to be done, in turns of few steps.
 
 mod calls;
 mod figures;
@@ -14,3 +15,4 @@ mod model;
 mod rules;
 mod runs;
 mod script;
+mod worlds;

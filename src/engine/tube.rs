@@ -4,16 +4,16 @@
 //! asked to keep it; the default tube lives for ever. Must not decide which job goes to whom.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use slab::Slab;
-
+use super::client::Manner;
 use super::heap::Heap;
+use super::index::{Chained, Index};
 use super::job::{Job, JobId, State};
-use super::list::List;
+use super::list::{List, NIL};
 use super::ready::ReadyQueue;
+use super::slots::Slots;
 use super::time::{Span, Time};
 
 /// The name of the tube that every client starts with.
@@ -97,6 +97,8 @@ pub struct Tube {
     /// It stays though nothing refers to it.
     pub(super) kept: bool,
     pub(super) counts: JobCounts,
+    /// Those who wait are served in several turns; until then nobody else is given a job.
+    pub(super) serving: bool,
     /// Few are paused at a time.
     pub(super) pause: Option<Box<Pause>>,
     /// Jobs ever put here.
@@ -111,10 +113,14 @@ pub struct Tube {
     pub(super) watching: u32,
     /// Its place in [`Tubes::order`].
     order: u32,
+    /// Of its name.
+    hash: u32,
+    /// The next tube in the same bucket of the index.
+    chain: u32,
 }
 
 impl Tube {
-    fn new(name: Arc<[u8]>, order: u32) -> Tube {
+    fn new(name: Arc<[u8]>, order: u32, hash: u32) -> Tube {
         Tube {
             name,
             ready: ReadyQueue::new(),
@@ -127,6 +133,7 @@ impl Tube {
             most: None,
             kept: false,
             counts: JobCounts::default(),
+            serving: false,
             pause: None,
             total_jobs: 0,
             deletes: 0,
@@ -134,6 +141,24 @@ impl Tube {
             using: 0,
             watching: 0,
             order,
+            hash,
+            chain: NIL,
+        }
+    }
+
+    /// The queue in which clients of this manner wait or sleep.
+    pub(super) fn queue(&self, manner: Manner) -> &List {
+        match manner {
+            Manner::Holder | Manner::Leaser => &self.waiting,
+            Manner::Sleeper => &self.sleeping,
+        }
+    }
+
+    /// The same, to change it.
+    pub(super) fn queue_of(&mut self, manner: Manner) -> &mut List {
+        match manner {
+            Manner::Holder | Manner::Leaser => &mut self.waiting,
+            Manner::Sleeper => &mut self.sleeping,
         }
     }
 
@@ -163,16 +188,39 @@ impl BuildHasher for Secret {
     }
 }
 
-/// All tubes.
+/// Tubes in a chunk: enough that malloc maps it.
+const TUBES: usize = 512;
+
+#[derive(Debug)]
+struct Store(Slots<Tube, TUBES>);
+
+impl Chained for Store {
+    fn hash(&self, member: u32) -> usize {
+        self.0.get(member).hash as usize
+    }
+    fn chain(&self, member: u32) -> u32 {
+        self.0.get(member).chain
+    }
+    fn set_chain(&mut self, member: u32, next: u32) {
+        self.0.get_mut(member).chain = next;
+    }
+}
+
+/// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the median one
+/// does.
 #[derive(Debug)]
 pub struct Tubes {
-    slab: Slab<Tube>,
-    by_name: HashMap<Arc<[u8]>, u32, Secret>,
+    store: Store,
+    by_name: Index,
+    secret: Secret,
     /// The tube that was opened last, which is likely to be opened next: a log's jobs are mostly of few tubes.
     recent: u32,
     /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
     order: Vec<u32>,
 }
+
+/// A list of tubes below this capacity keeps its memory.
+const KEPT_ORDER: usize = 4096;
 
 /// There are as many tubes as there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,8 +229,8 @@ pub struct TooManyTubes;
 impl Tubes {
     /// Just the default tube.
     pub fn new(hash_secret: u64) -> Tubes {
-        let by_name = HashMap::with_hasher(Secret(hash_secret));
-        let mut tubes = Tubes { slab: Slab::new(), by_name, recent: DEFAULT_TUBE, order: Vec::new() };
+        let (store, secret) = (Store(Slots::new()), Secret(hash_secret));
+        let mut tubes = Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, order: Vec::new() };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes
@@ -190,32 +238,45 @@ impl Tubes {
 
     /// What hashes names.
     pub fn hasher(&self) -> &impl BuildHasher {
-        self.by_name.hasher()
+        &self.secret
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.slab.len()
+        self.store.0.len()
     }
 
     /// The number of the tube with this name.
     pub fn find(&self, name: &[u8]) -> Option<u32> {
-        self.by_name.get(name).copied()
+        self.find_hashed(name, self.hash(name))
+    }
+
+    fn hash(&self, name: &[u8]) -> u32 {
+        let mut hasher = self.secret.build_hasher();
+        hasher.write(name);
+        hasher.finish() as u32
+    }
+
+    fn find_hashed(&self, name: &[u8], hash: u32) -> Option<u32> {
+        self.by_name.find(hash as usize, &self.store, |number| {
+            let tube = self.get(number);
+            tube.hash == hash && *tube.name == *name
+        })
     }
 
     /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
-        if self.slab.get(self.recent as usize).is_some_and(|tube| *tube.name == *name) {
+        if self.store.0.find(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
         }
-        if let Some(number) = self.find(name) {
+        let hash = self.hash(name);
+        if let Some(number) = self.find_hashed(name, hash) {
             self.recent = number;
             return number;
         }
-        let name: Arc<[u8]> = name.into();
-        let number = self.slab.insert(Tube::new(name.clone(), self.order.len() as u32)) as u32;
+        let number = self.store.0.insert(Tube::new(name.into(), self.order.len() as u32, hash));
         self.order.push(number);
-        self.by_name.insert(name, number);
+        self.by_name.insert(number, &mut self.store);
         self.recent = number;
         number
     }
@@ -225,37 +286,41 @@ impl Tubes {
         if number == DEFAULT_TUBE || !self.get(number).is_idle() {
             return false;
         }
-        let tube = self.slab.remove(number as usize);
-        self.by_name.remove(&tube.name);
+        self.by_name.remove(number, &mut self.store);
+        let tube = self.store.0.remove(number);
         self.order.swap_remove(tube.order as usize);
         if let Some(&moved) = self.order.get(tube.order as usize) {
             self.get_mut(moved).order = tube.order;
         }
-        if self.by_name.capacity() > 1024 && self.by_name.len() < self.by_name.capacity() / 4 {
-            self.by_name.shrink_to(self.by_name.len() * 2);
+        if self.order.capacity() > KEPT_ORDER && self.order.len() < self.order.capacity() / 4 {
+            self.order.shrink_to(self.order.len() * 2);
         }
         true
     }
 
     /// Whether there is a tube with this number.
     pub fn contains(&self, number: u32) -> bool {
-        self.slab.contains(number as usize)
+        self.store.0.find(number).is_some()
     }
 
     /// The tube with this number.
     pub fn get(&self, number: u32) -> &Tube {
-        &self.slab[number as usize]
+        self.store.0.get(number)
     }
 
     /// The same, to change it.
     pub fn get_mut(&mut self, number: u32) -> &mut Tube {
-        &mut self.slab[number as usize]
+        self.store.0.get_mut(number)
     }
 
-    /// All tubes from this number on.
-    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Tube)> {
-        let numbers = from..self.slab.capacity() as u32;
-        numbers.filter_map(|number| Some((number, self.slab.get(number as usize)?)))
+    /// One beyond the last number that a tube may have.
+    pub fn end(&self) -> u32 {
+        self.store.0.end()
+    }
+
+    /// The tube with this number, if there is one.
+    pub fn find_number(&self, number: u32) -> Option<&Tube> {
+        self.store.0.find(number)
     }
 
     /// All tubes with their numbers, in the order of listing.

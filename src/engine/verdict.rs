@@ -7,11 +7,14 @@ use std::sync::Arc;
 use super::body::Body;
 use super::change::Change;
 use super::client::ClientId;
-use super::contract::{Contract, Ending};
+use super::contract::Contract;
 use super::details::Count;
 use super::event::{Event, Outcome, Report};
 use super::job::{Cause, Job, JobId, JobView, State};
+use super::steps::{Progress, MOVE};
+use super::terms::Ending;
 use super::time::Time;
+use super::unfinished::Unfinished;
 use super::{Engine, JOB_COST, NOBODY};
 
 /// Why a verdict did not count.
@@ -28,8 +31,7 @@ pub enum NotConcluded {
 impl Engine {
     /// The holder of a job says how it went. What it does not hold is not found.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
-        self.catch_up(client, now);
-        let slot = self.held(client, id).ok_or(NotConcluded::NotFound)?;
+        let slot = self.held(client, id, now).ok_or(NotConcluded::NotFound)?;
         self.settle_verdict(slot, outcome, now)
     }
 
@@ -51,16 +53,16 @@ impl Engine {
             Ending::Drop if !done => return self.bury_wherever(slot),
             Ending::Drop | Ending::Tell => self.remove_job(slot, outcome),
             Ending::Keep if self.is_passing(slot) => self.remove_job(slot, outcome),
-            Ending::Keep => return self.settle_kept(slot, &outcome, now),
+            Ending::Keep => return self.settle_kept(slot, outcome, now),
         }
         Ok(())
     }
 
-    fn settle_kept(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotConcluded> {
+    fn settle_kept(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
         let (done, result) = match outcome {
-            Outcome::Done(result) => (true, result.bytes()),
-            Outcome::Failed(result) | Outcome::Fault(result) => (false, result.bytes()),
-            Outcome::Gone => (false, &[][..]),
+            Outcome::Done(result) => (true, result),
+            Outcome::Failed(result) | Outcome::Fault(result) => (false, result),
+            Outcome::Gone => (false, Body::default()),
         };
         let logged = self.log_room.put + result.len() as u64;
         let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
@@ -75,8 +77,9 @@ impl Engine {
                 return self.try_again(slot, now);
             }
         }
+        let length = result.len();
         self.keep_outcome(slot, done, result);
-        self.changed(Change::Outcome { slot, result: result.len() });
+        self.changed(Change::Outcome { slot, result: length });
         Ok(())
     }
 
@@ -93,15 +96,14 @@ impl Engine {
     }
 
     /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be told.
-    pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: &[u8]) {
+    pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.transfer(slot, Cause::Finish);
         let number = self.contract_of(slot);
         let contract = self.contracts.get_mut(number);
         contract.result_at = self.jobs.get(slot).body.len() as u32;
         contract.done = done;
-        self.jobs.extend_body(slot, result);
-        self.memory += result.len() as u64;
-        let result = Body::from(result);
+        self.jobs.extend_body(slot, result.bytes());
+        self.memory.jobs += result.len() as u64;
         self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
@@ -174,7 +176,7 @@ impl Engine {
             Ending::Drop => self.transfer(slot, cause),
             Ending::Keep if self.is_last_try(slot) => return self.end_run(self.contracts.of(slot)),
             Ending::Keep if self.is_spent(slot) => {
-                self.keep_outcome(slot, false, &[]);
+                self.keep_outcome(slot, false, Body::default());
                 self.changed_by_itself(Change::Outcome { slot, result: 0 });
             }
             Ending::Keep => self.transfer(slot, cause),
@@ -216,6 +218,9 @@ impl Engine {
 
     /// The last of those who wait for the job with this contract may have gone.
     pub(super) fn deserted(&mut self, number: u32) {
+        if self.contracts.is_left(number) {
+            return;
+        }
         let contract = self.contracts.get(number);
         let (slot, left) = (contract.slot, contract.submitters());
         let job = self.jobs.get(slot);
@@ -225,24 +230,37 @@ impl Engine {
     }
 
     /// The holder of a job says something about it to those who wait. False if it does not hold it.
-    pub fn report(&mut self, client: ClientId, id: JobId, report: Report, now: Time) -> bool {
-        self.catch_up(client, now);
-        let Some(slot) = self.held(client, id) else { return false };
-        if let Report::Progress { done, total, .. } = report {
+    pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        if let Report::Progress { done, total, .. } = **report {
             let number = self.contract_of(slot);
             let before = self.contracts.get(number).cost();
             self.contracts.get_mut(number).rare_mut().progress = (done, total);
-            self.memory += self.contracts.get(number).cost() - before;
+            self.memory.jobs += self.contracts.get(number).cost() - before;
         }
         if self.jobs.get(slot).is_bound() {
-            let report = Arc::new(report);
-            let clients: Vec<u32> = self.contracts.attached(self.contracts.of(slot)).collect();
-            for client in clients {
-                let client = ClientId(client);
-                self.events.push_back(Event::Report { client, job: id, report: report.clone() });
-            }
+            self.contracts.begin_report(self.contracts.of(slot));
         }
         true
+    }
+
+    /// Tells some of those who wait what [`Engine::report`] has begun; to be called until it is done. If the job is lost to
+    /// `client` meanwhile, it is.
+    pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
+        let Some(slot) = self.held(client, id, now) else { return Progress::Done };
+        if !self.jobs.get(slot).is_bound() {
+            return Progress::Done;
+        }
+        let number = self.contracts.of(slot);
+        while let Some(client) = self.contracts.next_to_hear(number) {
+            let client = ClientId(client);
+            self.events.push_back(Event::Report { client, job: id, report: report.clone() });
+            self.steps.take(MOVE);
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+        Progress::Done
     }
 
     /// Takes a job away, in whatever state it is. False if there is none.
@@ -277,7 +295,7 @@ impl Engine {
         }
         if self.jobs.get(slot).is_bound() {
             // Nor may anybody join it, who would be told of an end that was not meant for him.
-            self.memory -= self.contracts.forget_unique(self.contracts.of(slot));
+            self.memory.jobs -= self.contracts.forget_unique(self.contracts.of(slot));
         }
         true
     }
@@ -289,7 +307,7 @@ impl Engine {
         let own = self.logged_own(slot);
         self.unbind(slot);
         let job = self.jobs.remove(slot);
-        self.memory -= JOB_COST + job.body.len() as u64;
+        self.memory.jobs -= JOB_COST + job.body.len() as u64;
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
@@ -300,7 +318,8 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards.
+    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for this
+    /// turn, the contract by which they wait stays without a job until all are told, and the job gets another.
     pub(super) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.jobs.get(slot);
         if !job.is_bound() {
@@ -311,14 +330,11 @@ impl Engine {
             return;
         }
         let outcome = Arc::new(outcome);
-        while let Some((member, client)) = self.contracts.first_attached(number) {
-            let client = ClientId(client);
-            self.detach(member, client);
-            let state = &self.clients[client.0 as usize];
-            if state.waiting.is_some_and(|waiting| waiting.outcome == number) {
-                self.stop_waiting(client);
-            }
-            self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone() });
+        if self.tell_on(number, id, &outcome) == Progress::More {
+            let before = self.contracts.get(number).cost();
+            let other = self.contracts.leave_to_waiters(number);
+            self.memory.jobs += self.contracts.get(number).cost() + self.contracts.get(other).cost() - before;
+            self.unfinished.push_back(Unfinished::Tell { contract: number, job: id, outcome });
         }
     }
 

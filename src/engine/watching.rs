@@ -3,15 +3,14 @@
 //! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which job
 //! goes to whom.
 
-use std::collections::BTreeSet;
-
 use super::change::Change;
-use super::client::{ClientId, Manner, Nap};
+use super::client::{ClientId, Manner, Nap, WATCH_COST};
 use super::deadlines::Owner;
 use super::list::NIL;
+use super::steps::Progress;
 use super::time::{Span, Time};
 use super::tube::TooManyTubes;
-use super::{Engine, OverLimit, TUBE_COST};
+use super::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
 /// Tubes that may be kept though nothing refers to them; more live as all others do.
 const MAX_KEPT: usize = 10_000;
@@ -25,6 +24,46 @@ pub enum Dropped {
     Unknown,
     /// A client uses or watches it, or it has jobs.
     InUse,
+}
+
+/// The tubes that a client wants to watch, and no others; how far [`Engine::watch_only`] is with them.
+#[derive(Debug)]
+pub struct Lease {
+    /// With a space between them.
+    names: Box<[u8]>,
+    /// Where the next name begins, or how many watches are still to be looked at.
+    at: usize,
+    mark: u32,
+    pass: Pass,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pass {
+    Mark,
+    Drop,
+    Watch,
+    Fail,
+    Done,
+}
+
+impl Lease {
+    /// Of these names, with a space between each two.
+    pub fn new(names: Box<[u8]>) -> Lease {
+        Lease { names, at: 0, mark: 0, pass: Pass::Mark }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.names.len() as u64
+    }
+
+    fn next(&self) -> Option<&[u8]> {
+        self.names.get(self.at..)?.split(|byte| *byte == b' ').next()
+    }
+
+    fn begin(&mut self, pass: Pass, at: usize) {
+        (self.pass, self.at) = (pass, at);
+    }
 }
 
 impl Engine {
@@ -48,18 +87,19 @@ impl Engine {
         if known {
             return Ok(watched.len());
         }
-        if watched.len() >= self.limits.max_watched {
+        let watches = self.memory.watches + WATCH_COST;
+        let many = watched.len() >= self.limits.max_watched || watches > self.limits.max_memory / WATCHES_PART;
+        if many || self.lacks_memory(WATCH_COST) {
             return Err(OverLimit);
         }
         let number = self.open_tube(name)?;
-        let tube = self.tubes.get_mut(number);
-        tube.watching += 1;
+        self.tubes.get_mut(number).watching += 1;
+        self.memory.watches += WATCH_COST;
         let state = &mut self.clients[client.0 as usize];
         state.watched.add(client.0, number, &mut self.watches);
         let count = state.watched.len();
-        if state.nap == Nap::Asleep {
-            let watch = state.watched.at(count - 1);
-            tube.sleeping.push_back(watch, &mut self.watches);
+        if state.nap == Nap::Asleep && state.search.is_none() {
+            self.stand(client, count - 1);
             self.serve(number, now);
         }
         Ok(count)
@@ -98,12 +138,15 @@ impl Engine {
     /// The client, which must watch this tube and not be waiting, does so no longer.
     pub(super) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
         let state = &mut self.clients[client.0 as usize];
-        let nap = state.nap;
-        if nap == Nap::Asleep {
-            let watch = state.watched.find(number, &self.watches).expect("a watched tube");
-            self.tubes.get_mut(number).sleeping.remove(watch, &mut self.watches);
+        let (nap, manner) = (state.nap, state.manner);
+        if let Some(search) = &mut state.search {
+            // The last one moves into its place, and may not have been seen there.
+            search.seen = 0;
         }
-        state.watched.remove(number, &mut self.watches);
+        let watch = state.watched.find(number, &self.watches).expect("a watched tube");
+        self.unstand(watch, manner);
+        self.clients[client.0 as usize].watched.remove(number, &mut self.watches);
+        self.memory.watches -= WATCH_COST;
         self.tubes.get_mut(number).watching -= 1;
         if let Nap::Woken(tube) = nap {
             if tube == number {
@@ -117,33 +160,87 @@ impl Engine {
     }
 
     /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.
-    pub(super) fn watch_only(&mut self, client: ClientId, names: &[&[u8]], now: Time) -> Result<(), OverLimit> {
-        if self.watches_just(client, names) {
-            return Ok(());
+    pub fn watch_only(&mut self, client: ClientId, lease: &mut Lease, now: Time) -> Result<Progress, OverLimit> {
+        if lease.pass == Pass::Mark && self.watches_just(client, &lease.names) {
+            return Ok(Progress::Done);
         }
-        // What is not asked for any more must go first: it would count.
-        let wanted: BTreeSet<u32> = names.iter().filter_map(|name| self.tubes.find(name)).collect();
-        self.unwatch_but(client, &wanted, now);
-        for name in names {
-            if let Err(over) = self.watch(client, name, now) {
-                self.unwatch_but(client, &BTreeSet::new(), now);
-                return Err(over);
+        loop {
+            match lease.pass {
+                Pass::Mark => self.mark_wanted(client, lease),
+                Pass::Drop => self.drop_unwanted(client, lease, now),
+                Pass::Watch => {
+                    if self.watch_wanted(client, lease, now).is_err() {
+                        *lease = Lease { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
+                    }
+                }
+                Pass::Fail if self.unwatch_all(client, now) == Progress::Done => return Err(OverLimit),
+                Pass::Fail => return Ok(Progress::More),
+                Pass::Done => return Ok(Progress::Done),
+            }
+            if self.steps.are_used_up() && lease.pass != Pass::Done {
+                return Ok(Progress::More);
             }
         }
-        Ok(())
     }
 
-    /// Whether the client watches these tubes, in this order, and no other.
-    fn watches_just(&self, client: ClientId, names: &[&[u8]]) -> bool {
+    /// Whether the client watches these few tubes, in this order, and no other: most ask for the same again and again.
+    fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client.0 as usize].watched;
-        let tubes = watched.iter().map(|watch| Some(self.watches.get(watch).tube));
-        watched.len() == names.len() && tubes.zip(names).all(|(tube, name)| tube == self.tubes.find(name))
+        let mut names = names.split(|byte| *byte == b' ');
+        let same = |watch| names.next().is_some_and(|name| Some(self.watches.get(watch).tube) == self.tubes.find(name));
+        watched.len() <= self.limits.few_watched && watched.iter().all(same) && names.next().is_none()
     }
 
-    fn unwatch_but(&mut self, client: ClientId, wanted: &BTreeSet<u32>, now: Time) {
-        let watched = self.clients[client.0 as usize].watched.iter().map(|watch| self.watches.get(watch).tube);
-        let others: Vec<u32> = watched.filter(|tube| !wanted.contains(tube)).collect();
-        others.into_iter().for_each(|tube| self.unwatch(client, tube, now));
+    /// First it is found out what the client watches already.
+    fn mark_wanted(&mut self, client: ClientId, lease: &mut Lease) {
+        if lease.at == 0 {
+            // Zero is no lease's number.
+            self.leases = self.leases.wrapping_add(1).max(1);
+            lease.mark = self.leases;
+        }
+        while let Some(name) = lease.next() {
+            self.steps.take(1);
+            let watched = &self.clients[client.0 as usize].watched;
+            let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
+            if let Some(watch) = watch {
+                self.watches.get_mut(watch).lease = lease.mark;
+            }
+            lease.at += name.len() + 1;
+            if self.steps.are_used_up() {
+                return;
+            }
+        }
+        lease.begin(Pass::Drop, self.clients[client.0 as usize].watched.len());
+    }
+
+    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last one
+    /// moves into the place of one that goes.
+    fn drop_unwanted(&mut self, client: ClientId, lease: &mut Lease, now: Time) {
+        while lease.at > 0 {
+            lease.at -= 1;
+            self.steps.take(1);
+            let watch = self.watches.get(self.clients[client.0 as usize].watched.at(lease.at));
+            if watch.lease != lease.mark {
+                self.unwatch(client, watch.tube, now);
+            }
+            if self.steps.are_used_up() {
+                return;
+            }
+        }
+        lease.begin(Pass::Watch, 0);
+    }
+
+    fn watch_wanted(&mut self, client: ClientId, lease: &mut Lease, now: Time) -> Result<(), OverLimit> {
+        while let Some(name) = lease.next() {
+            self.steps.take(2);
+            self.watch(client, name, now)?;
+            lease.at += name.len() + 1;
+            if self.steps.are_used_up() {
+                return Ok(());
+            }
+        }
+        lease.begin(Pass::Done, 0);
+        Ok(())
     }
 
     /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept; the
@@ -193,7 +290,10 @@ impl Engine {
     }
 
     pub(super) fn open_tube(&mut self, name: &[u8]) -> Result<u32, TooManyTubes> {
-        if self.tubes.len() >= self.limits.max_tubes && self.tubes.find(name).is_none() {
+        let cost = TUBE_COST + name.len() as u64;
+        let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
+        let is_full = self.tubes.len() >= self.limits.max_tubes || many || self.lacks_memory(cost);
+        if is_full && self.tubes.find(name).is_none() {
             return Err(TooManyTubes);
         }
         Ok(self.open_tube_unlimited(name))
@@ -203,7 +303,7 @@ impl Engine {
         let before = self.tubes.len();
         let number = self.tubes.open(name);
         if self.tubes.len() > before {
-            self.memory += TUBE_COST + name.len() as u64;
+            self.memory.tubes += TUBE_COST + name.len() as u64;
         }
         number
     }
@@ -213,7 +313,7 @@ impl Engine {
         let length = tube.name.len() as u64;
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if self.tubes.close_if_idle(number) {
-            self.memory -= TUBE_COST + length;
+            self.memory.tubes -= TUBE_COST + length;
             self.paused.remove(&number);
             if let Some(name) = paused {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.

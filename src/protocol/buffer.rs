@@ -15,6 +15,12 @@ const CHUNK: usize = 64 * 1024;
 /// The first size of a buffer: enough for most replies, and for one that waits for the log.
 const REPLY: usize = 128;
 
+/// What is appended at once is mostly shorter than this, so that a buffer need not grow beyond [`CHUNK`].
+const SLACK: usize = 4 * 1024;
+
+/// A longer buffer is moved from one output to another, a shorter one copied.
+const MOVED: usize = 4 * 1024;
+
 /// A stretch of output.
 #[derive(Debug)]
 pub enum Chunk {
@@ -59,8 +65,11 @@ impl Output {
 
     /// The buffer to append short bytes to.
     pub fn text(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK) {
-            self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(REPLY)));
+        match self.chunks.back() {
+            Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK => {}
+            // More of the same will come, and a buffer that doubles would be half empty.
+            Some(Chunk::Bytes(_)) => self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(CHUNK))),
+            _ => self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(REPLY))),
         }
         match self.chunks.back_mut() {
             Some(Chunk::Bytes(bytes)) => bytes,
@@ -85,8 +94,8 @@ impl Output {
         assert_eq!(other.gone, 0, "output that is half sent cannot be moved");
         for chunk in other.chunks.drain(..) {
             match chunk {
-                Chunk::Bytes(bytes) => self.text().extend_from_slice(&bytes),
-                shared => self.chunks.push_back(shared),
+                Chunk::Bytes(bytes) if bytes.len() <= MOVED => self.text().extend_from_slice(&bytes),
+                large => self.chunks.push_back(large),
             }
         }
     }
@@ -123,6 +132,21 @@ impl Output {
             }
         }
         assert_eq!(self.gone, 0, "more was sent than there was");
+    }
+
+    /// Bytes of memory that it takes; bodies that it shares with jobs are not its own.
+    pub fn footprint(&self) -> u64 {
+        (self.capacity() + self.chunks.capacity() * size_of::<Chunk>()) as u64
+    }
+
+    /// Gives back memory that is not needed for what waits.
+    pub fn shrink(&mut self) {
+        for chunk in &mut self.chunks {
+            if let Chunk::Bytes(bytes) = chunk {
+                bytes.shrink_to_fit();
+            }
+        }
+        self.chunks.shrink_to_fit();
     }
 
     /// How much memory the buffers hold beyond what waits in them.

@@ -26,8 +26,19 @@ pub enum Request {
     Gearman(gearman::Request),
     /// In the Workq protocol.
     Workq(Box<workq::Request>),
-    /// Going on with what was too much for one turn.
-    Resume,
+    /// The rest of one that was too much for a turn.
+    Continue(Continuation),
+}
+
+/// The rest of a command that was too much for one turn.
+#[derive(Debug)]
+pub enum Continuation {
+    /// In the beanstalk protocol.
+    Beanstalk(beanstalk::Continuation),
+    /// In the Gearman protocol.
+    Gearman(Box<gearman::Continuation>),
+    /// In the Workq protocol.
+    Workq(Box<workq::Continuation>),
 }
 
 impl Wire {
@@ -69,9 +80,9 @@ impl Dialogue {
         }
     }
 
-    /// The part of an arriving body that is still to come, to be read in place.
-    pub fn gap(&mut self) -> Option<&mut [u8]> {
-        self.upload()?.gap()
+    /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for it.
+    pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
+        self.upload()?.gap(room)
     }
 
     /// So many bytes of the gap have come.
@@ -89,6 +100,11 @@ impl Dialogue {
         }
     }
 
+    /// Whether a part of a body has come and the rest has not.
+    pub fn is_uploading(&mut self) -> bool {
+        self.upload().is_some()
+    }
+
     /// Bytes taken for what is arriving.
     pub fn uploading(&self) -> u64 {
         match self {
@@ -103,8 +119,10 @@ impl Dialogue {
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => gearman::execute(request, &mut both.1, world, out),
-            (Dialogue::Gearman(both), Request::Resume) => gearman::resume(&mut both.1, world, out),
             (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, world, out),
+            (_, Request::Continue(Continuation::Beanstalk(rest))) => beanstalk::go_on(rest, world, out),
+            (_, Request::Continue(Continuation::Gearman(rest))) => gearman::go_on(*rest, world, out),
+            (_, Request::Continue(Continuation::Workq(rest))) => workq::go_on(*rest, world, out),
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
     }
@@ -128,18 +146,27 @@ impl Dialogue {
 }
 
 impl Request {
-    /// Going on with a kick.
-    pub fn kick_on(rest: beanstalk::Kicking) -> Request {
-        Request::Beanstalk(beanstalk::Request { counts: None, act: beanstalk::Act::KickOn(rest) })
-    }
-
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {
             Request::Beanstalk(request) => request.log_size(),
             Request::Gearman(request) => request.log_size(),
             Request::Workq(request) => request.log_size(),
-            Request::Resume => 0,
+            Request::Continue(Continuation::Beanstalk(rest)) => rest.log_size(),
+            Request::Continue(_) => 0,
+        }
+    }
+
+    /// Bytes of memory that it takes while it waits for its turn.
+    pub fn footprint(&self) -> u64 {
+        let own = size_of::<Request>() as u64;
+        own + match self {
+            Request::Beanstalk(request) => request.footprint(),
+            Request::Gearman(request) => request.footprint(),
+            Request::Workq(request) => request.footprint(),
+            Request::Continue(Continuation::Beanstalk(rest)) => rest.footprint(),
+            Request::Continue(Continuation::Gearman(rest)) => rest.footprint(),
+            Request::Continue(Continuation::Workq(rest)) => rest.footprint(),
         }
     }
 
@@ -149,7 +176,7 @@ impl Request {
             Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::Verb::name),
             Request::Gearman(request) => request.name(),
             Request::Workq(request) => request.verb.map_or("no command", workq::Verb::name),
-            Request::Resume => "more",
+            Request::Continue(_) => "the rest of a command",
         }
     }
 }

@@ -15,10 +15,10 @@ pub mod gearman;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
-pub use dialogue::{tell, Dialogue, Request};
+pub use dialogue::{tell, Continuation, Dialogue, Request};
 pub use roster::{Peer, Roster};
 
-use crate::engine::{ClientId, Engine, Time};
+use crate::engine::{ClientId, Engine, Fingerprints, Time};
 
 /// The protocols there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +134,7 @@ pub struct World<'a> {
 }
 
 /// What happens after a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Flow {
     /// The next command.
     Next,
@@ -142,10 +142,8 @@ pub enum Flow {
     Wait,
     /// The connection closes.
     Close,
-    /// [`Request::Resume`], in another turn: it was too much for one.
-    Again,
-    /// [`Request::kick_on`], in another turn.
-    KickOn(beanstalk::Kicking),
+    /// The rest of the command, in another turn, before any other of this client: it was too much for one.
+    Continue(Continuation),
     /// The server stops: at once, or when no job is left.
     Stop {
         /// When no job is left.
@@ -156,9 +154,11 @@ pub enum Flow {
 /// What a decoder must know of the server while it reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Intake {
+    /// Takes the fingerprints of bodies that are told apart by them.
+    pub fingerprints: Fingerprints,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
-    /// Bytes that a body still to come may take, by the account of memory.
+    /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,

@@ -70,10 +70,10 @@ impl Roster {
         self.peers.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
-    /// All clients that have an entry.
-    pub fn iter(&self) -> impl Iterator<Item = (ClientId, &Peer)> {
-        let peers = self.peers.iter().enumerate();
-        peers.filter_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
+    /// The first client from the number `from` on that has an entry. Numbers are as dense as clients are, so this costs little.
+    pub fn next(&self, from: u32) -> Option<(ClientId, &Peer)> {
+        let mut peers = self.peers.iter().enumerate().skip(from as usize);
+        peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
     }
 
     /// How many speak this.

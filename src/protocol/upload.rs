@@ -1,43 +1,69 @@
 //! Bytes that a client has announced and that come in parts: the body of a job, a result.
 //!
-//! Owns where the next of them belong, and what ends or swallows them. A body is read from the socket to where it stays.
+//! Owns where the next of them belong, and what ends or swallows them. A large body is read from the socket to where it stays.
 //! Must not know what it is for: that is the business of each protocol's decoder.
 
 use crate::engine::Body;
 
-/// The part of an arriving body that is made ready to be read into.
+/// The part of an arriving body that is made ready to be read into, at most.
 const WINDOW: usize = 64 * 1024;
 
-/// A body on its way in.
+/// Bytes that are taken for a body of which nothing has come.
+const FIRST: usize = 4 * 1024;
+
+/// A body on its way in. It takes memory as it comes: what was announced and does not come takes none. If there is no room
+/// for the next part of it, the rest is dropped.
 #[derive(Debug)]
 pub struct Upload {
-    /// Has room for all of it from the start; as long as what has arrived, and a window for more.
+    /// As long as what has arrived, and a window for more; if the body is dropped, just the window.
     bytes: Vec<u8>,
     size: usize,
     filled: usize,
+    dropped: bool,
 }
 
 impl Upload {
-    /// Makes room for `size` bytes. None: they are more than `room`, or the system has less than the account allows.
+    /// A body of `size` bytes. None: they are more than `room`.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
-        let mut bytes = Vec::new();
-        let has_room = size as u64 <= room && bytes.try_reserve_exact(size).is_ok();
-        has_room.then_some(Upload { bytes, size, filled: 0 })
+        (size as u64 <= room).then_some(Upload { bytes: Vec::new(), size, filled: 0, dropped: false })
     }
 
     /// How many bytes of memory it takes.
-    pub fn size(&self) -> u64 {
-        self.size as u64
+    pub fn footprint(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
+    /// Sees to it that `more` bytes fit behind those that have come, if there is `room`: twice as many as before, so that few
+    /// are copied, and no more than the body has.
+    fn make_room(&mut self, more: usize, room: u64) {
+        let capacity = self.bytes.capacity();
+        let needed = (self.filled + more).min(self.size);
+        if needed <= capacity || self.dropped {
+            return;
+        }
+        let size = needed.max(capacity * 2).max(FIRST).min(self.size);
+        let has_room = (size - capacity) as u64 <= room;
+        if !has_room || self.bytes.try_reserve_exact(size - self.bytes.len()).is_err() {
+            self.bytes = Vec::new();
+            self.dropped = true;
+        }
     }
 
     /// Where the next bytes belong, to be read there directly; tell [`Upload::filled`] how many were. None: all are here.
-    pub fn gap(&mut self) -> Option<&mut [u8]> {
+    pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         if self.filled == self.size {
             return None;
         }
-        // Memory is touched a window at a time: what was announced and never comes costs none.
+        if !self.dropped && self.filled == self.bytes.len() {
+            self.make_room(1, room);
+        }
+        if self.dropped {
+            self.bytes.resize(FIRST.min(self.size - self.filled), 0);
+            return Some(&mut self.bytes);
+        }
+        // Memory is touched a window at a time.
         if self.filled == self.bytes.len() {
-            self.bytes.resize(self.size.min(self.filled + WINDOW), 0);
+            self.bytes.resize(self.bytes.capacity().min(self.filled + WINDOW).min(self.size), 0);
         }
         Some(&mut self.bytes[self.filled..])
     }
@@ -45,23 +71,26 @@ impl Upload {
     /// So many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
         self.filled += count;
-        assert!(self.filled <= self.bytes.len(), "more was read than there was room for");
+        assert!(self.dropped || self.filled <= self.bytes.len(), "more was read than there was room for");
     }
 
     /// Takes what is there of it from the front of `input`. None: more must come.
-    pub fn take(&mut self, input: &mut &[u8]) -> Option<()> {
+    pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<()> {
         let (now, rest) = input.split_at(input.len().min(self.size - self.filled));
-        self.bytes.truncate(self.filled);
-        self.bytes.extend_from_slice(now);
+        self.make_room(now.len(), room);
+        if !self.dropped {
+            self.bytes.truncate(self.filled);
+            self.bytes.extend_from_slice(now);
+        }
         self.filled += now.len();
         *input = rest;
         (self.filled == self.size).then_some(())
     }
 
-    /// The body, once all of it has come.
-    pub fn finish(self) -> Body {
+    /// The body, once all of it has come; none if it was dropped.
+    pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "a part is missing");
-        Body::from(self.bytes)
+        (!self.dropped).then(|| Body::from(self.bytes))
     }
 }
 
@@ -100,22 +129,51 @@ mod tests {
     #[test]
     fn bytes_come_by_the_buffer_and_by_the_gap() {
         let mut upload = Upload::begin(6, 6).expect("there is room");
-        assert!(upload.take(&mut b"a".as_slice()).is_none());
-        let gap = upload.gap().expect("five bytes are missing");
+        assert!(upload.take(&mut b"a".as_slice(), 6).is_none());
+        let gap = upload.gap(6).expect("five bytes are missing");
         gap[..2].copy_from_slice(b"bc");
         assert_eq!(gap.len(), 5);
         upload.filled(2);
         let mut input = b"defghi".as_slice();
-        assert!(upload.take(&mut input).is_some() && upload.gap().is_none());
-        assert_eq!((upload.finish().bytes(), input), (b"abcdef".as_slice(), b"ghi".as_slice()));
+        assert!(upload.take(&mut input, 6).is_some() && upload.gap(6).is_none());
+        assert_eq!((upload.finish().expect("a body").bytes(), input), (b"abcdef".as_slice(), b"ghi".as_slice()));
     }
 
     #[test]
-    fn what_was_announced_and_does_not_come_touches_no_memory() {
+    fn what_was_announced_and_does_not_come_takes_no_memory() {
         let mut upload = Upload::begin(1 << 30, 1 << 30).expect("there is room");
-        assert_eq!(upload.gap().map(|gap| gap.len()), Some(WINDOW));
+        assert_eq!(upload.footprint(), 0);
+        assert_eq!(upload.gap(1 << 30).map(|gap| gap.len()), Some(FIRST));
+        assert_eq!(upload.footprint(), FIRST as u64);
         assert!(Upload::begin(7, 6).is_none());
-        assert!(Upload::begin(usize::MAX, u64::MAX).is_none());
+        assert!(Upload::begin(usize::MAX, usize::MAX as u64 - 1).is_none());
+    }
+
+    #[test]
+    fn a_body_takes_what_has_come_and_no_more_than_twice_that() {
+        let mut upload = Upload::begin(1_000_000, 1 << 30).expect("there is room");
+        let mut come = 0;
+        while upload.take(&mut [7; 1000].as_slice(), 1 << 30).is_none() {
+            come += 1000;
+            assert!(upload.footprint() <= (come * 2).max(FIRST as u64), "{} for {come}", upload.footprint());
+        }
+        assert_eq!(upload.footprint(), 1_000_000);
+        assert_eq!(upload.finish().expect("a body").bytes(), [7; 1_000_000]);
+    }
+
+    #[test]
+    fn the_rest_of_a_body_without_room_is_dropped() {
+        let mut upload = Upload::begin(20_000, 20_000).expect("there is room");
+        let mut input = [1; 5000].as_slice();
+        assert!(upload.take(&mut input, 20_000).is_none() && upload.footprint() >= 5000);
+        input = &[1; 10_000];
+        assert!(upload.take(&mut input, 100).is_none());
+        assert_eq!(upload.footprint(), 0);
+        let gap = upload.gap(100).map(|gap| gap.len()).expect("5,000 bytes are missing");
+        upload.filled(gap);
+        let mut input = [1; 1000].as_slice();
+        assert!(upload.take(&mut input, 1 << 20).is_some());
+        assert_eq!((input.len(), upload.finish()), (1000 + gap - 5000, None));
     }
 
     #[test]

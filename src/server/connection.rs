@@ -6,21 +6,20 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::delivery::{Flushed, Gate, Outlet};
 use super::hub::{Hub, Scratch};
-use crate::engine::{ClientId, Span, Time};
+use super::memory::LEAST_READ;
+use super::socket::Peer;
+use crate::engine::ClientId;
 use crate::protocol::{Dialogue, Flow, Request, Wire};
 
 /// Commands carried out under one hold of the engine's lock.
 const BATCH: usize = 128;
 
-/// How long the commands of one connection may take before others have their turn. Most take less than a microsecond; a
-/// `reserve` of somebody who watches very many tubes takes a thousand times as long.
-const SLICE: Span = Span::from_millis(2);
-
-/// After so many commands it is looked whether that is over.
-const GLANCE: usize = 16;
+/// Steps of the engine that an ordinary command counts for: with [`BATCH`] of them, a turn is over.
+const COMMAND: u64 = 8;
 
 /// How often a command is put off when others have used up the log's room that was made for it; then it is told so.
 const PUT_OFFS: usize = 8;
@@ -28,8 +27,12 @@ const PUT_OFFS: usize = 8;
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;
 
-/// Batches in a row before it does.
-const BATCHES: usize = 8;
+/// Turns in a row before it does, and when others have more to do as well.
+const TURNS: usize = 4;
+const TURNS_BESIDE_OTHERS: usize = 1;
+
+/// Bytes read at a time when others have more to do: what is left over after a turn is put aside.
+const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
 /// The first size of a thread's buffer; small enough to stay in the CPU's first cache.
 const FIRST_BUFFER: usize = 4 * 1024;
@@ -45,16 +48,17 @@ pub struct Desk {
     buffer: Vec<u8>,
     /// Empty.
     pending: VecDeque<Request>,
-    shift: Shift,
+    /// Other connections have more to do.
+    pub others: bool,
+    /// Why the thread stops working for a connection.
+    stop: Stop,
 }
 
 /// The thread's work for one connection, until it looks after the others.
 #[derive(Debug, Default)]
-struct Shift {
-    /// When it began to carry out commands, if it has.
-    began: Option<Time>,
-    /// They have taken longer than [`SLICE`].
-    over: bool,
+struct Stop {
+    /// A turn has used up its steps.
+    tired: bool,
     /// How often the next one was put off for want of room in the log.
     put_off: usize,
 }
@@ -62,7 +66,7 @@ struct Shift {
 impl Default for Desk {
     fn default() -> Desk {
         let (scratch, buffer) = (Scratch::default(), vec![0; FIRST_BUFFER]);
-        Desk { scratch, buffer, pending: VecDeque::new(), shift: Shift::default() }
+        Desk { scratch, buffer, pending: VecDeque::new(), others: false, stop: Stop::default() }
     }
 }
 
@@ -71,13 +75,16 @@ impl Default for Desk {
 pub struct Connection {
     outlet: Arc<Outlet>,
     client: ClientId,
+    peer: Peer,
     dialogue: Dialogue,
     /// Bytes that are no whole request yet, or wait behind one that is not done.
     rest: Rest,
     /// Requests that wait behind one that is not done.
     pending: VecDeque<Request>,
-    /// The account of a body that is arriving.
-    uploading: u64,
+    /// What is on account for it: a body that is arriving, and what is read and not done.
+    charged: u64,
+    /// When that last changed, if anything is.
+    heard: Option<Instant>,
     /// There may be bytes to read.
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
@@ -140,14 +147,16 @@ struct Input {
 
 impl Connection {
     /// A new connection. That there is something to read is for the poller to say.
-    pub fn new(outlet: Arc<Outlet>, client: ClientId, wire: Wire) -> Connection {
+    pub fn new(outlet: Arc<Outlet>, client: ClientId, wire: Wire, peer: Peer) -> Connection {
         Connection {
             outlet,
             client,
+            peer,
             dialogue: Dialogue::new(wire),
             rest: Rest::default(),
             pending: VecDeque::new(),
-            uploading: 0,
+            charged: 0,
+            heard: None,
             readable: false,
             half_closed: false,
             urgent: false,
@@ -163,6 +172,11 @@ impl Connection {
         self.client
     }
 
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
         // The client is gone, so nobody can come to hold the outlet any more. If nobody does, the socket closes here, which
@@ -170,7 +184,7 @@ impl Connection {
         if Arc::strong_count(&self.outlet) > 1 {
             let _ = self.outlet.stream().deregister(registry);
         }
-        hub.account_upload(self.uploading, 0);
+        hub.memory().charge(self.charged, 0);
     }
 
     /// Takes note of what the poller saw.
@@ -211,16 +225,30 @@ impl Connection {
         let mut input = self.take_up(desk);
         let next = self.work_through(&mut input, hub, desk);
         self.put_down(&input, desk);
-        let uploading = self.dialogue.uploading();
-        hub.account_upload(self.uploading, uploading);
-        self.uploading = uploading;
+        let pending: u64 = self.pending.iter().map(Request::footprint).sum();
+        self.charge(self.dialogue.uploading() + self.rest.0.len() as u64 + pending, hub);
         next
+    }
+
+    fn charge(&mut self, charged: u64, hub: &Hub) {
+        if charged != self.charged {
+            hub.memory().charge(self.charged, charged);
+            self.heard = (charged > 0).then(Instant::now);
+            self.charged = charged;
+        }
+    }
+
+    /// The bytes of memory that it takes beside what everybody takes, and since when it has neither sent nor read any.
+    pub fn burden(&self) -> (u64, Option<Instant>) {
+        let (unread, stuck) = self.outlet.burden();
+        let silent = self.heard.filter(|_| self.charged > 0);
+        (unread + self.charged, stuck.max(silent))
     }
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
         let mut reads = 0;
-        let mut batches = 0;
-        desk.shift = Shift::default();
+        let mut turns = if desk.others { TURNS_BESIDE_OTHERS } else { TURNS };
+        desk.stop = Stop::default();
         loop {
             match self.gate(input, hub) {
                 Gate::Open | Gate::Clear => {}
@@ -231,11 +259,11 @@ impl Connection {
                 Gate::Waiting | Gate::Held | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
-            if batches == BATCHES || desk.shift.over {
+            if turns == 0 || desk.stop.tired {
                 return Next::Again;
             }
             if self.run_batch(input, hub, desk) {
-                batches += 1;
+                turns -= 1;
                 continue;
             }
             if self.ended {
@@ -246,7 +274,7 @@ impl Connection {
                 return Next::Again;
             } else {
                 reads += 1;
-                self.read(input, desk);
+                self.read(input, hub, desk);
             }
         }
     }
@@ -256,7 +284,7 @@ impl Connection {
             return Gate::Clear;
         }
         let more = self.has_more(input) || self.closing;
-        let gate = self.outlet.gate(hub.config().max_output, self.closing, more);
+        let gate = self.outlet.gate(hub.max_output(), self.closing, more);
         self.clear = gate == Gate::Clear && !self.dialogue.is_told_unasked();
         gate
     }
@@ -291,17 +319,20 @@ impl Connection {
     }
 
     /// Reads once. The rest of a body goes straight to its place, what follows it into the buffer.
-    fn read(&mut self, input: &mut Input, desk: &mut Desk) {
+    fn read(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) {
+        let most = if desk.others { READ_BESIDE_OTHERS } else { usize::MAX };
+        let most = most.min(hub.memory().allowance()).max(LEAST_READ);
         let buffer = &mut desk.buffer;
         buffer.copy_within(input.from..input.to, 0);
         *input = Input { from: 0, to: input.to - input.from };
         if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
             buffer.resize(buffer.len() * 2, 0);
         }
-        let gap = self.dialogue.gap().unwrap_or_default();
+        let end = buffer.len().min(input.to.saturating_add(most));
+        let gap = self.dialogue.gap(hub.memory().room()).unwrap_or_default();
         let gap_length = gap.len();
-        let room = gap_length + buffer.len() - input.to;
-        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..])];
+        let room = gap_length + end - input.to;
+        let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
         let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
         match self.outlet.stream().read(slices) {
             Ok(0) => {
@@ -314,7 +345,7 @@ impl Connection {
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
                     self.readable = self.half_closed || self.urgent;
-                } else if buffer.len() < LAST_BUFFER {
+                } else if buffer.len() < LAST_BUFFER && !desk.others {
                     buffer.resize(buffer.len() * 2, 0);
                 }
             }
@@ -334,7 +365,7 @@ impl Connection {
     fn understand(&mut self, input: &mut Input, hub: &Hub, desk: &Desk) -> Option<Request> {
         let mut first = self.pending.pop_front();
         // Nothing new, unless it went to its place already, past the buffer.
-        if input.from == input.to && self.dialogue.uploading() == 0 {
+        if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
         let intake = hub.intake();
@@ -359,6 +390,8 @@ impl Connection {
     /// there is none.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
         let Some(mut request) = self.understand(input, hub, desk) else { return false };
+        // A body that is complete now must not count twice when its job is taken in.
+        self.charge(self.dialogue.uploading(), hub);
         if hub.log().is_some() {
             hub.provide(request.log_size() + self.pending.iter().map(Request::log_size).sum::<u64>());
         }
@@ -366,44 +399,43 @@ impl Connection {
         let was_clear = self.clear;
         let mut silent = false;
         let mut lacking = 0;
-        let shift = &mut desk.shift;
-        hub.turn(&mut desk.scratch, |core, scratch, now| {
+        let stop = &mut desk.stop;
+        let max_output = hub.max_output();
+        hub.turn(&mut desk.scratch, |core, scratch, begin| {
             let before = core.promised();
-            let end = *shift.began.get_or_insert(now) + SLICE;
-            let mut count = 0;
+            let mut now = begin;
             let flow = loop {
-                if shift.put_off < PUT_OFFS && core.lacks_log_room(request.log_size()) {
-                    shift.put_off += 1;
+                if stop.put_off < PUT_OFFS && core.lacks_log_room(request.log_size()) {
+                    stop.put_off += 1;
                     self.pending.push_front(request);
                     break Flow::Next;
                 }
-                shift.put_off = 0;
+                stop.put_off = 0;
                 let mut world = core.world(hub, self.client, now, self.half_closed);
                 let flow = self.dialogue.execute(request, &mut world, &mut out);
-                count += 1;
-                let full = out.len() > hub.config().max_output;
-                shift.over = (full || count % GLANCE == 0) && hub.clock().now() > end;
-                if flow != Flow::Next || full || shift.over {
+                stop.tired = core.spend(COMMAND);
+                if !matches!(flow, Flow::Next) || stop.tired || out.len() > max_output {
                     break flow;
                 }
+                now = hub.clock().after(now);
                 let Some(next) = self.pending.pop_front() else { break flow };
                 core.settle(hub, scratch, Some((self.client, &mut out)));
                 request = next;
             };
             core.record();
             lacking = core.take_lacking();
+            let waits = matches!(flow, Flow::Wait);
             match flow {
                 Flow::Next | Flow::Wait => {}
                 Flow::Close => self.closing = true,
-                Flow::Again => self.pending.push_front(Request::Resume),
-                Flow::KickOn(rest) => self.pending.push_front(Request::kick_on(rest)),
+                Flow::Continue(rest) => self.pending.push_front(Request::Continue(rest)),
                 Flow::Stop { graceful } => core.wish_stop(graceful),
             }
             let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
-            self.clear &= flow != Flow::Wait && !held;
+            self.clear &= !waits && !held;
             silent = was_clear && out.is_empty();
             if !self.clear {
-                self.outlet.reply(&mut out, flow == Flow::Wait, held);
+                self.outlet.reply(&mut out, waits, held);
             }
             if let (true, Some(log)) = (held, hub.log()) {
                 log.hold(before, core.promised(), &self.outlet);

@@ -8,11 +8,13 @@
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use mio::Waker;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
 use crate::protocol::Output;
@@ -36,12 +38,14 @@ pub struct Owner {
     waker: Waker,
     /// It has said that it will sleep; whoever takes that back wakes it.
     asleep: AtomicBool,
+    /// What its connections take.
+    memory: Arc<Memory>,
 }
 
 impl Owner {
     /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
-    pub fn new(inbox: Sender<Note>, waker: Waker) -> Owner {
-        Owner { inbox, waker, asleep: AtomicBool::new(false) }
+    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>) -> Owner {
+        Owner { inbox, waker, asleep: AtomicBool::new(false), memory }
     }
 
     /// Leaves a note and wakes the thread, if it sleeps.
@@ -93,9 +97,37 @@ struct OutletState {
     broken: bool,
     /// Because it did not read its news.
     overflown: bool,
+    /// Bytes of output that are on account.
+    charged: u64,
+    /// When the socket took no more, and has taken nothing since.
+    stuck: Option<Instant>,
 }
 
 impl OutletState {
+    /// Takes the output on account as it is, unless somebody has a part of it in hand, who will. Up to what every connection
+    /// is counted for anyway, nothing is.
+    fn charge(&mut self, memory: &Memory) {
+        if self.flushing || self.charged == 0 && self.output.is_empty() {
+            return;
+        }
+        let mut footprint = self.output.footprint();
+        if footprint > CONNECTION_COST && footprint / 4 > self.output.len() as u64 {
+            // A thread's large buffer, which came with a short reply.
+            self.output.shrink();
+            footprint = self.output.footprint();
+        }
+        let charged = footprint.saturating_sub(CONNECTION_COST);
+        memory.charge(self.charged, charged);
+        self.charged = charged;
+    }
+
+    /// The socket takes no more for now, after it took some of it or not.
+    fn block(&mut self, some: bool) {
+        if some || self.stuck.is_none() {
+            self.stuck = Some(Instant::now());
+        }
+    }
+
     /// The client does not read its news. True if its owner must be told.
     fn overflow(&mut self) -> bool {
         self.output = Output::new();
@@ -160,6 +192,13 @@ impl Outlet {
         }
         state.waiting = waiting;
         state.held = held;
+        state.charge(&self.owner.memory);
+    }
+
+    /// Bytes of output that are on account, and since when none of them was sent.
+    pub fn burden(&self) -> (u64, Option<Instant>) {
+        let state = self.state.lock();
+        (state.charged, state.stuck)
     }
 
     /// The log holds what the output promises.
@@ -180,9 +219,12 @@ impl Outlet {
         let mut state = self.state.lock();
         if state.broken || state.output.len() > most {
             *out = Output::new();
-            return state.overflow();
+            let told = state.overflow();
+            state.charge(&self.owner.memory);
+            return told;
         }
         state.output.append(out);
+        state.charge(&self.owner.memory);
         state.waiting = false;
         std::mem::take(&mut state.resume)
     }
@@ -190,7 +232,10 @@ impl Outlet {
     /// The same for more news than that which came of the client's own command, behind the replies in `out`.
     pub fn give_up(&self, out: &mut Output) -> bool {
         *out = Output::new();
-        self.state.lock().overflow()
+        let mut state = self.state.lock();
+        let told = state.overflow();
+        state.charge(&self.owner.memory);
+        told
     }
 
     /// Whether it was given up because it did not read its news.
@@ -240,6 +285,8 @@ impl Outlet {
         let rest = std::mem::take(out);
         if error.kind() == ErrorKind::WouldBlock {
             state.output = rest;
+            state.block(true);
+            state.charge(&self.owner.memory);
         } else {
             state.broken = true;
         }
@@ -267,12 +314,16 @@ impl Outlet {
         for _ in 0..ROUNDS {
             let mut output = std::mem::take(&mut state.output);
             drop(state);
+            let before = output.len();
             let sent = send(&self.stream, &mut output);
             state = self.state.lock();
+            let some = output.len() < before;
             let again = std::mem::take(&mut state.again);
             match sent {
                 Ok(()) if state.output.is_empty() => {
                     state.flushing = false;
+                    state.stuck = None;
+                    state.charge(&self.owner.memory);
                     let resume = !state.waiting && std::mem::take(&mut state.resume);
                     drop(state);
                     if resume {
@@ -286,14 +337,17 @@ impl Outlet {
                 // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
                 Ok(()) if state.held => {
                     state.flushing = false;
+                    state.charge(&self.owner.memory);
                     return Flushed::Later;
                 }
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     output.append(&mut state.output);
                     state.output = output;
+                    state.block(some);
                     if !again || state.held {
                         state.flushing = false;
+                        state.charge(&self.owner.memory);
                         return Flushed::Later;
                     }
                 }
@@ -301,6 +355,7 @@ impl Outlet {
                     state.output = Output::new();
                     state.broken = true;
                     state.flushing = false;
+                    state.charge(&self.owner.memory);
                     drop(state);
                     self.wake_owner();
                     return Flushed::Broken;
@@ -308,9 +363,16 @@ impl Outlet {
             }
         }
         state.flushing = false;
+        state.charge(&self.owner.memory);
         drop(state);
         self.wake_owner();
         Flushed::Later
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.owner.memory.charge(self.state.get_mut().charged, 0);
     }
 }
 
@@ -354,7 +416,7 @@ mod tests {
         let (inbox, _) = crossbeam_channel::unbounded();
         let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let (ours, theirs) = mio::net::UnixStream::pair().expect("two sockets");
-        (Outlet::new(Stream::Unix(ours), Arc::new(Owner::new(inbox, waker)), 0), theirs)
+        (Outlet::new(Stream::Unix(ours), Arc::new(Owner::new(inbox, waker, Arc::new(Memory::new(1 << 30)))), 0), theirs)
     }
 
     #[test]

@@ -5,25 +5,27 @@
 //! line of log.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::clock::Clock;
 use super::delivery::Outlet;
 use super::host::Process;
+use super::memory::{Memory, CONNECTION_COST};
 use super::recovery;
 use super::syncer::Log;
 use super::timer::Alarm;
 use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
 use crate::config::Config;
-use crate::engine::{ClientId, Engine, Limits, Span, Time};
+use crate::engine::{ClientId, Engine, Fingerprints, Limits, Span, Time, FEW_WATCHED};
 use crate::protocol::beanstalk::Tally;
 use crate::protocol::{tell, Intake, Output, Roster, Wire, World};
 
-/// Deadlines that one turn lets pass; the rest waits for the next, so that clients come in between.
-const TICK_STEPS: usize = 128;
+/// Of the steps of a turn, what goes to deadlines, and to what earlier turns have left, each: one part in so many. The rest
+/// of that waits for the next turn, so that clients come in between.
+const OTHERS: u64 = 2;
 
 /// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some, and
 /// a deadline by itself is still kept to the moment.
@@ -67,10 +69,8 @@ pub struct Hub {
     alarm: Alarm,
     process: Process,
     config: Config,
-    /// The engine's account of memory after the last turn, for a look without the lock.
-    memory: AtomicU64,
-    /// Bytes taken for bodies that are still arriving.
-    uploading: AtomicU64,
+    memory: Arc<Memory>,
+    fingerprints: Fingerprints,
     connections: AtomicUsize,
     stopping: AtomicBool,
 }
@@ -81,19 +81,23 @@ impl Hub {
         let process = Process::new(&config, clock.now());
         let limits = Limits {
             max_memory: config.max_memory,
+            kept_memory: Memory::kept(config.max_memory),
             max_tubes: config.max_tubes,
             max_watched: config.max_watched,
+            few_watched: FEW_WATCHED.min(config.turn_steps as usize),
             max_losses: config.job_retries,
             wakeups: config.worker_wakeup,
             hash_secret: super::host::random(),
         };
         let mut core = Core::new(limits, config.protocols.exceptions);
+        let fingerprints = core.engine.fingerprints();
         let mut log = None;
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
             core.journal = Some(opened.journal);
             log = Some(Log::new(opened.keeper));
         }
+        let memory = Arc::new(Memory::new(config.max_memory));
         Ok(Hub {
             core: Mutex::new(core),
             log,
@@ -101,8 +105,8 @@ impl Hub {
             alarm: Alarm::new(),
             process,
             config,
-            memory: AtomicU64::new(0),
-            uploading: AtomicU64::new(0),
+            memory,
+            fingerprints,
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         })
@@ -114,21 +118,18 @@ impl Hub {
         let mut core = self.core.lock();
         let now = self.clock.now();
         core.engine.look_after_lent();
-        if core.next_tick() <= now {
-            core.refresh_room();
-            let mut steps = 0..TICK_STEPS;
-            let all = steps.any(|_| {
-                let all = core.engine.tick(now);
-                core.settle(self, scratch, None);
-                all
-            });
-            // A clock that is moved by hand moves from deadline to deadline.
-            if all && !self.clock.is_manual() {
-                core.rests_until = now + TICK_REST;
-            }
-        }
+        self.memory.try_system();
+        core.engine.set_buffers(if self.memory.is_exhausted() { u64::MAX / 2 } else { self.memory.buffers() });
+        self.tick(&mut core, scratch, now);
+        core.engine.grant_steps(self.config.turn_steps);
         let result = work(&mut core, scratch, now);
         core.settle(self, scratch, None);
+        // Nobody else brings a clock that is moved by hand forward.
+        while self.clock.is_manual() && core.engine.has_unfinished() {
+            core.engine.grant_steps(self.config.turn_steps);
+            core.engine.go_on(now);
+            core.settle(self, scratch, None);
+        }
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
             let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
@@ -138,12 +139,44 @@ impl Hub {
             core.stops_when_empty = false;
             super::signals::request_stop();
         }
-        let next = core.next_tick();
-        self.memory.store(core.engine.memory().0, Ordering::Relaxed);
-        drop(core);
+        let next = if core.engine.has_unfinished() { now } else { core.next_tick() };
+        self.memory.set_engine(core.engine.memory_held());
+        if next <= now {
+            // The timer would have the lock again before anybody else.
+            MutexGuard::unlock_fair(core);
+        } else {
+            drop(core);
+        }
         self.alarm.advance(next);
         self.deliver(scratch);
         result
+    }
+
+    /// Lets pass what is due, and goes on with what earlier turns have left, some of both.
+    fn tick(&self, core: &mut Core, scratch: &mut Scratch, now: Time) {
+        let steps = (self.config.turn_steps / OTHERS).max(1);
+        if core.next_tick() <= now {
+            core.refresh_room();
+            core.engine.grant_steps(steps);
+            let all = loop {
+                let all = core.engine.tick(now);
+                core.settle(self, scratch, None);
+                core.engine.take_steps(1);
+                if all || core.engine.steps().are_used_up() {
+                    break all;
+                }
+            };
+            // A clock that is moved by hand moves from deadline to deadline.
+            if all && !self.clock.is_manual() {
+                core.rests_until = now + TICK_REST;
+            }
+        }
+        if core.engine.has_unfinished() {
+            core.refresh_room();
+            core.engine.grant_steps(steps);
+            core.engine.go_on(now);
+            core.settle(self, scratch, None);
+        }
     }
 
     fn deliver(&self, scratch: &mut Scratch) {
@@ -207,23 +240,28 @@ impl Hub {
 
     /// What a decoder must know now.
     pub fn intake(&self) -> Intake {
-        let taken = self.memory.load(Ordering::Relaxed) + self.uploading.load(Ordering::Relaxed);
-        let Config { max_job_size, max_memory, protocols, .. } = &self.config;
-        let room = max_memory.saturating_sub(taken);
-        Intake { max_job_size: *max_job_size, room, max_packet: protocols.max_packet }
+        let Config { max_job_size, protocols, .. } = &self.config;
+        let (room, max_packet) = (self.memory.room(), protocols.max_packet);
+        Intake { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
     }
 
-    /// A connection that took `before` bytes for an arriving body takes `after` now.
-    pub fn account_upload(&self, before: u64, after: u64) {
-        if before != after {
-            self.uploading.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-        }
+    /// The account of memory.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Bytes of replies that may wait for a client before it is not read any more.
+    pub fn max_output(&self) -> usize {
+        self.config.max_output.min(self.memory.allowance())
     }
 
     /// Makes room for one connection more, unless there are too many.
     pub fn admit(&self) -> bool {
-        let admitted = self.connections.fetch_add(1, Ordering::AcqRel) < self.config.max_connections;
-        if !admitted {
+        let fits = self.connections.fetch_add(1, Ordering::AcqRel) < self.config.max_connections;
+        let admitted = fits && !self.memory.is_exhausted();
+        if admitted {
+            self.memory.charge(0, CONNECTION_COST);
+        } else {
             self.connections.fetch_sub(1, Ordering::AcqRel);
             self.process.count_rejected();
         }
@@ -232,6 +270,7 @@ impl Hub {
 
     /// A connection that was admitted is gone.
     pub fn dismiss(&self) {
+        self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -324,11 +363,6 @@ impl Core {
         client
     }
 
-    /// Where a client comes from that may be told something unasked.
-    pub fn address(&self, client: ClientId) -> Box<str> {
-        self.roster.get(client).map_or_else(Box::default, |peer| peer.address.clone())
-    }
-
     /// The client is gone.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.engine.disconnect(client, now);
@@ -355,6 +389,12 @@ impl Core {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());
         }
+    }
+
+    /// A command has taken so many steps beside what the engine counted; whether the turn is over.
+    pub fn spend(&mut self, steps: u64) -> bool {
+        self.engine.take_steps(steps);
+        self.engine.steps().are_used_up()
     }
 
     /// How far promises go, with a log.

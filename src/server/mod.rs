@@ -9,6 +9,7 @@ mod connection;
 mod delivery;
 mod hub;
 mod listener;
+mod memory;
 mod pool;
 mod recovery;
 mod socket;

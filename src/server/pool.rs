@@ -24,9 +24,16 @@ const WAKER: Token = Token(usize::MAX);
 /// Readiness reports taken from the kernel at a time.
 const EVENTS: usize = 256;
 
-/// How long connections with more to do are worked for before it is looked who else has something to say: the more there
-/// are, the longer a round takes, and somebody with one command must not wait for it.
-const STINT: Duration = Duration::from_millis(2);
+/// Turns of connections with more to do between two times that what they did is brought to the log, if there is no pause
+/// before.
+const TURNS: u32 = 8;
+
+/// How often it is looked who must go while memory is short, and for how long somebody may have neither sent nor read.
+const RELIEF: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Bytes for which nobody is dropped: there are always some who take more.
+const LIGHT: u64 = 4 * 1024;
 
 /// How long replies may take to leave when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -55,6 +62,8 @@ pub struct PoolThread {
     /// Connections with more to do, the next one first.
     again: VecDeque<usize>,
     desk: Desk,
+    /// When it was last looked who must go.
+    relieved: Option<Instant>,
 }
 
 impl PoolThread {
@@ -62,7 +71,8 @@ impl PoolThread {
     pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Arc<Owner>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
-        let owner = Arc::new(Owner::new(sender, Waker::new(poll.registry(), WAKER)?));
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let owner = Arc::new(Owner::new(sender, waker, hub.memory().clone()));
         let thread = PoolThread {
             hub,
             poll,
@@ -71,18 +81,25 @@ impl PoolThread {
             connections: Slab::new(),
             again: VecDeque::new(),
             desk: Desk::default(),
+            relieved: None,
         };
         Ok((thread, owner))
     }
 
-    /// Serves until told to stop.
+    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who else
+    /// speaks: then somebody with one command waits for one turn of others, however many they are.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
+        let mut turns = 0;
         loop {
-            // What this round has changed is brought to the log in one go, for all connections.
-            self.hub.commit(&mut self.desk.scratch);
+            // What many turns have changed is brought to the log in one go, for all connections.
+            if self.again.is_empty() || turns >= TURNS {
+                self.hub.commit(&mut self.desk.scratch);
+                turns = 0;
+            }
+            let wait = self.relieve();
             self.owner.will_sleep();
-            let wait = if self.again.is_empty() && self.inbox.is_empty() { None } else { Some(Duration::ZERO) };
+            let wait = if self.again.is_empty() && self.inbox.is_empty() { wait } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             self.owner.is_awake();
             for event in &events {
@@ -97,7 +114,6 @@ impl PoolThread {
                     self.look(event.token().0, seen);
                 }
             }
-            self.go_on();
             // Not those that come meanwhile: other connections must be heard, and replies brought to the log.
             for _ in 0..self.inbox.len() {
                 let Ok(note) = self.inbox.try_recv() else { break };
@@ -107,25 +123,43 @@ impl PoolThread {
                     Note::Stop => return self.stop(&mut events),
                 }
             }
+            if let Some(number) = self.again.pop_front() {
+                turns += 1;
+                if let Some(connection) = self.connections.get_mut(number) {
+                    connection.queued = false;
+                    self.work(number);
+                }
+            }
         }
     }
 
-    /// Works for connections with more to do: for each once at most, and for as many as there is time for.
-    fn go_on(&mut self) {
-        if self.again.is_empty() {
-            return;
+    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent nor
+    /// read anything for a while. Tells when to look again.
+    fn relieve(&mut self) -> Option<Duration> {
+        let memory = self.hub.memory();
+        if !memory.is_tight() {
+            // Another thread may make it so, and its connections be lighter than ours.
+            return memory.has_burden().then_some(PATIENCE);
         }
-        let end = Instant::now() + STINT;
-        for _ in 0..self.again.len() {
-            let Some(number) = self.again.pop_front() else { return };
-            if let Some(connection) = self.connections.get_mut(number) {
-                connection.queued = false;
-                self.work(number);
-            }
-            if Instant::now() > end {
-                return;
-            }
+        let now = Instant::now();
+        if self.relieved.is_some_and(|at| now.duration_since(at) < RELIEF) {
+            return Some(RELIEF);
         }
+        self.relieved = Some(now);
+        let burdens = self.connections.iter().filter_map(|(number, connection)| {
+            let (bytes, since) = connection.burden();
+            let still = now.saturating_duration_since(since?);
+            (bytes > LIGHT && still >= PATIENCE).then_some((bytes, still, number))
+        });
+        if let Some((bytes, still, number)) = burdens.max() {
+            let peer = self.connections[number].peer();
+            log::warn!(
+                "{peer}: dropped, since memory is short: {bytes} bytes wait for it, and it has neither sent nor read any for {} s",
+                still.as_secs()
+            );
+            self.close(number);
+        }
+        Some(RELIEF)
     }
 
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
@@ -145,7 +179,7 @@ impl PoolThread {
         let outlet = Outlet::new(stream, self.owner.clone(), number);
         let client = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.connect(outlet.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
-        entry.insert(Connection::new(outlet, client, wire));
+        entry.insert(Connection::new(outlet, client, wire, peer));
     }
 
     fn look(&mut self, number: usize, seen: Seen) {
@@ -161,6 +195,7 @@ impl PoolThread {
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
+        self.desk.others = !self.again.is_empty();
         match connection.work(&self.hub, &mut self.desk) {
             Next::Wait => {}
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
@@ -180,9 +215,7 @@ impl PoolThread {
         }
         let client = connection.client();
         if connection.is_overflown() {
-            // By its address: without -V, no other line has its number.
-            let address = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.address(client));
-            log::warn!("{address}: dropped: it does not read what it is told of its jobs");
+            log::warn!("{}: dropped: it does not read what it is told of its jobs", connection.peer());
         }
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.desk.scratch, |core, _, now| core.disconnect(client, now));

@@ -11,6 +11,7 @@ use beanpole::engine::{Body, ClientId, Ending, Engine, JobId, Manner, NewJob, Ou
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Desk};
 use crate::random::Random;
+use crate::verbs;
 use beanpole::binlog::{Books, Keeper};
 
 /// Steps, unless the environment asks for more.
@@ -147,7 +148,7 @@ fn ten_tiny_jobs_buried_and_kicked_for_ever() {
                 other => panic!("{other:?}"),
             });
             assert!(watch.verb(0, |engine, client| engine.bury(client, id, 1, dawn())));
-            assert_eq!(watch.verb(0, |engine, client| engine.kick(client, None, 1, dawn()).0), 1);
+            assert_eq!(watch.verb(0, |engine, client| verbs::kick(engine, client, 1, dawn())), 1);
         }
         watch.finish();
     }
@@ -212,14 +213,14 @@ fn outcomes_of_growing_size_and_many_tries() {
             let mut unique = [1; 16];
             unique[..8].copy_from_slice(&round.to_le_bytes());
             let ending = if round % 5 == 0 { Ending::Tell } else { Ending::Keep };
-            let unique = if ending == Ending::Keep { Unique::Id(unique) } else { Unique::Body };
+            let unique = if ending == Ending::Keep { Unique::Id(unique) } else { Unique::Body(None) };
             let terms = Terms { ending, unique, max_fails: 255, attach: round % 3 == 0, ..Terms::default() };
             let body = Body::from(vec![b'x'; random.below(60) as usize]);
             let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(100), body };
             let submitted = watch.verb(200, |engine, client| engine.submit(client, b"default", new, terms, dawn()));
             let id = submitted.expect("room for a job").id;
             for _ in 0..random.below(5) {
-                watch.verb(100, |engine, _| drop(engine.lease(leaser, &[b"default"], Span::ZERO, dawn())));
+                watch.verb(100, |engine, _| drop(verbs::lease(engine, leaser, &[b"default"], Span::ZERO, dawn())));
                 if ending == Ending::Keep {
                     let failed = Outcome::Failed(Body::from(vec![b'f'; 30]));
                     watch.verb(130, |engine, _| engine.conclude(id, failed, dawn())).expect("a job that is not over");

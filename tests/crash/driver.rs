@@ -13,6 +13,7 @@ use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, Manner, N
 use crate::disk::Disk;
 use crate::model::Model;
 use crate::random::Random;
+use crate::verbs;
 
 /// Names of tubes.
 pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
@@ -47,14 +48,14 @@ pub fn engine() -> Engine {
 
 /// What the jobs count as in the log, by the manual.
 fn live(engine: &Engine) -> u64 {
-    let size = |job: &JobView| {
-        let terms = engine.written_terms(job).map_or(0, |terms| {
+    let size = |job: JobView| {
+        let terms = engine.written_terms(&job).map_or(0, |terms| {
             let name = if let WrittenUnique::Kept(name) = terms.unique { name.length() } else { 0 };
             68 + name + terms.reducer.map_or(0, <[u8]>::len)
         });
-        (89 + engine.tube_of(job).len() + job.body().len() + terms) as u64
+        (89 + engine.tube_of(&job).len() + job.body().len() + terms) as u64
     };
-    engine.jobs_page(0, usize::MAX).0.iter().filter(|job| !job.is_volatile()).map(size).sum()
+    engine.jobs().filter(|job| !job.is_volatile()).map(size).sum()
 }
 
 /// One life of a server.
@@ -194,7 +195,7 @@ impl Life {
                 None
             })),
             13 => drop(self.turn(|engine, now| {
-                engine.kick(client, None, 3, now);
+                verbs::kick(engine, client, 3, now);
                 None
             })),
             14 => drop(self.turn(|engine, now| {

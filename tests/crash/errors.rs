@@ -4,13 +4,16 @@
 //! deletes to the last job; and when the disk is back, all goes on by itself.
 
 use beanpole::binlog::{Health, SyncMode};
-use beanpole::engine::{Body, ClientId, Ending, JobId, NotConcluded, Outcome, Reserve, Span, Terms, Unique};
+use beanpole::engine::{
+    Body, ClientId, Ending, Grab, JobId, Kick, NotConcluded, Outcome, Progress, Reserve, Span, Terms, Unique,
+};
 
 use crate::crashes::wished;
 use crate::disk::{Deed, Disk, EIO, ENOSPC};
 use crate::driver::{dawn, settings, start, Life};
 use crate::outcomes::kept;
 use crate::random::Random;
+use crate::verbs;
 
 impl Life {
     /// What came back now would be right, after a power cut.
@@ -35,19 +38,16 @@ impl Life {
 
     /// Kicks all jobs that the client's tube has, as the server does; tells how many.
     fn kick_all(&mut self, client: ClientId) -> u64 {
-        let (mut all, mut of) = (0, None);
-        loop {
+        let mut kick = Kick::new(u64::MAX);
+        let mut progress = Progress::More;
+        while progress == Progress::More {
             self.keeper.provide(&self.desk, 50);
-            let mut kicked = 0;
             self.turn(|engine, now| {
-                (kicked, of) = engine.kick(client, of, u64::MAX, now);
+                progress = engine.kick(client, &mut kick, now);
                 None
             });
-            all += kicked;
-            if kicked == 0 || of.is_none() {
-                return all;
-            }
         }
+        kick.done
     }
 
     fn is_safe(&self) -> bool {
@@ -140,13 +140,13 @@ impl Life {
         for _ in 0..3 {
             self.turn(|engine, now| {
                 engine.watch(sleeper, b"t", now).expect("a tube");
-                while engine.grab(sleeper, now).is_some() {}
-                engine.give_back(sleeper, None, now);
+                while let Grab::Job(_) = engine.grab(sleeper, now) {}
+                verbs::give_back(engine, sleeper, now);
                 None
             });
         }
         self.turn(|engine, now| {
-            while let Ok(Reserve::Job(_)) = engine.lease(leaser, &[b"t"], Span::ZERO, now) {}
+            while let Reserve::Job(_) = verbs::lease(engine, leaser, &[b"t"], Span::ZERO, now) {}
             None
         });
     }

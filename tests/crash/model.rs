@@ -128,7 +128,7 @@ fn terms(ending: Ending, contract: Option<&Contract>) -> Terms {
     let unique = match contract.map_or(&Unique::None, Contract::unique) {
         Unique::None => (b'-', Vec::new()),
         Unique::Name(name) => (b'n', name.text().into_owned()),
-        Unique::Body => (b'b', Vec::new()),
+        Unique::Body(_) => (b'b', Vec::new()),
         Unique::Id(id) => (b'i', id.to_vec()),
     };
     Terms {

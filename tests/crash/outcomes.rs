@@ -9,6 +9,7 @@ use beanpole::engine::{
 
 use crate::disk::{Deed, Disk, EIO};
 use crate::driver::{dawn, settings, start, Life};
+use crate::verbs;
 
 fn life(disk: &Disk, segment: u64) -> Life {
     let mut life = Life::begin(disk.clone(), settings(segment, SyncMode::Always), dawn(), 1).expect("a log");
@@ -160,7 +161,7 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     let sleeper = connect_as(&mut life, Manner::Sleeper);
     life.turn(|engine, now| {
         engine.watch(sleeper, b"t", now).expect("a tube");
-        assert_eq!(engine.grab(sleeper, now).map(|job| job.id()), Some(job));
+        assert_eq!(engine.grab(sleeper, now).job().map(|job| job.id()), Some(job));
         None
     });
     assert_eq!(life.submit_plainly(b"other", named(b"n", true)), job);
@@ -199,7 +200,7 @@ fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
     let leaser = connect_as(&mut life, Manner::Leaser);
     let mut due = Time::NEVER;
     life.turn(|engine, now| {
-        let _ = engine.lease(leaser, &[b"t"], Span::ZERO, now).expect("a tube");
+        let _ = verbs::lease(engine, leaser, &[b"t"], Span::ZERO, now);
         engine.disconnect(leaser, now);
         due = engine.any_job(job).expect("a job").due();
         None
@@ -241,6 +242,6 @@ fn jobs_with_starts_keep_their_order_through_a_restart() {
     let (mut engine, ..) = start(&life.disk.kill(1), settings(4096, SyncMode::Always), late).expect("a log");
     let client = engine.connect_as(Manner::Sleeper);
     engine.watch(client, b"t", late).expect("a tube");
-    let order: Vec<JobId> = std::iter::from_fn(|| engine.grab(client, late).map(|job| job.id())).collect();
+    let order: Vec<JobId> = std::iter::from_fn(|| engine.grab(client, late).job().map(|job| job.id())).collect();
     assert_eq!(order, [plain, jobs[1], jobs[2], jobs[0]]);
 }

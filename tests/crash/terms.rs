@@ -6,6 +6,7 @@
 use beanpole::engine::{Body, Ending, JobId, NewJob, Outcome, Report, Span, Terms, Unique};
 
 use crate::driver::{Life, MANNERS, TUBES};
+use crate::verbs;
 
 /// What names and bodies are shared among jobs; few, so that jobs are joined.
 const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
@@ -51,7 +52,7 @@ impl Life {
             1 => {
                 let client = self.client_at(SLEEPER);
                 self.turn(|engine, now| {
-                    engine.give_back(client, None, now);
+                    verbs::give_back(engine, client, now);
                     None
                 });
             }
@@ -69,9 +70,9 @@ impl Life {
         let unique = match self.random.below(3) {
             0 => Unique::None,
             1 => Unique::Name(shared.into()),
-            _ => Unique::Body,
+            _ => Unique::Body(None),
         };
-        let body = if unique == Unique::Body { Body::from(shared.to_vec()) } else { self.body() };
+        let body = if unique == Unique::Body(None) { Body::from(shared.to_vec()) } else { self.body() };
         let start = self.random.once_in(4).then(|| self.now + Span::from_millis(1500));
         let durable = !self.random.once_in(3) || self.volatile.len() >= MOST_VOLATILE;
         let reducer = self.random.once_in(6).then(|| shared.into());
@@ -139,7 +140,7 @@ impl Life {
         let names = [self.random.pick(&TUBES), TUBES[0]];
         let timeout = Span::from_millis(self.random.pick(&[0, 0, 1000]));
         self.turn(|engine, now| {
-            let _ = engine.lease(client, &names, timeout, now);
+            let _ = verbs::lease(engine, client, &names, timeout, now);
             None
         });
     }
@@ -197,7 +198,7 @@ impl Life {
         let client = self.client_at(SLEEPER);
         let report = Report::Progress { text: Body::default(), done: 1, total: 2 };
         self.turn(|engine, now| {
-            engine.report(client, job, report, now);
+            verbs::report(engine, client, job, report, now);
             None
         });
     }

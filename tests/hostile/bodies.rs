@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::daemon::{shell, Daemon};
+use crate::daemon::{shell, wait_until, Daemon};
 use crate::wire::{at_rest, calm, figure, put, served, stat, Wire};
 
 /// The largest body that can be declared.
@@ -100,9 +100,9 @@ fn many_huge_bodies_and_little_memory() {
     calm(&daemon);
 }
 
-/// Bodies that are still arriving are on account: two of them that have room one by one, but not together.
+/// Who announces a large body has taken nothing from others before it comes; what has come is on account.
 #[test]
-fn bodies_on_their_way_are_on_account() {
+fn bodies_are_on_account_as_they_arrive() {
     let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
     let (line, body) = ("put 0 0 60 700000\r\n", vec![b'x'; 700_000]);
     let mut first = Wire::to(&daemon);
@@ -114,8 +114,22 @@ fn bodies_on_their_way_are_on_account() {
     second.send(line);
     second.send(&body);
     second.send("\r\n");
-    second.expect("OUT_OF_MEMORY");
+    let id = second.line();
+    let id = id.strip_prefix("INSERTED ").expect("room, since nothing of the other one has come");
+    // It says nothing before all has come, and can be understood then.
     first.send(&body);
+    first.send("\r\nlist-tube-used\r\n");
+    first.expect("OUT_OF_MEMORY");
+    first.expect("USING default");
+    second.ask(&format!("delete {id}"), "DELETED");
+    first.send(line);
+    first.send(&body[..400_000]);
+    wait_until("a half of the body is on account", || stat(&daemon, "memory-buffers") > 400_000);
+    second.send(line);
+    second.send(&body);
+    second.send("\r\n");
+    second.expect("OUT_OF_MEMORY");
+    first.send(&body[400_000..]);
     first.send("\r\n");
     assert!(first.line().starts_with("INSERTED "));
     calm(&daemon);

@@ -115,7 +115,12 @@ impl Within {
     /// Does what can be done for one client, as a connection would.
     fn work(&mut self, who: &str) {
         let max_packet = self.settings.max_packet;
-        let intake = Intake { max_job_size: self.host.0.max_job_size, room: 1 << 40, max_packet };
+        let intake = Intake {
+            max_job_size: self.host.0.max_job_size,
+            room: 1 << 40,
+            max_packet,
+            fingerprints: self.engine.fingerprints(),
+        };
         loop {
             let peer = self.peers.get_mut(who).expect("a connected peer");
             if peer.waiting && peer.half_closed {
@@ -141,11 +146,11 @@ impl Within {
             }
             self.with(who, |world, peer| {
                 let request = peer.pending.pop_front().expect("a request");
-                let flow = peer.dialogue.execute(request, world, &mut peer.output);
-                peer.waiting = flow == Flow::Wait;
-                peer.ended = flow == Flow::Close;
-                if flow == Flow::Again {
-                    peer.pending.push_front(Request::Resume);
+                match peer.dialogue.execute(request, world, &mut peer.output) {
+                    Flow::Wait => peer.waiting = true,
+                    Flow::Close => peer.ended = true,
+                    Flow::Continue(rest) => peer.pending.push_front(Request::Continue(rest)),
+                    Flow::Next | Flow::Stop { .. } => {}
                 }
             });
             if self.peers[who].ended {

@@ -3,7 +3,7 @@
 //! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
 
 use super::super::{
-    ClientId, Engine, JobId, JobView, NewJob, NoJob, OverLimit, Priority, Refused, Reserve, Span, State, Time,
+    ClientId, Engine, JobId, JobView, NewJob, NoJob, OverLimit, Priority, Progress, Refused, Reserve, Span, State, Time,
 };
 use super::model::{Model, Name, Outcome};
 
@@ -93,6 +93,14 @@ impl Call {
         }
     }
 
+    /// The client that asks for a job, if one does.
+    pub fn waiter(&self) -> Option<ClientId> {
+        match *self {
+            Call::Reserve { client, .. } => Some(client),
+            _ => None,
+        }
+    }
+
     /// Calls the engine.
     pub fn on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
@@ -122,7 +130,14 @@ impl Call {
             Release { client, job, pri, delay } => Answer::Is(engine.release(client, job, pri, delay, now)),
             Bury(client, job, pri) => Answer::Is(engine.bury(client, job, pri, now)),
             Touch(client, job) => Answer::Is(engine.touch(client, job, now)),
-            Kick(client, bound) => Answer::Count(engine.kick(client, None, bound, now).0),
+            Kick(client, bound) => {
+                let mut kick = super::super::Kick::new(bound);
+                let steps = engine.steps().left();
+                while engine.kick(client, &mut kick, now) == Progress::More {
+                    engine.grant_steps(steps);
+                }
+                Answer::Count(kick.done)
+            }
             KickJob(job) => Answer::Is(engine.kick_job(job, now)),
             Show(job) => shown(engine.job(job)),
             Peek(client, state) => shown(engine.peek(client, state)),

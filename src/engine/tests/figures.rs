@@ -1,6 +1,8 @@
 //! The statistics of the model, each counted anew whenever it is asked for.
 
-use super::super::{ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TUBE_COST};
+use super::super::{
+    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TUBE_COST, WATCH_COST,
+};
 use super::model::{Client, Job, Model, Place};
 
 fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
@@ -28,11 +30,12 @@ fn bands<'a>(jobs: impl Iterator<Item = &'a Job>) -> [u32; 3] {
 }
 
 impl Model {
-    pub fn memory(&self) -> u64 {
+    pub fn memory(&self) -> Account {
         let jobs: u64 = self.jobs.iter().map(|job| JOB_COST + job.body.len() as u64).sum();
         let others = self.tubes.iter().filter(|tube| tube.name != "default");
         let tubes: u64 = others.map(|tube| TUBE_COST + tube.name.len() as u64).sum();
-        TUBE_COST + tubes + jobs
+        let watches: u64 = self.clients.iter().map(|client| client.watched.len() as u64 * WATCH_COST).sum();
+        Account { jobs, tubes: TUBE_COST + tubes, watches, buffers: 0 }
     }
 
     pub fn stats(&self) -> Stats {

@@ -6,6 +6,7 @@
 
 use super::super::{
     ClientId, Event, History, JobId, Limits, NoJob, OverLimit, Priority, Refused, Span, State, Time, JOB_COST,
+    TUBE_COST, WATCH_COST,
 };
 
 /// The name of a tube.
@@ -178,13 +179,14 @@ impl Model {
         self.clients.push(Client { id, used: "default", watched, producer: false, worker: false });
     }
 
-    /// A client goes: its jobs are ready again, those that end first before the others, and count nothing for it. The
+    /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for it. The
     /// tubes that only it watched end from the last to the first, and then the one that only it used.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
-        while let Some((_, job)) = self.held(id).min() {
-            self.make_ready(job, now);
-        }
+        let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
+        let mut held: Vec<JobId> = self.held(id).map(|(_, job)| job).collect();
+        held.sort_by_key(order);
+        held.into_iter().for_each(|job| self.make_ready(job, now));
         while self.client_mut(id).watched.pop().is_some() {
             self.end_tubes();
         }
@@ -204,11 +206,18 @@ impl Model {
         if self.tube(name).is_some() {
             return Ok(());
         }
-        if self.tubes.len() >= self.limits.max_tubes {
+        let cost = TUBE_COST + name.len() as u64;
+        let many = self.memory().tubes + cost > self.limits.max_memory / 2;
+        if self.tubes.len() >= self.limits.max_tubes || many || self.lacks(cost) {
             return Err(OverLimit);
         }
         self.create(name);
         Ok(())
+    }
+
+    /// Whether so many bytes more are too many.
+    fn lacks(&self, bytes: u64) -> bool {
+        self.memory().total() + bytes > self.limits.max_memory
     }
 
     /// A tube lives while a client uses or watches it or a job is in it. The last one of the list takes the place of
@@ -238,7 +247,8 @@ impl Model {
         if watched.contains(&name) {
             return Ok(many);
         }
-        if many >= self.limits.max_watched {
+        let watches = self.memory().watches + WATCH_COST;
+        if many >= self.limits.max_watched || watches > self.limits.max_memory / 4 || self.lacks(WATCH_COST) {
             return Err(OverLimit);
         }
         self.find_or_create(name)?;
@@ -287,7 +297,7 @@ impl Model {
         if self.draining {
             return Err(Refused::Draining);
         }
-        if self.memory() + JOB_COST + body.len() as u64 > self.limits.max_memory {
+        if self.lacks(JOB_COST + body.len() as u64) {
             return Err(Refused::OutOfMemory);
         }
         self.last_id += 1;

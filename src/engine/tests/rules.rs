@@ -69,6 +69,13 @@ impl Queue {
         assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} has {job:?}");
     }
 
+    /// Kicks until all is kicked; tells how many.
+    fn kick(&mut self, client: ClientId, bound: u64) -> u64 {
+        let mut kick = super::super::Kick::new(bound);
+        while self.engine.kick(client, &mut kick, self.now) == Progress::More {}
+        kick.done
+    }
+
     fn pause(&mut self, tube: &str, length: Span) {
         assert!(self.engine.pause(tube.as_bytes(), length, self.now), "{tube} is there");
     }
@@ -383,16 +390,16 @@ fn jobs_that_nobody_has_are_deleted_by_anybody() {
 }
 
 #[test]
-fn a_client_that_goes_gives_its_jobs_to_those_who_wait() {
+fn a_client_that_goes_gives_its_most_urgent_job_to_who_has_waited_longest() {
     let mut queue = Queue::new();
     let [holder, first, second, client] = queue.clients();
-    let late = queue.put(client, 1, Span::ZERO, secs(9));
-    let soon = queue.put(client, 2, Span::ZERO, secs(5));
-    assert_eq!([late, soon].map(|_| queue.take(holder)), [late, soon]);
+    let urgent = queue.put(client, 1, Span::ZERO, secs(9));
+    let dull = queue.put(client, 2, Span::ZERO, secs(5));
+    assert_eq!([urgent, dull].map(|_| queue.take(holder)), [urgent, dull]);
     queue.wait_all([first, second]);
     queue.engine.disconnect(holder, queue.now);
-    assert_eq!(queue.news(), [got(first, soon), got(second, late)]);
-    assert_eq!(queue.history(soon), History { reserves: 2, ..History::default() });
+    assert_eq!(queue.news(), [got(first, urgent), got(second, dull)]);
+    assert_eq!(queue.history(dull), History { reserves: 2, ..History::default() });
     assert_eq!(queue.engine.stats().timeouts, 0);
 }
 
@@ -420,13 +427,13 @@ fn buried_jobs_are_kicked_in_the_order_of_burial_and_before_delayed_ones() {
         assert!(queue.engine.bury(client, job, 7, queue.now));
     }
     assert_eq!(queue.engine.peek(client, State::Buried).map(|job| job.id()), Some(jobs[2]));
-    assert_eq!(queue.engine.kick(client, None, 2, queue.now).0, 2);
+    assert_eq!(queue.kick(client, 2), 2);
     assert_eq!(jobs.map(|job| queue.state(job)), [State::Ready, State::Buried, State::Ready]);
-    assert_eq!(queue.engine.kick(client, None, 9, queue.now).0, 1);
+    assert_eq!(queue.kick(client, 9), 1);
     assert_eq!(queue.state(delayed), State::Delayed);
-    assert_eq!(queue.engine.kick(client, None, u64::MAX, queue.now).0, 1);
+    assert_eq!(queue.kick(client, u64::MAX), 1);
     assert_eq!(queue.state(delayed), State::Ready);
-    assert_eq!(queue.engine.kick(client, None, 9, queue.now).0, 0);
+    assert_eq!(queue.kick(client, 9), 0);
     queue.engine.check();
 }
 
@@ -437,7 +444,7 @@ fn kicked_jobs_go_one_by_one_to_those_who_wait() {
     queue.wait_all([first, second]);
     let late = queue.put(client, 1, secs(9), TTR);
     let soon = queue.put(client, 2, secs(5), TTR);
-    assert_eq!(queue.engine.kick(client, None, 10, queue.now).0, 2);
+    assert_eq!(queue.kick(client, 10), 2);
     assert_eq!(queue.news(), [got(first, soon), got(second, late)]);
 }
 
@@ -494,7 +501,8 @@ fn ids_are_never_given_twice_nor_to_a_refused_job() {
     let new = NewJob { pri: 7, delay: Span::ZERO, ttr: TTR, body: Body::from(vec![]) };
     assert_eq!(queue.engine.put(client, new, queue.now), Err(Refused::Draining));
     let stats = queue.engine.stats();
-    assert_eq!((stats.total_jobs, stats.jobs.all(), stats.memory), (3, 0, TUBE_COST));
+    assert_eq!((stats.total_jobs, stats.jobs.all()), (3, 0));
+    assert_eq!(stats.memory, Account { tubes: TUBE_COST, watches: WATCH_COST, ..Account::default() });
     queue.engine.check();
 }
 
@@ -522,11 +530,11 @@ fn each_of_those_who_wait_takes_memory_which_comes_back() {
         queue.engine.submit(client, b"f", new, terms, now)
     };
     let job = submit(&mut queue).expect("room for a job").id;
-    let before = queue.engine.memory().0;
+    let before = queue.engine.memory().total();
     let joins = (0..100_000).take_while(|_| submit(&mut queue).is_ok()).count() as u64;
     assert!(joins > 1000, "{joins}");
-    assert!(queue.engine.memory().0 > 99_900, "the account is full");
-    assert_eq!((queue.engine.memory().0 - before) % joins, 0, "each takes the same");
+    assert!(queue.engine.memory().total() > 99_900, "the account is full");
+    assert_eq!((queue.engine.memory().total() - before) % joins, 0, "each takes the same");
     queue.engine.check();
     assert!(queue.engine.cancel(job));
     assert_eq!(std::iter::from_fn(|| queue.engine.take_event()).count() as u64, joins + 1);
@@ -540,7 +548,7 @@ fn jobs_that_never_join_do_not_lengthen_each_other_s_search() {
     let client = queue.engine.connect_as(Manner::Sleeper);
     for _ in 0..300 {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: TTR, body: Body::default() };
-        let terms = Terms { ending: Ending::Tell, unique: Unique::Body, ..Terms::default() };
+        let terms = Terms { ending: Ending::Tell, unique: Unique::Body(None), ..Terms::default() };
         let submitted = queue.engine.submit(client, b"f", new, terms, queue.now).expect("room for a job");
         assert!(!submitted.joined);
     }
@@ -554,8 +562,9 @@ fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
     let [first, second] = [(); 2].map(|()| queue.engine.connect_as(Manner::Leaser));
     let [producer] = queue.clients();
     let lease = |queue: &mut Queue, client| {
-        let leased = queue.engine.lease(client, &[DEFAULT], secs(100), queue.now).expect("few tubes");
-        matches!(leased, Reserve::Job(_))
+        let mut names = Lease::new(DEFAULT.into());
+        assert_eq!(queue.engine.watch_only(client, &mut names, queue.now), Ok(Progress::Done));
+        matches!(queue.engine.reserve(client, Some(secs(100)), queue.now), Reserve::Job(_))
     };
     let job = queue.put_ready(producer, 7);
     assert!(lease(&mut queue, first) && !lease(&mut queue, second));

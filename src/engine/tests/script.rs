@@ -3,7 +3,7 @@
 //! Owns the dice: what a run is like, and which call comes next. Chooses by looking at the model, so that most calls
 //! hit something; must not look at the engine, whose mistakes would then hide themselves.
 
-use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time};
+use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WATCHED};
 use super::calls::Call;
 use super::model::{Model, Name, Place};
 
@@ -59,6 +59,8 @@ pub enum Kind {
     Limits,
     /// There are many jobs.
     Crowd,
+    /// Turns have few steps, so that what may take several turns does.
+    Steps,
 }
 
 /// What a run is like.
@@ -78,6 +80,8 @@ pub struct Script {
     /// Most steps of a tick; small in coarse runs, whose ticks may go many ways.
     tick: usize,
     names: &'static [Name],
+    /// Steps of a turn, if they are few.
+    pub steps: Option<u64>,
     pub limits: Limits,
     pub start: Time,
 }
@@ -87,21 +91,25 @@ impl Script {
     pub fn new(kind: Kind, seed: u64) -> Script {
         let mut dice = Dice(seed);
         let coarse = kind == Kind::Ties || kind != Kind::Moments && dice.percent(50);
-        let tick = if coarse { 1 } else { [1, 2, 3, 1000][dice.below(4) as usize] };
+        let steps = (kind == Kind::Steps).then(|| 1 + dice.below(6));
+        let tick = if coarse || steps.is_some() { 1 } else { [1, 2, 3, 1000][dice.below(4) as usize] };
         let start = if dice.percent(30) { 0 } else { 1_700_000_000_000_000_000 + dice.below(1_000_000_000) };
         let short = if kind == Kind::Limits { 60 } else { 0 };
         let limits = Limits {
-            max_memory: if dice.percent(short) { 1500 + dice.below(2500) } else { u64::MAX },
+            max_memory: if dice.percent(short) { 2000 + dice.below(3000) } else { u64::MAX },
             max_tubes: if dice.percent(short) { 1 + dice.below(5) as usize } else { usize::MAX },
             max_watched: if dice.percent(short) { 1 + dice.below(3) as usize } else { usize::MAX },
+            few_watched: if steps.is_some() { 0 } else { FEW_WATCHED },
             hash_secret: dice.roll(),
             ..Limits::NONE
         };
-        let (hasty, drains) = (dice.percent(30), dice.percent(short));
+        // Somebody who comes late may keep nothing, but with few steps it does not all expire at once.
+        let (hasty, drains) = (dice.percent(30) && steps.is_none(), dice.percent(short));
         let puts = [4, 8, 12, 18][dice.below(4) as usize];
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
         let names = &NAMES[..4 + dice.below(3) as usize];
-        Script { dice, coarse, hasty, drains, jobs, puts, tick, names, limits, start: Time::from_nanos(start) }
+        let start = Time::from_nanos(start);
+        Script { dice, coarse, hasty, drains, jobs, puts, tick, names, steps, limits, start }
     }
 
     /// The names in play.

@@ -10,8 +10,8 @@ mod session;
 mod yaml;
 
 pub use commands::{Command, Verb, COMMANDS};
-pub use request::{Act, Decoder, Kicking, Request, MAX_LINE};
-pub use session::{execute, hang_up, tell};
+pub use request::{Act, Decoder, Request, MAX_LINE};
+pub use session::{execute, go_on, hang_up, tell, Continuation};
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

@@ -2,7 +2,7 @@
 //!
 //! Owns their spelling. Must not decide when each is due.
 
-use crate::engine::{Body, JobId, JobView, NoJob};
+use crate::engine::{JobId, JobView, NoJob};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -80,10 +80,10 @@ pub fn no_job(out: &mut Output, why: NoJob) {
     );
 }
 
-/// OK with a body of text that is not copied.
-pub fn long_yaml(out: &mut Output, body: &Body) {
-    numbered(out, b"OK", body.len() as u64);
-    out.body(body.borrow());
+/// OK with a list, which is not copied if it is long.
+pub fn list(out: &mut Output, mut list: Output) {
+    numbered(out, b"OK", list.len() as u64);
+    out.append(&mut list);
     words(out, b"\r\n");
 }
 

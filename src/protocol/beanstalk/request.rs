@@ -16,7 +16,7 @@ pub const MAX_LINE: usize = 224;
 const PUT_OVERHEAD: u64 = 300;
 
 /// More than it needs for a change to a job.
-const CHANGE_OVERHEAD: u64 = 50;
+pub(super) const CHANGE_OVERHEAD: u64 = 50;
 
 /// A command as the client gave it.
 #[derive(Debug)]
@@ -33,8 +33,18 @@ impl Request {
         match &self.act {
             Act::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
             Act::Delete(_) => 1,
-            Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) | Act::Kick(_) | Act::KickOn(_) => CHANGE_OVERHEAD,
+            Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) | Act::Kick(_) => CHANGE_OVERHEAD,
             Act::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of memory beside the request itself.
+    pub fn footprint(&self) -> u64 {
+        match &self.act {
+            Act::Put { body, .. } => body.len() as u64,
+            Act::StatsTube(tube) | Act::Use(tube) | Act::Watch(tube) | Act::Ignore(tube) => tube.len() as u64,
+            Act::PauseTube { tube, .. } => tube.len() as u64,
             _ => 0,
         }
     }
@@ -83,8 +93,6 @@ pub enum Act {
         pri: Priority,
     },
     Kick(u32),
-    /// The rest of a kick.
-    KickOn(Kicking),
     KickJob(JobId),
     Touch(JobId),
     Stats,
@@ -103,17 +111,6 @@ pub enum Act {
     Quit,
     BadFormat,
     UnknownCommand,
-}
-
-/// A kick of more jobs than the log had room for at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kicking {
-    /// So many are still wanted.
-    pub left: u64,
-    /// In this state; the first ones say in which, if it is not known yet.
-    pub of: Option<State>,
-    /// So many were kicked.
-    pub done: u64,
 }
 
 /// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
@@ -163,10 +160,10 @@ impl Decoder {
                     return Some(Request::wrong(Act::BadFormat));
                 }
                 Reading::Body(put) => {
-                    put.body.take(input)?;
+                    put.body.take(input, intake.room)?;
                     let whole = put.end.take(input)?;
                     let Reading::Body(put) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(put_request(put.pri, put.delay, put.ttr, whole.then(|| put.body.finish())));
+                    return Some(put_request(put.pri, put.delay, put.ttr, whole, put.body.finish()));
                 }
                 Reading::Skip { left, answer, counts_producer } => {
                     swallow(left, input)?;
@@ -220,7 +217,8 @@ impl Decoder {
         let size = size as usize;
         if let Some((whole, rest)) = input.split_at_checked(size + 2) {
             *input = rest;
-            return Some(put_request(pri, delay, ttr, whole.strip_suffix(b"\r\n").map(Body::from)));
+            let body = whole.strip_suffix(b"\r\n");
+            return Some(put_request(pri, delay, ttr, body.is_some(), body.and_then(Body::copy)));
         }
         self.state = match Upload::begin(size, intake.room) {
             Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: End::default() })),
@@ -240,17 +238,18 @@ impl Decoder {
     /// Bytes of memory taken for a body that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Body(put) => put.body.size(),
+            Reading::Body(put) => put.body.footprint(),
             _ => 0,
         }
     }
 }
 
-/// None: it does not end in CR LF.
-fn put_request(pri: Priority, delay: Span, ttr: Span, body: Option<Body>) -> Request {
+/// `whole`: it ends in CR LF. No body: there was no memory for it.
+fn put_request(pri: Priority, delay: Span, ttr: Span, whole: bool, body: Option<Body>) -> Request {
     let act = match body {
+        _ if !whole => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
         Some(body) => Act::Put { pri, delay, ttr, body },
-        None => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
+        None => Act::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
     };
     Request { counts: Some(Verb::Put), act }
 }
@@ -283,8 +282,9 @@ fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Fingerprints;
 
-    const INTAKE: Intake = Intake { max_job_size: 10, room: 1000, max_packet: 0 };
+    const INTAKE: Intake = Intake { max_job_size: 10, room: 1000, max_packet: 0, fingerprints: Fingerprints::new(1) };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize) -> Vec<String> {
@@ -329,7 +329,7 @@ mod tests {
         assert!(decoder.next(&mut input, &INTAKE).is_none());
         assert_eq!(decoder.uploading(), 6);
         let upload = decoder.upload().expect("four bytes are missing");
-        upload.gap().expect("room for them").copy_from_slice(b"cdef");
+        upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         let mut input = b"\r\n".as_slice();
         let request = decoder.next(&mut input, &INTAKE).expect("all there");

@@ -2,14 +2,39 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::request::{Act, Kicking, Request};
+use super::request::{Act, Request, CHANGE_OVERHEAD};
 use super::{reply, yaml};
-use crate::engine::{Body, Engine, Event, NewJob, NoJob, Refused, Reserve, Span, State};
-use crate::protocol::{Flow, Output, World};
+use crate::engine::{Engine, Event, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State};
+use crate::protocol::{self, Flow, Output, World};
 
-/// A list of tubes above this many bytes counts as memory until it is sent, and needs room there: it may be much more than a
-/// connection's output is allowed to be.
-const LONG_LIST: usize = 1 << 20;
+/// The rest of a command that was too much for one turn.
+#[derive(Debug)]
+pub enum Continuation {
+    /// A kick of many jobs.
+    Kick(Kick),
+    /// A list of all tubes: the number of the next one, and the list so far.
+    ListTubes(u32, Output),
+    /// A list of the tubes that the client watches: the place of the next one, and the list so far.
+    ListWatched(usize, Output),
+}
+
+impl Continuation {
+    /// Bytes that it may take in a log before it stops once more.
+    pub fn log_size(&self) -> u64 {
+        match self {
+            Continuation::Kick(_) => CHANGE_OVERHEAD,
+            Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
+        }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        match self {
+            Continuation::Kick(_) => 0,
+            Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
+        }
+    }
+}
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
 pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
@@ -19,8 +44,9 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
     match request.act {
         Act::Reserve(timeout) => return reserve(timeout, world, out),
         Act::Quit => return Flow::Close,
-        Act::Kick(bound) => return kick(Kicking { left: bound.into(), of: None, done: 0 }, world, out),
-        Act::KickOn(rest) => return kick(rest, world, out),
+        Act::Kick(bound) => return kick(Kick::new(bound.into()), world, out),
+        Act::ListTubes => return list_tubes(world, out),
+        Act::ListTubesWatched => return list_watched(0, yaml::list(), world, out),
         Act::Put { pri, delay, ttr, body } => put(NewJob { pri, delay, ttr, body }, world, out),
         Act::PutRefused { answer, counts_producer } => {
             if counts_producer {
@@ -78,8 +104,6 @@ fn tube_command(act: Act, world: &mut World, out: &mut Output) {
         Act::PauseTube { tube, .. } if !engine.claim_log_room(tube.len()) => reply::words(out, reply::OUT_OF_MEMORY),
         Act::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Act::ListTubeUsed => reply::using(out, engine.used(client)),
-        Act::ListTubes => list(yaml::names(engine.tube_names()), engine, out),
-        Act::ListTubesWatched => list(yaml::names(engine.watched(client)), engine, out),
         Act::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), tally, *host, log.as_ref(), now))),
         Act::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
         Act::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
@@ -87,16 +111,62 @@ fn tube_command(act: Act, world: &mut World, out: &mut Output) {
     }
 }
 
-/// Clients decide how long a list is, and whether they read it.
-fn list(text: Vec<u8>, engine: &mut Engine, out: &mut Output) {
-    if text.len() <= LONG_LIST {
-        return reply::yaml(out, Some(text));
+/// Goes on with a command in another turn.
+pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
+    match rest {
+        Continuation::Kick(rest) => kick(rest, world, out),
+        Continuation::ListTubes(from, text) => list_more_tubes(from, text, world, out),
+        Continuation::ListWatched(from, text) => list_watched(from, text, world, out),
     }
-    let text = Body::from(text);
-    match engine.lend(&text) {
-        true => reply::long_yaml(out, &text),
-        false => reply::words(out, reply::OUT_OF_MEMORY),
+}
+
+fn later(rest: Continuation) -> Flow {
+    Flow::Continue(protocol::Continuation::Beanstalk(rest))
+}
+
+fn list_tubes(world: &mut World, out: &mut Output) -> Flow {
+    let mut text = yaml::list();
+    let listed = world.engine.walk_few_tubes(|name| {
+        yaml::item(&mut text, name);
+    });
+    if !listed {
+        return list_more_tubes(0, text, world, out);
     }
+    reply::list(out, text);
+    Flow::Next
+}
+
+fn list_more_tubes(mut from: u32, mut text: Output, world: &mut World, out: &mut Output) -> Flow {
+    let progress = world.engine.walk_tubes(&mut from, world.now, |tube| yaml::item(&mut text, tube.name));
+    match progress {
+        Progress::More if has_room(&text, world.engine, out) => later(Continuation::ListTubes(from, text)),
+        Progress::More => Flow::Next,
+        Progress::Done => {
+            reply::list(out, text);
+            Flow::Next
+        }
+    }
+}
+
+fn list_watched(mut from: usize, mut text: Output, world: &mut World, out: &mut Output) -> Flow {
+    let progress = world.engine.walk_watched(world.client, &mut from, |name| yaml::item(&mut text, name));
+    match progress {
+        Progress::More if has_room(&text, world.engine, out) => later(Continuation::ListWatched(from, text)),
+        Progress::More => Flow::Next,
+        Progress::Done => {
+            reply::list(out, text);
+            Flow::Next
+        }
+    }
+}
+
+/// Whether there is memory for a list that grows; if not, that is the answer.
+fn has_room(text: &Output, engine: &Engine, out: &mut Output) -> bool {
+    let has_room = engine.has_memory(text.footprint());
+    if !has_room {
+        reply::words(out, reply::OUT_OF_MEMORY);
+    }
+    has_room
 }
 
 fn put(job: NewJob, world: &mut World, out: &mut Output) {
@@ -107,15 +177,11 @@ fn put(job: NewJob, world: &mut World, out: &mut Output) {
     }
 }
 
-/// Kicks as many jobs as the log has room for. The rest comes in another turn, when it had the time to make some; if there
-/// is none, that was all.
-fn kick(kicking: Kicking, world: &mut World, out: &mut Output) -> Flow {
-    let Kicking { left, of, done } = kicking;
-    let (kicked, rest) = world.engine.kick(world.client, of, left, world.now);
-    if rest.is_some() && kicked > 0 {
-        return Flow::KickOn(Kicking { left: left - kicked, of: rest, done: done + kicked });
+fn kick(mut kick: Kick, world: &mut World, out: &mut Output) -> Flow {
+    if world.engine.kick(world.client, &mut kick, world.now) == Progress::More {
+        return later(Continuation::Kick(kick));
     }
-    reply::numbered(out, b"KICKED", done + kicked);
+    reply::numbered(out, b"KICKED", kick.done);
     Flow::Next
 }
 

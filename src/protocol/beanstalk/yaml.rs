@@ -7,7 +7,7 @@ use super::commands::Verb;
 use super::Tally;
 use crate::engine::{JobStats, State, Stats, Time, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
-use crate::protocol::{Host, LogFigures};
+use crate::protocol::{Host, LogFigures, Output};
 
 /// Counted commands in the order in which `stats` shows them.
 const COUNTED: [(&str, Verb); 21] = [
@@ -61,19 +61,8 @@ impl Yaml {
     fn quoted(&mut self, key: &str, text: &[u8]) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(b": \"");
-        self.escaped(text);
+        escape(&mut self.0, text);
         self.0.extend_from_slice(b"\"\n");
-    }
-
-    /// Text between quotes. The name of a tube may be another protocol's, and hold any bytes.
-    fn escaped(&mut self, text: &[u8]) {
-        for &byte in text {
-            match byte {
-                b'"' | b'\\' => self.0.extend_from_slice(&[b'\\', byte]),
-                b' '..=b'~' => self.0.push(byte),
-                _ => self.0.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
-            }
-        }
     }
 
     fn micros(&mut self, key: &str, micros: u64) {
@@ -82,21 +71,38 @@ impl Yaml {
     }
 }
 
-/// A list of names.
-pub fn names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut yaml = Yaml::new(64);
-    for name in names {
-        if is_tube_name(name) {
-            yaml.0.extend_from_slice(b"- ");
-            yaml.0.extend_from_slice(name);
-        } else {
-            yaml.0.extend_from_slice(b"- \"");
-            yaml.escaped(name);
-            yaml.0.push(b'"');
-        }
-        yaml.0.push(b'\n');
+/// An empty list of names.
+pub fn list() -> Output {
+    let mut list = Output::new();
+    list.text().extend_from_slice(b"---\n");
+    list
+}
+
+/// One more name in a list; tells how many bytes it takes.
+pub fn item(list: &mut Output, name: &[u8]) -> usize {
+    let text = list.text();
+    let before = text.len();
+    if is_tube_name(name) {
+        text.extend_from_slice(b"- ");
+        text.extend_from_slice(name);
+    } else {
+        text.extend_from_slice(b"- \"");
+        escape(text, name);
+        text.push(b'"');
     }
-    yaml.0
+    text.push(b'\n');
+    text.len() - before
+}
+
+/// Appends text between quotes. The name of a tube may be another protocol's, and hold any bytes.
+fn escape(out: &mut Vec<u8>, text: &[u8]) {
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
 }
 
 /// The answer to stats-job.
@@ -166,13 +172,17 @@ pub fn stats(stats: &Stats, tally: &Tally, host: &dyn Host, log: Option<&LogFigu
     process(&mut yaml, stats, host, log, now);
     yaml.number("cmd-reserve-job", tally.of(Verb::ReserveJob));
     yaml.number("cmd-kick-job", tally.of(Verb::KickJob));
-    yaml.number("current-memory", stats.memory);
+    yaml.number("current-memory", stats.memory.total());
     yaml.number("max-memory", stats.max_memory);
     yaml.number("max-connections", host.facts().max_connections as u64);
     yaml.number("rejected-connections", host.usage().rejected_connections);
     yaml.word("binlog-state", log.map_or("off", |log| log.state).as_bytes());
     yaml.number("binlog-records-skipped", log.map_or(0, |log| log.skipped));
     yaml.number("binlog-size", log.map_or(0, |log| log.disk));
+    yaml.number("memory-jobs", stats.memory.jobs);
+    yaml.number("memory-tubes", stats.memory.tubes);
+    yaml.number("memory-watches", stats.memory.watches);
+    yaml.number("memory-buffers", stats.memory.buffers);
     yaml.0
 }
 

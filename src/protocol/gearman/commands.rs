@@ -190,7 +190,7 @@ fn limit(text: &[u8]) -> Option<Span> {
 fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
     let unique = match args[1] {
         b"" => Unique::None,
-        b"-" => Unique::Body,
+        b"-" => Unique::Body(None),
         name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
         name => Unique::Name(name.into()),
     };

@@ -5,28 +5,25 @@
 
 use super::admin::Command;
 use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{Engine, Job, State, Unique};
+use crate::engine::{ClientId, Engine, Job, Progress, State, Unique};
 use crate::protocol::text::push_number;
-use crate::protocol::{Flow, Output, Wire, World};
+use crate::protocol::{Output, Peer, Wire, World};
 
-/// Jobs looked at in one turn.
-const JOBS: usize = 1000;
+/// Steps of a connection in the list of workers.
+const WORKER: u64 = 4;
 
-/// Tubes looked at in one turn.
-const TUBES: usize = 500;
-
-/// Connections looked at in one turn, and bytes from which on it is enough: each of them may be able to do very many
-/// functions.
-const PEERS: usize = 100;
-const BYTES: usize = 64 * 1024;
-
-/// How far a list is that is sent in several turns: the number of the next job, tube or connection.
+/// How far a list is that is sent in several turns.
 #[derive(Debug, Default)]
-pub struct Place(u32);
+pub struct Place {
+    /// The number of the next connection, job or tube.
+    next: u32,
+    /// How many functions of that connection were listed, if its line has begun.
+    functions: Option<usize>,
+}
 
-/// Sends the next page of a list.
-pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut Output) -> Flow {
-    let more = match command {
+/// Sends the next part of a list.
+pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut Output) -> Progress {
+    let progress = match command {
         Command::Status => tubes(place, world, out, status_line),
         Command::PriorityStatus => tubes(place, world, out, priority_line),
         Command::Workers => workers(place, world, out),
@@ -38,11 +35,10 @@ pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut O
         }),
         other => unreachable!("{other:?} is no list"),
     };
-    if more {
-        return Flow::Again;
+    if progress == Progress::Done {
+        out.text().extend_from_slice(b".\n");
     }
-    out.text().extend_from_slice(b".\n");
-    Flow::Next
+    progress
 }
 
 /// A unique id as Gearman has it: that of other protocols is told as the text it has there.
@@ -50,7 +46,7 @@ pub fn unique(unique: &Unique) -> Vec<u8> {
     match unique {
         Unique::None => Vec::new(),
         Unique::Name(name) => name.text().into_owned(),
-        Unique::Body => b"-".to_vec(),
+        Unique::Body(_) => b"-".to_vec(),
         Unique::Id(id) => uuid(id),
     }
 }
@@ -93,37 +89,43 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
     columns(text, &[high, normal, low, figures.workers.into()]);
 }
 
-/// One page of tubes. A tube is a function if it was made one, or has jobs that a worker can get.
-fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> bool {
-    let engine = &*world.engine;
-    let (tubes, next) = engine.tubes_page(place.0, TUBES, world.now);
-    for tube in tubes {
+/// Some tubes. A tube is a function if it was made one, or has jobs that a worker can get.
+fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
+    world.engine.walk_tubes(&mut place.next, world.now, |tube| {
         let figures = Figures {
             total: tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved,
             running: tube.jobs.reserved,
             bands: tube.bands,
             workers: tube.watching,
         };
-        if tube.kept || figures.total > 0 {
-            let text = out.text();
-            push_name(text, tube.name);
-            line(&figures, text);
+        if !tube.kept && figures.total == 0 {
+            return 0;
         }
-    }
-    place.0 = next.unwrap_or(0);
-    next.is_some()
+        let text = out.text();
+        let before = text.len();
+        push_name(text, tube.name);
+        line(&figures, text);
+        text.len() - before
+    })
 }
 
-/// One page of jobs, each written by `line`.
-fn jobs(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Engine, &Job, &str, &mut Vec<u8>)) -> bool {
-    let engine = &*world.engine;
+/// Some jobs, each written by `line`.
+fn jobs(
+    place: &mut Place,
+    world: &mut World,
+    out: &mut Output,
+    line: fn(&Engine, &Job, &str, &mut Vec<u8>),
+) -> Progress {
     let host = &world.host.facts().hostname;
-    let (jobs, next) = engine.jobs_page(place.0, JOBS);
-    for job in jobs.into_iter().filter(|job| job.state() != State::Finished) {
-        line(engine, &job, host, out.text());
-    }
-    place.0 = next.unwrap_or(0);
-    next.is_some()
+    world.engine.walk_jobs(&mut place.next, |engine, job| {
+        if job.state() == State::Finished {
+            return 0;
+        }
+        let text = out.text();
+        let before = text.len();
+        line(engine, job, host, text);
+        text.len() - before
+    })
 }
 
 /// Handle, losses, a column that says "to be ignored" in gearmand, and whether it is a background job.
@@ -133,30 +135,50 @@ fn job_line(_: &Engine, job: &Job, host: &str, text: &mut Vec<u8>) {
     columns(text, &[losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
-/// One page of connections: number, address, id, and the functions that it can do.
-fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> bool {
+/// Some connections: number, address, id, and the functions that each can do, which may be very many.
+fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> Progress {
     let World { engine, roster, .. } = world;
-    let (from, before) = (std::mem::take(&mut place.0), out.len());
-    let peers = roster.iter().filter(|(client, peer)| client.0 >= from && peer.wire == Wire::Gearman);
-    for (count, (client, peer)) in peers.enumerate() {
-        if count == PEERS || out.len() - before >= BYTES {
-            place.0 = client.0;
-            return true;
+    loop {
+        let next = roster.next(place.next);
+        if place.functions.is_some() && next.is_none_or(|(client, _)| client.0 != place.next) {
+            // It has gone in the middle of its line.
+            out.text().push(b'\n');
+            place.functions = None;
         }
-        let text = out.text();
-        push_number(text, client.0.into());
-        text.push(b' ');
-        push_word(text, host_of(&peer.address));
-        text.push(b' ');
-        push_word(text, if peer.name.is_empty() { b"-" } else { &peer.name });
-        text.extend_from_slice(b" :");
-        for function in engine.watched(client) {
-            text.push(b' ');
-            push_word(text, function);
+        let Some((client, peer)) = next else { return Progress::Done };
+        if engine.steps().are_used_up() {
+            return Progress::More;
         }
-        text.push(b'\n');
+        place.next = client.0;
+        engine.take_steps(WORKER);
+        if peer.wire == Wire::Gearman {
+            let from = place.functions.get_or_insert_with(|| {
+                worker(client, peer, out.text());
+                0
+            });
+            let progress = engine.walk_watched(client, from, |function| {
+                let text = out.text();
+                text.push(b' ');
+                push_word(text, function);
+                function.len()
+            });
+            if progress == Progress::More {
+                return progress;
+            }
+            out.text().push(b'\n');
+        }
+        *place = Place { next: client.0 + 1, functions: None };
     }
-    false
+}
+
+/// What stands before its functions in the line of a connection.
+fn worker(client: ClientId, peer: &Peer, text: &mut Vec<u8>) {
+    push_number(text, client.0.into());
+    text.push(b' ');
+    push_word(text, host_of(&peer.address));
+    text.push(b' ');
+    push_word(text, if peer.name.is_empty() { b"-" } else { &peer.name });
+    text.extend_from_slice(b" :");
 }
 
 /// An address without its port, which the list of workers does not have.
@@ -201,13 +223,14 @@ mod tests {
         let (mut place, mut lines) = (Place::default(), 0);
         loop {
             let mut out = Output::new();
+            engine.grant_steps(50);
             let (engine, tally, roster) = (&mut engine, &mut tally, &mut roster);
             let (host, settings, now) = (&Nowhere, &settings, Time::default());
             let mut world = World { engine, tally, roster, settings, host, log: None, now, client, half_closed: false };
-            let more = super::workers(&mut place, &mut world, &mut out);
-            assert!(out.len() < BYTES + 20_000, "{} bytes at once", out.len());
+            let progress = super::workers(&mut place, &mut world, &mut out);
+            assert!(out.len() < 6000, "{} bytes at once", out.len());
             lines += out.chunks().flatten().filter(|byte| **byte == b'\n').count();
-            if !more {
+            if progress == Progress::Done {
                 break;
             }
         }
@@ -226,7 +249,7 @@ mod tests {
     fn a_number_of_sixteen_bytes_is_told_as_a_uuid() {
         let id = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4c, 0xde, 0x8f, 1, 2, 3, 4, 5, 6, 7];
         assert_eq!(unique(&Unique::Id(id)), b"01234567-89ab-4cde-8f01-020304050607");
-        assert_eq!(unique(&Unique::Body), b"-");
+        assert_eq!(unique(&Unique::Body(None)), b"-");
         assert_eq!(unique(&Unique::None), b"");
     }
 }

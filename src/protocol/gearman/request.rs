@@ -8,7 +8,7 @@ use super::admin::{self, Command};
 use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
 use super::reply::{self, Fault};
-use crate::engine::{Body, Priority, Span, Time, Unique};
+use crate::engine::{Body, Fingerprints, Priority, Span, Time, Unique};
 use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::Intake;
 
@@ -50,6 +50,25 @@ impl Request {
             Act::Work(_) => 1,
             _ => 0,
         }
+    }
+
+    /// Bytes of memory beside the request itself.
+    pub fn footprint(&self) -> u64 {
+        let bytes = match &self.act {
+            Act::Submit(submission) => {
+                let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
+                size_of::<Submission>() + submission.function.len() + reducer + submission.body.len()
+            }
+            Act::Work(work) => work.handle.len() + work.body.len(),
+            Act::Echo(body) => body.len(),
+            Act::CanDo { function, .. } | Act::CantDo(function) => function.len(),
+            Act::GetStatus(text) | Act::GetStatusUnique(text) | Act::Option(text) | Act::SetClientId(text) => {
+                text.len()
+            }
+            Act::Text(_) => MAX_LINE,
+            _ => 0,
+        };
+        bytes as u64
     }
 
     /// What it is called in the log of a verbose server.
@@ -138,9 +157,14 @@ pub struct Work {
 }
 
 impl Act {
-    fn set_body(&mut self, body: Body) {
+    fn set_body(&mut self, body: Body, fingerprints: Fingerprints) {
         match self {
-            Act::Submit(submission) => submission.body = body,
+            Act::Submit(submission) => {
+                if submission.unique == Unique::Body(None) {
+                    submission.unique = Unique::Body(Some(fingerprints.of(body.bytes())));
+                }
+                submission.body = body;
+            }
             Act::Work(work) => work.body = body,
             Act::Echo(echo) => *echo = body,
             // Rows without data leave nothing to set.
@@ -197,10 +221,9 @@ impl Decoder {
                     }
                 }
                 Reading::Data(arriving) => {
-                    arriving.body.take(input)?;
+                    arriving.body.take(input, intake.room)?;
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
-                    let Arriving { mut act, body } = *arriving;
-                    act.set_body(body.finish());
+                    let act = self.whole(arriving.act, arriving.body.finish(), intake);
                     return Some(Request { act });
                 }
                 Reading::Skip { left, fault } => {
@@ -281,11 +304,10 @@ impl Decoder {
         Some(None)
     }
 
-    fn data(&mut self, mut act: Act, size: usize, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
+    fn data(&mut self, act: Act, size: usize, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
         if let Some((data, rest)) = input.split_at_checked(size) {
             *input = rest;
-            act.set_body(Body::from(data));
-            return Some(Some(act));
+            return Some(Some(self.whole(act, Body::copy(data), intake)));
         }
         if let Some(body) = Upload::begin(size, intake.room) {
             self.state = Reading::Data(Box::new(Arriving { act, body }));
@@ -295,6 +317,21 @@ impl Decoder {
             Act::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
             // A result that is thrown away is lost, so the worker is: then its job can be done again.
             _ => self.lose(Act::Refused(reply::NO_MEMORY)),
+        }
+    }
+
+    /// All data are there, unless there was no memory for them.
+    fn whole(&mut self, mut act: Act, data: Option<Body>, intake: &Intake) -> Act {
+        match (data, &act) {
+            (Some(data), _) => {
+                act.set_body(data, intake.fingerprints);
+                act
+            }
+            (None, Act::Submit(_)) => Act::Refused(reply::QUEUE_MEMORY),
+            (None, _) => {
+                self.state = Reading::Lost;
+                Act::Refused(reply::NO_MEMORY)
+            }
         }
     }
 
@@ -309,7 +346,7 @@ impl Decoder {
     /// Bytes of memory taken for data that are not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(arriving) => arriving.body.size(),
+            Reading::Data(arriving) => arriving.body.footprint(),
             _ => 0,
         }
     }
@@ -353,7 +390,8 @@ mod tests {
     use super::super::commands::PACKETS;
     use super::*;
 
-    const INTAKE: Intake = Intake { max_job_size: 10, room: 100_000, max_packet: 50_000 };
+    const INTAKE: Intake =
+        Intake { max_job_size: 10, room: 100_000, max_packet: 50_000, fingerprints: Fingerprints::new(1) };
 
     fn request(kind: u32, body: &[u8]) -> Vec<u8> {
         [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
@@ -478,7 +516,7 @@ mod tests {
         assert!(decoder.next(&mut input, &INTAKE).is_none());
         assert_eq!((decoder.uploading(), input), (6, b"".as_slice()));
         let upload = decoder.upload().expect("four bytes are missing");
-        upload.gap().expect("room for them").copy_from_slice(b"cdef");
+        upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         let request = decoder.next(&mut b"".as_slice(), &INTAKE).expect("all there");
         assert!(matches!(request.act, Act::Submit(job) if job.body.bytes() == b"abcdef"));

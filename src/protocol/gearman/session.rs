@@ -2,6 +2,8 @@
 //!
 //! Owns which verb a packet becomes and which packet its answer is. Must not know how bytes arrive or leave.
 
+use std::sync::Arc;
+
 use super::admin::{self, Command};
 use super::commands::{lenient, Kind};
 use super::listing::{self, Place};
@@ -9,24 +11,51 @@ use super::names::job_of;
 use super::reply::{self, Fault, Status};
 use super::request::{Act, Request, Submission, When, Work};
 use crate::engine::{
-    Body, Dropped, Ending, Engine, Event, JobId, JobView, NewJob, NotConcluded, Outcome, Refused, Report, Span, State,
-    Terms,
+    Body, Dropped, Ending, Engine, Event, Grab, JobId, JobView, NewJob, NotConcluded, Outcome, Progress, Refused,
+    Report, Span, State, Terms,
 };
-use crate::protocol::{Flow, Host, Output, Peer, World};
+use crate::protocol::{self, Flow, Host, Output, Peer, World};
 
 /// What one connection must remember beside the queue.
 #[derive(Debug, Default)]
 pub struct Session {
     /// The job whose WORK_EXCEPTION was taken last: workers written for the document's old meaning send a WORK_FAIL behind it.
     excepted: Option<JobId>,
-    /// A list that is sent in several turns, and how far it is.
-    list: Option<(Command, Place)>,
 }
 
-/// Carries out one request and appends its reply. After [`Flow::Again`], [`resume`] must be called before the next one.
+/// The rest of a command that was too much for one turn.
+#[derive(Debug)]
+pub enum Continuation {
+    /// A list of the text protocol, and how far it is.
+    List(Command, Place),
+    /// A search for a job in very many functions, and what it is to be answered with.
+    Grab(Kind),
+    /// A worker can do nothing any more.
+    Reset,
+    /// The jobs of this function, or of all, that a worker holds and does not want; where to go on.
+    GiveBack(Option<Box<[u8]>>, Option<usize>),
+    /// Something that a worker says about a job for which very many wait.
+    Report(JobId, Arc<Report>),
+}
+
+impl Continuation {
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        match self {
+            Continuation::GiveBack(Some(function), _) => function.len() as u64,
+            Continuation::Report(_, report) => report.body().len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// Steps of a search for a unique id in all functions, which may pass thousands.
+const SEARCH: u64 = 64;
+
+/// Carries out one request and appends its reply.
 pub fn execute(request: Request, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
     match request.act {
-        Act::Text(command) => return text(command, session, world, out),
+        Act::Text(command) => return text(command, world, out),
         Act::Lost => return Flow::Close,
         Act::Refused(fault) => {
             reply::error(out, &fault);
@@ -35,7 +64,7 @@ pub fn execute(request: Request, session: &mut Session, world: &mut World, out: 
             }
         }
         Act::Submit(submission) => submit(*submission, world, out),
-        Act::Grab(kind) => grab(kind, world, out),
+        Act::Grab(kind) => return grab(kind, world, out),
         Act::Work(work) => return self::work(work, session, world, out),
         Act::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
         Act::GetStatus(handle) => {
@@ -43,22 +72,61 @@ pub fn execute(request: Request, session: &mut Session, world: &mut World, out: 
             reply::status(out, Kind::StatusRes, &handle, &status(world.engine, job));
         }
         Act::GetStatusUnique(unique) => {
+            world.engine.take_steps(SEARCH);
             let job = world.engine.find_name(&unique).and_then(|id| world.engine.job(id));
             reply::status(out, Kind::StatusResUnique, &unique, &status(world.engine, job));
         }
+        Act::CantDo(function) => {
+            world.engine.ignore(world.client, &function, world.now);
+            return give_back(Some(function), None, world);
+        }
+        Act::ResetAbilities => return reset(world),
         act => ability(act, world, out),
     }
     Flow::Next
 }
 
-/// Goes on with what was too much for one turn.
-pub fn resume(session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
-    let Some((command, mut place)) = session.list.take() else { return Flow::Next };
-    let flow = listing::list(&command, &mut place, world, out);
-    if flow == Flow::Again {
-        session.list = Some((command, place));
+/// Goes on with a command in another turn.
+pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
+    match rest {
+        Continuation::List(command, place) => list(command, place, world, out),
+        Continuation::Grab(kind) => grab(kind, world, out),
+        Continuation::Reset => reset(world),
+        Continuation::GiveBack(function, place) => give_back(function, place, world),
+        Continuation::Report(id, report) => tell_report(id, report, world),
     }
-    flow
+}
+
+fn later(rest: Continuation) -> Flow {
+    Flow::Continue(protocol::Continuation::Gearman(rest.into()))
+}
+
+fn list(command: Command, mut place: Place, world: &mut World, out: &mut Output) -> Flow {
+    match listing::list(&command, &mut place, world, out) {
+        Progress::More => later(Continuation::List(command, place)),
+        Progress::Done => Flow::Next,
+    }
+}
+
+fn reset(world: &mut World) -> Flow {
+    match world.engine.unwatch_all(world.client, world.now) {
+        Progress::More => later(Continuation::Reset),
+        Progress::Done => give_back(None, None, world),
+    }
+}
+
+fn give_back(function: Option<Box<[u8]>>, mut place: Option<usize>, world: &mut World) -> Flow {
+    match world.engine.give_back(world.client, function.as_deref(), &mut place, world.now) {
+        Progress::More => later(Continuation::GiveBack(function, place)),
+        Progress::Done => Flow::Next,
+    }
+}
+
+fn tell_report(id: JobId, report: Arc<Report>, world: &mut World) -> Flow {
+    match world.engine.report_on(world.client, id, &report, world.now) {
+        Progress::More => later(Continuation::Report(id, report)),
+        Progress::Done => Flow::Next,
+    }
 }
 
 /// What a worker says about itself.
@@ -70,17 +138,6 @@ fn ability(act: Act, world: &mut World, out: &mut Output) {
             Ok(_) => list_for_good(engine, &function),
             Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
         },
-        Act::CantDo(function) => {
-            engine.ignore(client, &function, now);
-            engine.give_back(client, Some(&function), now);
-        }
-        Act::ResetAbilities => {
-            let functions: Vec<Box<[u8]>> = engine.watched(client).map(Box::from).collect();
-            for function in &functions {
-                engine.ignore(client, function, now);
-            }
-            engine.give_back(client, None, now);
-        }
         Act::PreSleep => {
             if engine.sleep(client, now) {
                 reply::packet(out, Kind::Noop, &[], None);
@@ -141,10 +198,20 @@ fn submit(submission: Submission, world: &mut World, out: &mut Output) {
     reply::error(out, &fault);
 }
 
-fn grab(kind: Kind, world: &mut World, out: &mut Output) {
-    let Some(id) = world.engine.grab(world.client, world.now).map(|job| job.id()) else {
-        return reply::packet(out, Kind::NoJob, &[], None);
-    };
+fn grab(kind: Kind, world: &mut World, out: &mut Output) -> Flow {
+    match world.engine.grab(world.client, world.now) {
+        Grab::More => return later(Continuation::Grab(kind)),
+        Grab::NoJob => reply::packet(out, Kind::NoJob, &[], None),
+        Grab::Job(job) => {
+            let id = job.id();
+            assign(kind, id, world, out);
+        }
+    }
+    Flow::Next
+}
+
+/// Tells a worker of the job that it was just given.
+fn assign(kind: Kind, id: JobId, world: &World, out: &mut Output) {
     let engine = &*world.engine;
     let Some(job) = engine.job(id) else { return };
     let contract = engine.contract(&job);
@@ -184,9 +251,11 @@ fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) 
                 Kind::WorkStatus => progress(body),
                 _ => Report::Data(body),
             };
-            if !engine.report(*client, id, report, *now) {
-                reply::error(out, &unknown_job(kind));
+            let report = Arc::new(report);
+            if engine.report(*client, id, &report, *now) {
+                return tell_report(id, report, world);
             }
+            reply::error(out, &unknown_job(kind));
             return Flow::Next;
         }
     };
@@ -232,7 +301,7 @@ fn status(engine: &Engine, job: Option<JobView>) -> Status {
 }
 
 /// Text commands.
-fn text(command: Command, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
+fn text(command: Command, world: &mut World, out: &mut Output) -> Flow {
     let host = world.host.facts();
     let line = |out: &mut Output, line: &[u8]| out.text().extend_from_slice(line);
     match command {
@@ -268,10 +337,7 @@ fn text(command: Command, session: &mut Session, world: &mut World, out: &mut Ou
             line(out, b"OK\n");
             return Flow::Stop { graceful };
         }
-        list => {
-            session.list = Some((list, Place::default()));
-            return resume(session, world, out);
-        }
+        command => return list(command, Place::default(), world, out),
     }
     Flow::Next
 }

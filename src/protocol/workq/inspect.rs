@@ -4,11 +4,12 @@
 //! was not for the server. Must not change anything.
 
 use super::fields::{is_name, millis, shown_priority};
-use super::request::Page;
 use super::session::{find, name_of, ttr_of};
 use super::uuid::{self, Uuid};
 use super::{reply, time};
-use crate::engine::{Engine, Job, JobView, Span, State, Time, TubeStats, DEFAULT};
+use crate::engine::{
+    Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
+};
 use crate::protocol::text::push_number;
 use crate::protocol::{Output, World};
 
@@ -59,34 +60,38 @@ pub fn queue(world: &World, name: &[u8], out: &mut Output) {
 
 /// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some would
 /// break the reply.
-pub fn queues(world: &World, page: Page, out: &mut Output) {
-    let engine = &world.engine;
-    let shown = |name: &[u8]| {
+pub fn queues(world: &mut World, page: &mut NamePage, out: &mut Output) -> Progress {
+    let shown = |tube: &TubeStats| {
         // The tube that everybody uses at first is nobody's queue before it has had a job.
-        let unused = name == DEFAULT && engine.tube_stats(name, world.now).is_none_or(|stats| stats.total_jobs == 0);
-        is_name(name) && !unused
+        is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0)
     };
-    let names = engine.tube_page(shown, page.offset as usize, page.limit).into_iter();
-    let found: Vec<_> = names.filter_map(|name| Some((name, engine.tube_stats(name, world.now)?))).collect();
+    let Some(names) = world.engine.tubes_of(page, world.now, shown) else { return Progress::More };
+    let engine = &world.engine;
+    let found = names.iter().filter_map(|name| Some((name, engine.tube_stats(name, world.now)?)));
+    let found: Vec<_> = found.collect();
     reply::count(out, found.len());
     for (name, stats) in &found {
         queue_block(out, name, stats);
     }
+    Progress::Done
 }
 
 /// `inspect jobs` and `inspect scheduled-jobs`.
-pub fn jobs(world: &World, name: &[u8], scheduled: bool, page: Page, out: &mut Output) {
-    let (offset, limit) = (page.offset as usize, page.limit);
-    let found = if scheduled {
-        world.engine.delayed_page(name, offset, limit)
-    } else {
-        world.engine.ready_page(name, offset, limit)
+pub fn jobs(world: &mut World, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
+    let found: Vec<JobId> = match world.engine.jobs_of(name, page) {
+        Page::More => return Progress::More,
+        Page::NotFound => {
+            reply::words(out, reply::NOT_FOUND);
+            return Progress::Done;
+        }
+        Page::Jobs(jobs) => jobs.iter().map(|job| job.id()).collect(),
     };
-    let Some(found) = found else { return reply::words(out, reply::NOT_FOUND) };
+    let engine = &*world.engine;
     reply::count(out, found.len());
-    for job in found {
-        job_block(world.engine, &job, out);
+    for job in found.into_iter().filter_map(|id| engine.job(id)) {
+        job_block(engine, &job, out);
     }
+    Progress::Done
 }
 
 /// `inspect job`.

@@ -120,6 +120,17 @@ impl Request {
         }
     }
 
+    /// Bytes of memory beside the request itself.
+    pub fn footprint(&self) -> u64 {
+        let names = match &self.act {
+            Act::Add(submission) => size_of::<Submission>() + submission.name.len(),
+            Act::Lease { names, .. } => names.len(),
+            Act::Run { name, .. } | Act::InspectQueue(name) | Act::InspectJobs { name, .. } => name.len(),
+            _ => 0,
+        };
+        (size_of::<Request>() + names + self.data.len()) as u64
+    }
+
     fn plain(verb: Option<Verb>, act: Act) -> Request {
         Request { verb, act, data: Body::default() }
     }
@@ -196,7 +207,7 @@ impl Decoder {
                     if long.len() + more.len() > MAX_LINE {
                         return Some(self.close(Some(reply::LINE_TOO_LONG)));
                     }
-                    if more.len() as u64 > intake.room {
+                    if more.len() as u64 > intake.room || long.try_reserve(more.len()).is_err() {
                         return Some(self.close(Some(reply::OUT_OF_MEMORY)));
                     }
                     long.extend_from_slice(more);
@@ -207,13 +218,14 @@ impl Decoder {
                     }
                 }
                 Reading::Data(arriving) => {
-                    arriving.data.take(input)?;
+                    arriving.data.take(input, intake.room)?;
                     let whole = arriving.end.take(input)?;
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
                     let Arriving { verb, act, error, data, .. } = *arriving;
-                    return Some(match whole {
-                        true => Request { verb: Some(verb), act, data: data.finish() },
-                        false => Request::refused(Some(verb), error),
+                    return Some(match data.finish() {
+                        _ if !whole => Request::refused(Some(verb), error),
+                        Some(data) => Request { verb: Some(verb), act, data },
+                        None => Request::refused(Some(verb), reply::OUT_OF_MEMORY),
                     });
                 }
                 Reading::Skip(skip) => {
@@ -279,7 +291,10 @@ impl Decoder {
                 let size = size as usize;
                 if let Some(([data @ .., b'\r', b'\n'], rest)) = input.split_at_checked(size + 2) {
                     *input = rest;
-                    return Some(Request { verb: Some(verb), act, data: Body::from(data) });
+                    return Some(match Body::copy(data) {
+                        Some(data) => Request { verb: Some(verb), act, data },
+                        None => Request::refused(Some(verb), reply::OUT_OF_MEMORY),
+                    });
                 }
                 self.state = match Upload::begin(size, intake.room) {
                     Some(data) => Reading::Data(Box::new(Arriving { verb, act, error, data, end: End::default() })),
@@ -301,7 +316,7 @@ impl Decoder {
     /// Bytes of memory taken for data, or a long line, that is not complete yet.
     pub fn uploading(&self) -> u64 {
         match &self.state {
-            Reading::Data(arriving) => arriving.data.size(),
+            Reading::Data(arriving) => arriving.data.footprint(),
             Reading::LongLine(line) => line.capacity() as u64,
             _ => 0,
         }
@@ -326,8 +341,10 @@ impl Skip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Fingerprints;
 
-    const INTAKE: Intake = Intake { max_job_size: 10, max_packet: 0, room: 1 << 30 };
+    const INTAKE: Intake =
+        Intake { max_job_size: 10, max_packet: 0, room: 1 << 30, fingerprints: Fingerprints::new(1) };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize, intake: &Intake) -> Vec<String> {
@@ -396,7 +413,7 @@ mod tests {
         assert!(decoder.next(&mut input, &INTAKE).is_none());
         assert_eq!(decoder.uploading(), 6);
         let upload = decoder.upload().expect("four bytes are missing");
-        upload.gap().expect("room for them").copy_from_slice(b"cdef");
+        upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         assert!(decoder.next(&mut b"\r".as_slice(), &INTAKE).is_none());
         let request = decoder.next(&mut b"\n".as_slice(), &INTAKE).expect("all there");

@@ -8,10 +8,10 @@ use super::request::{Act, Request, Submission};
 use super::uuid::{derive, underive, Uuid};
 use super::{inspect, reply};
 use crate::engine::{
-    Awaited, Body, Ending, Engine, Event, Job, JobId, NewJob, NotConcluded, Outcome, Refused, Reserve, Span, State,
-    Terms, Time, Unique,
+    Awaited, Body, Ending, Engine, Event, Job, JobId, JobPage, Lease, NamePage, NewJob, NotConcluded, Outcome,
+    Progress, Refused, Reserve, Span, State, Terms, Time, Unique,
 };
-use crate::protocol::{Flow, Output, Peer, World};
+use crate::protocol::{self, Flow, Output, Peer, World};
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
 pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
@@ -22,7 +22,7 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
             return run(id, &name, job, wait, world, out);
         }
         Act::Result { id, wait } => return result(id, wait, world, out),
-        Act::Lease { names, wait } => return lease(&names, wait, world, out),
+        Act::Lease { names, wait } => return lease(Lease::new(names), wait, world, out),
         Act::Conclude { id, done } => {
             conclude(id, done, request.data, world, out);
         }
@@ -31,15 +31,71 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
             reply::words(out, if gone { reply::OK } else { reply::NOT_FOUND });
         }
         Act::InspectServer => inspect::server(world, out),
-        Act::InspectQueues(page) => inspect::queues(world, page, out),
+        Act::InspectQueues(page) => {
+            return queues(NamePage::new(page.offset as usize, page.limit), world, out);
+        }
         Act::InspectQueue(name) => inspect::queue(world, &name, out),
-        Act::InspectJobs { name, scheduled, page } => inspect::jobs(world, &name, scheduled, page, out),
+        Act::InspectJobs { name, scheduled, page } => {
+            let state = if scheduled { State::Delayed } else { State::Ready };
+            return jobs(name, JobPage::new(state, page.offset as usize, page.limit), world, out);
+        }
         Act::InspectJob(id) => inspect::job(world, &id, out),
         Act::Refused(answer) => reply::words(out, answer),
         Act::Close(answer) => {
             reply::words(out, answer.unwrap_or_default());
             return Flow::Close;
         }
+    }
+    Flow::Next
+}
+
+/// The rest of a command that was too much for one turn.
+#[derive(Debug)]
+pub enum Continuation {
+    /// A lease of very many names.
+    Lease(Lease, Span),
+    /// A list of queues.
+    Queues(NamePage),
+    /// A list of the jobs of this queue.
+    Jobs(Box<[u8]>, JobPage),
+}
+
+impl Continuation {
+    /// Bytes of memory beside itself, at most.
+    pub fn footprint(&self) -> u64 {
+        match self {
+            Continuation::Lease(lease, _) => lease.footprint(),
+            Continuation::Queues(_) | Continuation::Jobs(..) => PAGE,
+        }
+    }
+}
+
+/// Bytes that the search for a page of a list takes at most.
+const PAGE: u64 = 128 * 1024;
+
+/// Goes on with a command in another turn.
+pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
+    match rest {
+        Continuation::Lease(names, wait) => lease(names, wait, world, out),
+        Continuation::Queues(page) => queues(page, world, out),
+        Continuation::Jobs(name, page) => jobs(name, page, world, out),
+    }
+}
+
+fn later(rest: Continuation) -> Flow {
+    Flow::Continue(protocol::Continuation::Workq(rest.into()))
+}
+
+fn queues(mut page: NamePage, world: &mut World, out: &mut Output) -> Flow {
+    if inspect::queues(world, &mut page, out) == Progress::More {
+        return later(Continuation::Queues(page));
+    }
+    Flow::Next
+}
+
+fn jobs(name: Box<[u8]>, mut page: JobPage, world: &mut World, out: &mut Output) -> Flow {
+    if inspect::jobs(world, &name, &mut page, out) == Progress::More {
+        return later(Continuation::Jobs(name, page));
     }
     Flow::Next
 }
@@ -164,17 +220,23 @@ fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     reply::bytes(out, result);
 }
 
-fn lease(names: &[u8], wait: Span, world: &mut World, out: &mut Output) -> Flow {
+fn lease(mut names: Lease, wait: Span, world: &mut World, out: &mut Output) -> Flow {
+    match world.engine.watch_only(world.client, &mut names, world.now) {
+        Ok(Progress::Done) => {}
+        Ok(Progress::More) => return later(Continuation::Lease(names, wait)),
+        Err(_) => {
+            reply::words(out, reply::TOO_MANY_NAMES);
+            return Flow::Next;
+        }
+    }
     let wait = patience(wait, world);
-    let names: Vec<&[u8]> = names.split(|byte| *byte == b' ').collect();
-    match world.engine.lease(world.client, &names, wait, world.now) {
-        Ok(Reserve::Job(job)) => {
+    match world.engine.reserve(world.client, Some(wait), world.now) {
+        Reserve::Job(job) => {
             let id = job.id();
             give(world.engine, id, out);
         }
-        Ok(Reserve::NoJob(_)) => reply::words(out, reply::TIMEOUT),
-        Ok(Reserve::Waiting) => return Flow::Wait,
-        Err(_) => reply::words(out, reply::TOO_MANY_NAMES),
+        Reserve::NoJob(_) => reply::words(out, reply::TIMEOUT),
+        Reserve::Waiting => return Flow::Wait,
     }
     Flow::Next
 }

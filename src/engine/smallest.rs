@@ -1,0 +1,80 @@
+//! A stretch of many keys in order, found without putting all of them in order.
+//!
+//! Owns the keys that are kept meanwhile, which are a bounded number, however far behind the stretch begins: then the keys
+//! are shown to it more than once. Must not know what they are keys of.
+
+use std::collections::BinaryHeap;
+
+/// Keys kept at a time.
+const KEPT: usize = 4096;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Smallest<K> {
+    skip: usize,
+    take: usize,
+    /// Keys up to this one were passed over.
+    floor: Option<K>,
+    best: BinaryHeap<K>,
+}
+
+impl<K: Ord + Clone> Smallest<K> {
+    /// The `take` smallest keys without the first `skip`; `take` is at most 1,000.
+    pub fn new(skip: usize, take: usize) -> Smallest<K> {
+        Smallest { skip, take: take.min(1000), floor: None, best: BinaryHeap::new() }
+    }
+
+    /// One of the keys.
+    pub fn offer(&mut self, key: K) {
+        if self.floor.as_ref().is_some_and(|floor| key <= *floor) {
+            return;
+        }
+        if self.best.len() < self.skip.saturating_add(self.take).min(KEPT) {
+            self.best.push(key);
+        } else if let Some(mut largest) = self.best.peek_mut() {
+            if key < *largest {
+                *largest = key;
+            }
+        }
+    }
+
+    /// All keys were shown: here is the stretch, or none if they must be shown again.
+    pub fn finish(&mut self) -> Option<Vec<K>> {
+        let mut best = std::mem::take(&mut self.best).into_sorted_vec();
+        let passed = self.skip.min(best.len());
+        if best.len() == KEPT && self.skip + self.take > KEPT {
+            self.floor = Some(best[passed - 1].clone());
+            self.skip -= passed;
+            return None;
+        }
+        best.drain(..passed);
+        Some(best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_is_what_stands_there_when_all_is_in_order() {
+        let all: Vec<u32> = (0..20_000).map(|number| number * 7919 % 20_011).collect();
+        let mut sorted = all.clone();
+        sorted.sort_unstable();
+        for skip in [0, 1, 4000, 4095, 4096, 4097, 9000, 19_950, 19_999, 20_000, 1 << 40] {
+            for take in [0, 1, 100] {
+                let mut smallest = Smallest::new(skip, take);
+                let (found, rounds) = (1..)
+                    .find_map(|round| {
+                        all.iter().for_each(|&key| smallest.offer(key));
+                        assert!(smallest.best.len() <= KEPT);
+                        smallest.finish().map(|found| (found, round))
+                    })
+                    .expect("an end");
+                let expected: Vec<u32> = sorted.iter().copied().skip(skip).take(take).collect();
+                assert_eq!(found, expected, "{take} from {skip}");
+                assert!(rounds <= 20_000 / KEPT + 2, "{rounds} rounds for {take} from {skip}");
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a producer asks for beside what every job has.
+//!
+//! Owns the words for it, as a producer says them and as a log remembers them. Plain data: what they mean, `submit` and
+//! `verdict` know.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+
+use super::name::Name;
+use super::time::{Span, Time};
+
+/// What becomes of a job when a worker says how it went, or is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Ending {
+    /// Done, it is deleted; failed, it is buried; lost, it is ready again in its old place.
+    #[default]
+    Drop,
+    /// Done or failed, its submitters are told, and it is gone; lost, it goes to the end of its queue.
+    Tell,
+    /// The outcome is kept until its time to live ends; lost, it is ready again in its old place.
+    Keep,
+}
+
+/// What tells a body from every other: two hashes behind a secret, 128 bits together, so that nobody can make two bodies that
+/// have the same. It is taken outside of whatever lock the engine is behind, since a body may be large.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fingerprint(pub(super) [u32; 4]);
+
+/// Takes fingerprints.
+#[derive(Clone, Copy, Debug)]
+pub struct Fingerprints(u64);
+
+impl Fingerprints {
+    /// Behind this secret; all that are compared must have the same.
+    pub const fn new(secret: u64) -> Fingerprints {
+        Fingerprints(secret)
+    }
+
+    /// Of this body.
+    pub fn of(self, body: &[u8]) -> Fingerprint {
+        let [first, second] = [self.0, !self.0.rotate_left(32)].map(|secret| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u64(secret);
+            hasher.write(body);
+            hasher.finish()
+        });
+        Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
+    }
+}
+
+/// What no two jobs may share.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Unique {
+    /// Nothing.
+    #[default]
+    None,
+    /// A name in its tube: whoever submits it again joins the job.
+    Name(Name),
+    /// Its body in its tube, among jobs that were submitted so; by its fingerprint, once that is known.
+    Body(Option<Fingerprint>),
+    /// A number that no other job of any tube may have.
+    Id([u8; 16]),
+}
+
+/// What a producer asks for beside what every job has; see [`super::Engine::submit`].
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// What becomes of it.
+    pub ending: Ending,
+    /// What no other job may share.
+    pub unique: Unique,
+    /// It must survive a restart.
+    pub durable: bool,
+    /// When it becomes ready, instead of its delay.
+    pub start: Option<Time>,
+    /// How long it lives, from its start on; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// Bytes that go with it to its worker.
+    pub reducer: Option<Box<[u8]>>,
+    /// The client that submits it is told what comes of it.
+    pub attach: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms {
+            ending: Ending::Drop,
+            unique: Unique::None,
+            durable: true,
+            start: None,
+            ttl: Span::MAX,
+            max_attempts: 0,
+            max_fails: 0,
+            reducer: None,
+            attach: false,
+        }
+    }
+}
+
+/// What a log has to remember of a job's terms, and of what came of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrittenTerms<'a> {
+    /// What becomes of it; never [`Ending::Drop`], which needs no terms.
+    pub ending: Ending,
+    /// What no other job may share.
+    pub unique: WrittenUnique<'a>,
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// When that ends; [`Time::NEVER`] if it does not.
+    pub expires: Time,
+    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    pub start: Time,
+    /// Its place among jobs of its priority from its start on; zero before.
+    pub order: u64,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// How often a worker said that it failed.
+    pub fails: u8,
+    /// Over: whether it is done, and where in its body the result begins.
+    pub outcome: Option<(bool, u32)>,
+    /// Bytes that go with it to its worker.
+    pub reducer: Option<&'a [u8]>,
+}
+
+/// [`Unique`], borrowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WrittenUnique<'a> {
+    /// Nothing.
+    None,
+    /// A name in its tube, from a log.
+    Name(&'a [u8]),
+    /// A name in its tube, from a job.
+    Kept(&'a Name),
+    /// Its body in its tube.
+    Body,
+    /// A number that no other job may have.
+    Id([u8; 16]),
+}
+
+impl Unique {
+    /// For a log.
+    pub fn written(&self) -> WrittenUnique<'_> {
+        match self {
+            Unique::None => WrittenUnique::None,
+            Unique::Name(name) => WrittenUnique::Kept(name),
+            Unique::Body(_) => WrittenUnique::Body,
+            Unique::Id(id) => WrittenUnique::Id(*id),
+        }
+    }
+}
+
+impl WrittenUnique<'_> {
+    /// From a log.
+    pub fn restored(self) -> Unique {
+        match self {
+            WrittenUnique::None => Unique::None,
+            WrittenUnique::Name(name) => Unique::Name(name.into()),
+            WrittenUnique::Kept(name) => Unique::Name(name.clone()),
+            WrittenUnique::Body => Unique::Body(None),
+            WrittenUnique::Id(id) => Unique::Id(id),
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! The worst worlds: very many jobs held, kicked, due, watched for or listed, and no call that exceeds the steps of its turn.
+//!
+//! Owns the counting. What a call may do beyond its budget is one piece of work, whatever the size of the world; and between
+//! the turns of a smaller world every invariant holds.
+
+use std::sync::Arc;
+
+use super::super::*;
+
+/// Steps of a turn.
+const TURN: u64 = 1000;
+
+/// Steps of the largest piece of work that is not divided: as many watches as a client has at once.
+const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE;
+
+/// Worlds in which every invariant is checked between turns are small.
+const SMALL: usize = 300;
+
+/// How large the others are, unless somebody asks for more: `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds`; the
+/// number is read while the tests are compiled, because no part of the engine looks at its surroundings.
+const USUAL: usize = 40_000;
+
+fn large() -> usize {
+    option_env!("BEANPOLE_WORLD").map_or(USUAL, |size| size.parse().expect("a number"))
+}
+
+/// An engine, and what its turns have come to.
+struct Turns {
+    engine: Engine,
+    now: Time,
+    steps: u64,
+    turns: u64,
+    events: usize,
+    checks: bool,
+}
+
+impl Turns {
+    /// With `size` of whatever there will be; a small world has small turns.
+    fn new(size: usize) -> Turns {
+        let (steps, few_watched) = if size <= SMALL { (7, 0) } else { (TURN, FEW_WATCHED) };
+        let engine = Engine::new(Limits { few_watched, wakeups: 0, ..Limits::NONE });
+        Turns { engine, now: Time::from_nanos(1 << 60), steps, turns: 0, events: 0, checks: size <= SMALL }
+    }
+
+    /// One call in a turn of its own.
+    fn turn<R>(&mut self, call: impl FnOnce(&mut Engine, Time) -> R) -> R {
+        self.engine.grant_steps(self.steps);
+        let result = call(&mut self.engine, self.now);
+        let used = self.engine.steps().used();
+        assert!(used <= self.steps + PIECE, "{used} steps in a turn of {}", self.steps);
+        self.turns += 1;
+        let events = std::iter::from_fn(|| self.engine.take_event()).count();
+        assert!(events as u64 <= used + 1, "{events} events for {used} steps");
+        self.events += events;
+        if self.checks {
+            self.engine.check();
+        }
+        self.engine.grant_steps(u64::MAX);
+        result
+    }
+
+    /// A verb that is called until it is done.
+    fn verb(&mut self, mut call: impl FnMut(&mut Engine, Time) -> Progress) -> u64 {
+        let before = self.turns;
+        while self.turn(&mut call) == Progress::More {}
+        self.turns - before
+    }
+
+    /// What is left to others.
+    fn rest(&mut self) -> u64 {
+        let before = self.turns;
+        while self.engine.has_unfinished() {
+            self.turn(Engine::go_on);
+        }
+        self.turns - before
+    }
+
+    /// Whether so many turns are what so much work takes, each piece of which is at least one step and at most twenty.
+    fn took(&self, turns: u64, pieces: usize) {
+        let (least, most) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 20 / self.steps + 20);
+        assert!((least..=most).contains(&turns), "{turns} turns for {pieces}, which should be {least} to {most}");
+    }
+
+    fn put(&mut self, client: ClientId, count: usize, delay: Span) {
+        for number in 0..count {
+            let pri = (number * 7919 % 10_007) as Priority;
+            let new = NewJob { pri, delay, ttr: Span::from_secs(10), body: Body::default() };
+            self.engine.put(client, new, self.now).expect("room for a job");
+        }
+    }
+
+    fn hold(&mut self, client: ClientId, count: usize) {
+        for _ in 0..count {
+            let reserved = self.engine.reserve(client, Some(Span::ZERO), self.now);
+            assert!(matches!(reserved, Reserve::Job(_)), "{reserved:?}");
+        }
+    }
+
+    fn watch(&mut self, client: ClientId, count: usize) {
+        for number in 0..count {
+            let name = format!("t{number}");
+            self.engine.watch(client, name.as_bytes(), self.now).expect("room for a watch");
+        }
+    }
+}
+
+/// In a small world and in a large one.
+fn in_both(test: impl Fn(&mut Turns, usize)) {
+    for size in [SMALL, large()] {
+        test(&mut Turns::new(size), size);
+    }
+}
+
+#[test]
+fn a_kick_of_very_many_jobs() {
+    in_both(|world, size| {
+        let client = world.engine.connect();
+        world.put(client, size, Span::from_secs(100));
+        let mut kick = Kick::new(u64::MAX);
+        let turns = world.verb(|engine, now| engine.kick(client, &mut kick, now));
+        assert_eq!((kick.done, world.engine.stats().jobs.ready), (size as u64, size as u64));
+        world.took(turns, size);
+    });
+}
+
+#[test]
+fn a_kick_ends_though_others_put_more_meanwhile() {
+    let mut world = Turns::new(SMALL);
+    let client = world.engine.connect();
+    world.put(client, SMALL, Span::from_secs(100));
+    let mut kick = Kick::new(u64::MAX);
+    while world.turn(|engine, now| engine.kick(client, &mut kick, now)) == Progress::More {
+        world.put(client, 3, Span::from_secs(100));
+    }
+    assert_eq!(kick.done, SMALL as u64);
+}
+
+#[test]
+fn a_hang_up_that_gives_very_many_jobs_back_in_the_order_of_service() {
+    in_both(|world, size| {
+        let [holder, producer] = [(); 2].map(|()| world.engine.connect());
+        world.put(producer, size, Span::ZERO);
+        world.hold(holder, size);
+        let waiting: Vec<ClientId> = (0..10).map(|_| world.engine.connect()).collect();
+        for &client in &waiting {
+            assert!(matches!(world.engine.reserve(client, None, world.now), Reserve::Waiting));
+        }
+        world.turn(|engine, now| engine.disconnect(holder, now));
+        assert_eq!(world.engine.stats().connections, 11, "it is gone at once");
+        let turns = world.rest();
+        world.took(turns, size);
+        let taken = |engine: &Engine| {
+            engine.jobs().filter(|job| job.state() == State::Reserved).map(|job| job.priority()).max()
+        };
+        let left = world.engine.peek(producer, State::Ready).expect("a job").priority();
+        assert!(taken(&world.engine) <= Some(left), "those who waited got the most urgent jobs");
+        assert_eq!((world.events, world.engine.stats().jobs.ready), (10, size as u64 - 10));
+    });
+}
+
+#[test]
+fn a_hang_up_that_ends_very_many_watches() {
+    in_both(|world, size| {
+        let client = world.engine.connect();
+        world.watch(client, size);
+        world.turn(|engine, now| drop(engine.reserve(client, None, now)));
+        world.rest();
+        world.turn(|engine, now| engine.disconnect(client, now));
+        let turns = world.rest();
+        world.took(turns, size);
+        assert_eq!((world.engine.stats().tubes, world.engine.memory().watches), (1, 0));
+    });
+}
+
+#[test]
+fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
+    in_both(|world, size| {
+        let [worker, producer] = [(); 2].map(|()| world.engine.connect());
+        world.watch(worker, size);
+        for (tube, pri) in [(size / 2, 5), (size - 1, 3), (1, 4)] {
+            world.engine.use_tube(producer, format!("t{tube}").as_bytes()).expect("a tube");
+            let new = NewJob { pri, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
+            world.engine.put(producer, new, world.now).expect("room for a job");
+        }
+        for (nth, pri) in [3, 4, 5].into_iter().enumerate() {
+            world
+                .turn(|engine, now| assert!(matches!(engine.reserve(worker, Some(Span::ZERO), now), Reserve::Waiting)));
+            let turns = world.rest();
+            world.took(turns, size);
+            assert_eq!(world.events, nth + 1);
+            let held = world.engine.jobs().filter(|job| job.state() == State::Reserved);
+            assert_eq!(held.map(|job| job.priority()).max(), Some(pri));
+        }
+        // Nothing is left: it is told so, or waits in each tube, and is handed a job in as many steps as anybody.
+        world.turn(|engine, now| drop(engine.reserve(worker, Some(Span::ZERO), now)));
+        world.rest();
+        assert_eq!((world.events, world.engine.stats().waiting), (4, 0));
+        world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+        let turns = world.rest();
+        world.took(turns, size);
+        assert_eq!((world.events, world.engine.stats().waiting), (4, 1));
+        let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
+        world.turn(|engine, now| engine.put(producer, new, now)).expect("room for a job");
+        assert_eq!((world.events, world.engine.has_unfinished()), (5, false));
+    });
+}
+
+#[test]
+fn a_wait_ends_while_its_search_goes_on() {
+    let mut world = Turns::new(SMALL);
+    let [worker, producer] = [(); 2].map(|()| world.engine.connect());
+    world.watch(worker, SMALL);
+    for _ in 0..3 {
+        world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+        for _ in 0..10 {
+            world.turn(Engine::go_on);
+        }
+        // The default tube is the first of its list.
+        world.put(producer, 1, Span::ZERO);
+        world.rest();
+        world.turn(|_, _| ());
+    }
+    assert_eq!((world.events, world.engine.stats().jobs.reserved, world.engine.stats().waiting), (3, 3, 0));
+    world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+    world.turn(Engine::go_on);
+    assert!(world.engine.cancel_wait(worker));
+    world.rest();
+    world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+    world.turn(|engine, now| engine.disconnect(worker, now));
+    world.rest();
+    assert_eq!((world.engine.stats().waiting, world.engine.stats().jobs.ready), (0, 3));
+}
+
+#[test]
+fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
+    in_both(|world, size| {
+        let worker = world.engine.connect_as(Manner::Sleeper);
+        let producer = world.engine.connect();
+        world.watch(worker, size);
+        let asleep = |world: &mut Turns| {
+            assert!(!world.turn(|engine, now| engine.sleep(worker, now)));
+            world.rest()
+        };
+        let turns = asleep(world);
+        world.took(turns, size);
+        world.engine.use_tube(producer, b"t77").expect("a tube");
+        world
+            .turn(|engine, now| {
+                engine.put(producer, NewJob { pri: 1, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() }, now)
+            })
+            .expect("room");
+        assert_eq!(world.events, 1, "it is woken");
+        let mut grabbed = false;
+        let turns = world.verb(|engine, now| match engine.grab(worker, now) {
+            Grab::More => Progress::More,
+            Grab::NoJob => panic!("there is a job"),
+            Grab::Job(_) => {
+                grabbed = true;
+                Progress::Done
+            }
+        });
+        assert!(grabbed);
+        world.took(turns, size);
+        asleep(world);
+        let turns = world.verb(|engine, now| engine.unwatch_all(worker, now));
+        world.took(turns, size);
+        let mut place = None;
+        world.verb(|engine, now| engine.give_back(worker, None, &mut place, now));
+        assert_eq!((world.engine.stats().jobs.ready, world.engine.stats().tubes), (1, 2));
+    });
+}
+
+#[test]
+fn a_worker_gives_back_the_jobs_of_one_of_its_functions() {
+    in_both(|world, size| {
+        let worker = world.engine.connect_as(Manner::Sleeper);
+        let producer = world.engine.connect();
+        for tube in ["a", "b"] {
+            world.engine.watch(worker, tube.as_bytes(), world.now).expect("a tube");
+        }
+        for number in 0..size {
+            let tube: &[u8] = if number % 3 == 0 { b"a" } else { b"b" };
+            world.engine.use_tube(producer, tube).expect("a tube");
+            let ttr = Span::from_secs(10 + (number * 7919 % 1009) as u64);
+            let new = NewJob { pri: 1, delay: Span::ZERO, ttr, body: Body::default() };
+            world.engine.put(producer, new, world.now).expect("room for a job");
+            assert!(world.engine.grab(worker, world.now).job().is_some());
+        }
+        let mut place = None;
+        let turns = world.verb(|engine, now| engine.give_back(worker, Some(b"a"), &mut place, now));
+        assert!(turns > 10);
+        let jobs = world.engine.stats().jobs;
+        assert_eq!((jobs.ready as usize, jobs.reserved as usize), (size.div_ceil(3), size - size.div_ceil(3)));
+    });
+}
+
+#[test]
+fn a_lease_of_very_many_names_keeps_those_that_stay() {
+    in_both(|world, size| {
+        let worker = world.engine.connect_as(Manner::Leaser);
+        let names = |from: usize| (from..from + size).map(|name| format!("n{name}")).collect::<Vec<_>>().join(" ");
+        for from in [0, size / 2, 3 * size] {
+            let mut lease = Lease::new(names(from).into_bytes().into());
+            let turns = world.verb(|engine, now| engine.watch_only(worker, &mut lease, now).expect("room"));
+            world.took(turns, 3 * size);
+            assert_eq!(world.engine.stats().tubes, size + 1);
+            assert!(world.engine.tube_stats(format!("n{from}").as_bytes(), world.now).is_some());
+        }
+    });
+}
+
+#[test]
+fn times_to_run_that_end_while_their_holder_says_it_is_at_work() {
+    in_both(|world, size| {
+        let [holder, producer] = [(); 2].map(|()| world.engine.connect());
+        world.put(producer, size, Span::ZERO);
+        world.hold(holder, size);
+        world.now = world.now + Span::from_secs(10);
+        let late: Vec<JobId> = world.engine.jobs().map(|job| job.id()).take(50).collect();
+        for id in late {
+            assert!(!world.turn(|engine, now| engine.touch(holder, id, now)), "it is too late");
+        }
+        world.turn(|engine, now| assert!(matches!(engine.reserve(holder, None, now), Reserve::Waiting)));
+        world.rest();
+        assert_eq!(world.events, 1, "one of the jobs that it lost is its own again");
+        let mut turns = 0;
+        while world.engine.next_deadline() <= world.now {
+            world.turn(|engine, now| engine.tick(now));
+            turns += 1;
+        }
+        assert!(turns <= size && world.engine.stats().timeouts == size as u64);
+    });
+}
+
+#[test]
+fn a_tube_that_goes_on_with_very_many_who_wait_serves_them_in_order() {
+    in_both(|world, size| {
+        let producer = world.engine.connect();
+        let waiting: Vec<ClientId> = (0..size).map(|_| world.engine.connect()).collect();
+        for &client in &waiting {
+            let _ = world.engine.reserve(client, None, world.now);
+        }
+        assert!(world.engine.pause(DEFAULT, Span::from_secs(10), world.now));
+        world.put(producer, size, Span::ZERO);
+        world.turn(|engine, now| assert!(engine.pause(DEFAULT, Span::ZERO, now)));
+        // Nobody comes before his time.
+        let late = world.engine.connect();
+        world.turn(|engine, now| assert!(matches!(engine.reserve(late, Some(Span::ZERO), now), Reserve::NoJob(_))));
+        let turns = world.rest();
+        world.took(turns, size);
+        assert_eq!((world.events, world.engine.stats().jobs.ready), (size, 0));
+    });
+}
+
+#[test]
+fn all_sleepers_are_woken_for_a_job_a_few_at_a_time() {
+    in_both(|world, size| {
+        let producer = world.engine.connect();
+        for _ in 0..size {
+            let worker = world.engine.connect_as(Manner::Sleeper);
+            world.engine.watch(worker, DEFAULT, world.now).expect("a tube");
+            assert!(!world.engine.sleep(worker, world.now));
+        }
+        let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
+        world.turn(|engine, now| engine.put(producer, new, now)).expect("room for a job");
+        let turns = world.rest();
+        world.took(turns, size);
+        assert_eq!(world.events, size);
+    });
+}
+
+/// A job in the hands of `worker`, which `client` waits for `size` times.
+fn awaited(world: &mut Turns, size: usize, ending: Ending) -> (ClientId, ClientId, JobId) {
+    let worker = world.engine.connect_as(Manner::Sleeper);
+    let client = world.engine.connect_as(Manner::Sleeper);
+    world.engine.watch(worker, b"f", world.now).expect("a tube");
+    let mut id = None;
+    for _ in 0..size {
+        let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::from(b"x".as_slice()) };
+        let unique = Unique::Name(b"same".as_slice().into());
+        let terms = Terms { ending, unique, durable: false, attach: true, ..Terms::default() };
+        id = world.engine.submit(client, b"f", new, terms, world.now).ok().map(|submitted| submitted.id);
+    }
+    assert!(world.engine.grab(worker, world.now).job().is_some());
+    (worker, client, id.expect("a job"))
+}
+
+#[test]
+fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
+    in_both(|world, size| {
+        for ending in [Ending::Tell, Ending::Keep] {
+            let (worker, client, id) = awaited(world, size, ending);
+            let before = world.events;
+            let report = Arc::new(Report::Data(Body::from(b"half".as_slice())));
+            assert!(world.turn(|engine, now| engine.report(worker, id, &report, now)));
+            let turns = world.verb(|engine, now| engine.report_on(worker, id, &report, now));
+            world.took(turns, size);
+            assert_eq!(world.events - before, size);
+            let done = Outcome::Done(Body::from(b"done".as_slice()));
+            world.turn(|engine, now| engine.finish(worker, id, done, now)).expect("its own job");
+            assert_eq!(world.engine.any_job(id).is_some(), ending == Ending::Keep);
+            let turns = world.rest();
+            world.took(turns, size);
+            assert_eq!(world.events - before, 2 * size);
+            if ending == Ending::Keep {
+                assert!(world.engine.withdraw(id));
+            }
+            world.engine.disconnect(worker, world.now);
+            world.engine.disconnect(client, world.now);
+            assert_eq!(world.engine.memory().jobs, 0);
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_an_outcome_may_go_while_others_are_told() {
+    in_both(|world, size| {
+        let (worker, client, id) = awaited(world, size, Ending::Tell);
+        world.turn(|engine, now| engine.finish(worker, id, Outcome::Done(Body::default()), now)).expect("its own job");
+        world.turn(|engine, now| engine.disconnect(client, now));
+        world.rest();
+        assert!(world.events <= size && world.engine.memory().jobs == 0);
+    });
+}
+
+#[test]
+fn lists_show_each_thing_once() {
+    in_both(|world, size| {
+        let client = world.engine.connect();
+        world.watch(client, size);
+        world.put(client, size, Span::ZERO);
+        let (mut from, mut jobs) = (0, 0);
+        let turns = world.verb(|engine, _| {
+            engine.walk_jobs(&mut from, |_, _| {
+                jobs += 1;
+                100
+            })
+        });
+        world.took(turns, size);
+        let (mut from, mut tubes) = (0, 0);
+        let turns = world.verb(|engine, now| {
+            engine.walk_tubes(&mut from, now, |_| {
+                tubes += 1;
+                100
+            })
+        });
+        world.took(turns, size);
+        let (mut from, mut watched) = (0, Vec::new());
+        let turns = world.verb(|engine, _| {
+            engine.walk_watched(client, &mut from, |name| {
+                watched.push(name.to_vec());
+                100
+            })
+        });
+        world.took(turns, size);
+        assert_eq!((jobs, tubes), (size, size + 1));
+        assert!(watched.iter().map(Vec::as_slice).eq(world.engine.watched(client)));
+    });
+}
+
+#[test]
+fn a_page_far_behind_in_a_list_is_what_stands_there() {
+    in_both(|world, size| {
+        let client = world.engine.connect();
+        for delay in [Span::ZERO, Span::from_secs(5)] {
+            world.put(client, size, delay);
+        }
+        for state in [State::Ready, State::Delayed] {
+            let mut all: Vec<_> = world.engine.jobs().filter(|job| job.state() == state).collect();
+            all.sort_by_key(|job| (job.priority(), job.due(), job.id()));
+            let all: Vec<JobId> = all.iter().map(|job| job.id()).collect();
+            for offset in [0, 1, size / 2, size - 3, size, size * 2] {
+                let mut page = JobPage::new(state, offset, 5);
+                let mut found = Vec::new();
+                world.verb(|engine, _| match engine.jobs_of(DEFAULT, &mut page) {
+                    Page::More => Progress::More,
+                    Page::NotFound => panic!("there is the default tube"),
+                    Page::Jobs(jobs) => {
+                        found = jobs.iter().map(|job| job.id()).collect();
+                        Progress::Done
+                    }
+                });
+                let expected: Vec<JobId> = all.iter().copied().skip(offset).take(5).collect();
+                assert_eq!(found, expected, "{state:?} from {offset}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_search_by_a_name_that_stands_in_very_many_tubes_is_refused() {
+    let mut world = Turns::new(USUAL);
+    let client = world.engine.connect_as(Manner::Sleeper);
+    let mut submit = |tube: usize| {
+        let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
+        let terms = Terms { ending: Ending::Tell, unique: Unique::Name(b"n".as_slice().into()), ..Terms::default() };
+        world.turn(|engine, now| engine.submit(client, format!("t{tube}").as_bytes(), new, terms, now))
+    };
+    let taken = (0..10_000).take_while(|&tube| submit(tube).is_ok()).count();
+    assert!((4000..5000).contains(&taken), "{taken}");
+    world.engine.check();
+}

@@ -1,0 +1,273 @@
+//! How clients wait: the search through the tubes that they watch, and their places in the queues of those tubes.
+//!
+//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very many
+//! tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they are, since
+//! a place that is not for its present wait counts for nothing. Must not choose between clients: that is `matching`'s.
+
+use super::client::{ClientId, Manner, Nap, Search, Waiting};
+use super::event::{Event, NoJob};
+use super::job::{band, Cause};
+use super::steps::Progress;
+use super::time::Time;
+use super::unfinished::Unfinished;
+use super::Engine;
+
+impl Engine {
+    /// `client` waits from now on; for a job, in the queues of all tubes that it watches.
+    pub(super) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
+        self.clients[client.0 as usize].waiting = Some(waiting);
+        if waiting.is_for_job() {
+            self.waiting += 1;
+            self.stand_everywhere(client);
+        }
+        self.retime_client(client.0);
+    }
+
+    /// `client`, which must be waiting, no longer is.
+    pub(super) fn stop_waiting(&mut self, client: ClientId) {
+        let state = &mut self.clients[client.0 as usize];
+        state.search = None;
+        let waiting = state.waiting.take();
+        if waiting.is_some_and(Waiting::is_for_job) {
+            self.waiting -= 1;
+            self.leave_queues(client);
+        }
+        self.retime_client(client.0);
+    }
+
+    /// `client`, which must not wait, sleeps from now on.
+    pub(super) fn fall_asleep(&mut self, client: ClientId) {
+        self.clients[client.0 as usize].nap = Nap::Asleep;
+        self.stand_everywhere(client);
+    }
+
+    /// The client is awake.
+    pub(super) fn wake_up(&mut self, client: ClientId) {
+        let state = &mut self.clients[client.0 as usize];
+        if std::mem::take(&mut state.nap) == Nap::Asleep {
+            state.search = None;
+            self.leave_queues(client);
+        }
+    }
+
+    fn stand_everywhere(&mut self, client: ClientId) {
+        self.begin_wait(client);
+        for place in 0..self.clients[client.0 as usize].watched.len() {
+            self.stand(client, place);
+        }
+    }
+
+    /// Places in queues that the client has from before count no longer.
+    fn begin_wait(&mut self, client: ClientId) {
+        let state = &mut self.clients[client.0 as usize];
+        // Zero is no wait's number.
+        state.wait = state.wait.wrapping_add(1).max(1);
+    }
+
+    /// Puts the client, which waits or sleeps, at the end of the queue of the tube at this place of its watch list.
+    pub(super) fn stand(&mut self, client: ClientId, place: usize) {
+        let state = &self.clients[client.0 as usize];
+        let (number, wait, manner) = (state.watched.at(place), state.wait, state.manner);
+        self.unstand(number, manner);
+        let watch = self.watches.get_mut(number);
+        watch.wait = wait;
+        let tube = self.tubes.get_mut(watch.tube);
+        tube.queue_of(manner).push_back(number, &mut self.watches);
+        self.steps.take(1);
+    }
+
+    /// Takes a watch of a client of this manner out of the queue that it stands in, if it does.
+    pub(super) fn unstand(&mut self, number: u32, manner: Manner) {
+        let watch = self.watches.get_mut(number);
+        if std::mem::take(&mut watch.wait) != 0 {
+            let tube = self.tubes.get_mut(watch.tube);
+            tube.queue_of(manner).remove(number, &mut self.watches);
+        }
+    }
+
+    fn leave_queues(&mut self, client: ClientId) {
+        let state = &self.clients[client.0 as usize];
+        let (count, manner) = (state.watched.len(), state.manner);
+        if count <= self.limits.few_watched {
+            for place in 0..count {
+                self.unstand(self.clients[client.0 as usize].watched.at(place), manner);
+            }
+        }
+    }
+
+    /// The client that has stood longest in the queue of this tube for clients of `manner`. Places that count no longer leave
+    /// the queue on the way; if that takes too long, the tube is served later.
+    pub(super) fn first_in_queue(&mut self, tube: u32, manner: Manner) -> Option<ClientId> {
+        loop {
+            let number = self.tubes.get_mut(tube).queue_of(manner).first()?;
+            let watch = self.watches.get(number);
+            let client = ClientId(watch.client);
+            let state = &self.clients[client.0 as usize];
+            if state.stands(watch) {
+                return Some(client);
+            }
+            if self.steps.are_used_up() {
+                self.serve_later(tube);
+                return None;
+            }
+            self.unstand(number, state.manner);
+            self.steps.take(1);
+        }
+    }
+
+    /// Whether the client watches too many tubes to look at each in what is left of this turn.
+    pub(super) fn watches_many(&self, client: ClientId) -> bool {
+        let count = self.clients[client.0 as usize].watched.len();
+        count > self.limits.few_watched && count as u64 > self.steps.left()
+    }
+
+    /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
+    pub(super) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
+        // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
+        if self.counts.ready == 0 {
+            return None;
+        }
+        let mut search = Search::default();
+        self.look(client, &mut search, usize::MAX);
+        self.found(client, &search)
+    }
+
+    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
+    /// priority; for a sleeper the smallest band, and among equal tubes the next after the one that had its turn last; for
+    /// a leaser any tube with the same chance.
+    pub(super) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
+        let state = &self.clients[client.0 as usize];
+        let (manner, turn, count) = (state.manner, state.turn as usize, state.watched.len());
+        let end = count.min(search.seen.saturating_add(most));
+        self.steps.take((end - search.seen) as u64);
+        for step in search.seen..end {
+            let place = if manner == Manner::Sleeper { (turn + step) % count } else { step };
+            let tube = self.watches.get(self.clients[client.0 as usize].watched.at(place)).tube;
+            let Some(slot) = self.head(tube) else { continue };
+            search.found += 1;
+            let job = self.jobs.get(slot);
+            let rank = match manner {
+                Manner::Holder => job.ready_key(),
+                Manner::Sleeper => (band(job.pri) as u32, Time::default()),
+                Manner::Leaser => (0, Time::default()),
+            };
+            let better = match search.best {
+                None => true,
+                Some(_) if manner == Manner::Leaser => self.roll(search.found) == 0,
+                Some((best, ..)) => rank < best,
+            };
+            if better {
+                search.best = Some((rank, tube, place));
+            }
+        }
+        search.seen = end;
+    }
+
+    /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
+    pub(super) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
+        let (_, tube, place) = search.best?;
+        let slot = self.head(tube)?;
+        self.clients[client.0 as usize].turn = place as u32 + 1;
+        Some(slot)
+    }
+
+    /// `client`, which waits or sleeps, stands nowhere yet: its tubes are too many for this turn.
+    pub(super) fn search_later(&mut self, client: ClientId, search: Search) {
+        self.begin_wait(client);
+        self.clients[client.0 as usize].search = Some(Box::new(search));
+        self.unfinished.push_back(Unfinished::Search(client));
+        self.retime_client(client.0);
+    }
+
+    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of each.
+    /// A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
+    pub(super) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
+        let is_there = |engine: &Engine| engine.clients.get(client.0 as usize).is_some_and(|it| it.search.is_some());
+        if !is_there(self) {
+            return Progress::Done;
+        }
+        if self.catch_up(client, now) == Progress::More {
+            return Progress::More;
+        }
+        // What has just expired may have been given to this client.
+        let Some(mut search) = self.clients[client.0 as usize].search.take() else { return Progress::Done };
+        let progress = if search.standing || self.clients[client.0 as usize].nap == Nap::Asleep {
+            self.stand_on(client, &mut search, now)
+        } else {
+            self.look_on(client, &mut search, now)
+        };
+        match progress {
+            Progress::More => self.clients[client.0 as usize].search = Some(search),
+            Progress::Done => self.retime_client(client.0),
+        }
+        progress
+    }
+
+    fn look_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+        if self.counts.ready > 0 {
+            let most = usize::try_from(self.steps.left()).unwrap_or(usize::MAX).max(1);
+            self.look(client, search, most);
+            if search.seen < self.clients[client.0 as usize].watched.len() {
+                return Progress::More;
+            }
+            if search.best.is_some() {
+                let Some(slot) = self.found(client, search) else {
+                    // Somebody else has taken it.
+                    *search = Search::default();
+                    return Progress::More;
+                };
+                self.hand_over(client, slot, now);
+                return Progress::Done;
+            }
+        }
+        let state = &self.clients[client.0 as usize];
+        let until = state.waiting.map_or(Time::NEVER, |waiting| waiting.until);
+        if state.in_margin(now) {
+            self.end_wait(client, NoJob::DeadlineSoon);
+            return Progress::Done;
+        }
+        if until <= now {
+            self.end_wait(client, NoJob::TimedOut);
+            return Progress::Done;
+        }
+        *search = Search { standing: true, ..Search::default() };
+        self.stand_on(client, search, now)
+    }
+
+    fn stand_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+        while search.seen < self.clients[client.0 as usize].watched.len() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            let watch = self.clients[client.0 as usize].watched.at(search.seen);
+            let tube = self.watches.get(watch).tube;
+            if let Some(slot) = self.head(tube) {
+                if self.clients[client.0 as usize].nap == Nap::Asleep {
+                    self.wake_for(client, tube);
+                } else {
+                    self.hand_over(client, slot, now);
+                }
+                return Progress::Done;
+            }
+            self.stand(client, search.seen);
+            search.seen += 1;
+        }
+        Progress::Done
+    }
+
+    /// Ends the wait of `client` with this job.
+    pub(super) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
+        self.stop_waiting(client);
+        self.grant(client, slot, Cause::Reserve, now);
+        let job = self.jobs.get(slot).id;
+        self.events.push_back(Event::Reserved { client, job });
+    }
+
+    /// Ends the sleep of `client`: this tube has work.
+    pub(super) fn wake_for(&mut self, client: ClientId, tube: u32) {
+        self.wake_up(client);
+        self.clients[client.0 as usize].nap = Nap::Woken(tube);
+        self.events.push_back(Event::Work { client });
+        self.steps.take(1);
+    }
+}

@@ -1,0 +1,164 @@
+//! The server's side of the account of memory: what connections take, and how much more there may be.
+//!
+//! Owns the bounds. The engine counts what it holds itself; connections count here what they have sent and is not done, and
+//! what they have not read. The sum is at most `--max-memory`. Must not know connections: each asks for itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Bytes of account of a connection without buffers, and bytes of output that it may have beside that uncounted.
+pub const CONNECTION_COST: u64 = 1024;
+
+/// The part of all memory that is kept for replies and for commands that give memory back, and its most.
+const KEPT: u64 = 16;
+const KEPT_MOST: u64 = 64 << 20;
+
+/// The part of all memory that buffers may take.
+const BUFFERS: u64 = 4;
+
+/// The part of what is left for buffers that one connection may take. So many connections can take it all, but each finds
+/// something left.
+const SHARE: u64 = 8;
+
+/// However short memory is, a connection may read this many bytes at a time, since a command that gives memory back has to
+/// be read first.
+pub const LEAST_READ: usize = 4 * 1024;
+
+/// When the account has grown by this much, it is tried whether the system has memory for more: limits of the process are not
+/// always known.
+const TRIAL: u64 = 2 << 20;
+
+/// What must be there beside that: a quarter of what is taken, since some tables double, and not more than this.
+const SPARE: u64 = 4 << 20;
+const SPARE_MOST: u64 = 256 << 20;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Memory {
+    max: u64,
+    /// What the engine holds, as of the last turn.
+    engine: AtomicU64,
+    buffers: AtomicU64,
+    /// Up to here the system had memory.
+    tried: AtomicU64,
+    /// The system has no more.
+    exhausted: AtomicBool,
+}
+
+impl Memory {
+    /// Of at most `max` bytes.
+    pub fn new(max: u64) -> Memory {
+        Memory {
+            max,
+            engine: AtomicU64::new(0),
+            buffers: AtomicU64::new(0),
+            tried: AtomicU64::new(0),
+            exhausted: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes of `max` that are kept for what gives memory back.
+    pub fn kept(max: u64) -> u64 {
+        (max / KEPT).min(KEPT_MOST)
+    }
+
+    /// What the engine holds, now that a turn is over.
+    pub fn set_engine(&self, bytes: u64) {
+        self.engine.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Somebody who took `before` bytes takes `after` now.
+    pub fn charge(&self, before: u64, after: u64) {
+        if before != after {
+            self.buffers.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// What connections take.
+    pub fn buffers(&self) -> u64 {
+        self.buffers.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> u64 {
+        self.engine.load(Ordering::Relaxed) + self.buffers()
+    }
+
+    /// Bytes left for what asks for more.
+    pub fn room(&self) -> u64 {
+        if self.is_exhausted() {
+            return 0;
+        }
+        (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
+    }
+
+    /// Bytes that one connection may have in its buffers before it is not read any more.
+    pub fn allowance(&self) -> usize {
+        if self.is_exhausted() {
+            return 0;
+        }
+        let buffers = self.buffers();
+        let left = (self.max / BUFFERS).saturating_sub(buffers).min(self.max.saturating_sub(self.taken()));
+        usize::try_from(left / SHARE).unwrap_or(usize::MAX)
+    }
+
+    /// Whether so little is left that somebody who does not read must go.
+    pub fn is_tight(&self) -> bool {
+        let kept = Memory::kept(self.max);
+        let many = self.buffers() > self.max / BUFFERS;
+        self.has_burden() && (many || self.taken() > self.max - kept / 2 || self.is_exhausted())
+    }
+
+    /// Whether connections take so much that some may have to go when memory gets short.
+    pub fn has_burden(&self) -> bool {
+        self.buffers() > Memory::kept(self.max) / 2
+    }
+
+    /// Whether the system has no memory for more, as of the last trial.
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted.load(Ordering::Relaxed)
+    }
+
+    /// Tries whether the system has memory for more, when the account has grown since the last time or there was none. One
+    /// caller at a time.
+    pub fn try_system(&self) {
+        let taken = self.taken();
+        let tried = self.tried.load(Ordering::Relaxed);
+        if taken + TRIAL < tried && !self.is_exhausted() || taken.abs_diff(tried) < 64 * 1024 {
+            return;
+        }
+        let spare = SPARE + (taken / 4).min(SPARE_MOST);
+        let mut trial: Vec<u8> = Vec::new();
+        let has_more = trial.try_reserve_exact(usize::try_from(spare + TRIAL).unwrap_or(usize::MAX)).is_ok();
+        self.exhausted.store(!has_more, Ordering::Relaxed);
+        self.tried.store(if has_more { taken + 2 * TRIAL } else { taken }, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_connection_finds_something_left_and_all_together_stay_within_the_share() {
+        let memory = Memory::new(64 << 20);
+        let mut sum = 0;
+        for _ in 0..800 {
+            let mine = memory.allowance() as u64;
+            memory.charge(0, mine);
+            sum += mine;
+        }
+        assert!(sum <= 16 << 20 && memory.allowance() < 1024, "{sum} bytes, {} left", memory.allowance());
+        assert!(memory.room() > 40 << 20, "others have room");
+        memory.charge(sum, 0);
+        assert_eq!((memory.buffers(), memory.allowance()), (0, 2 << 20));
+    }
+
+    #[test]
+    fn what_is_kept_is_not_given_to_what_asks_for_more() {
+        let memory = Memory::new(64 << 20);
+        memory.set_engine(61 << 20);
+        assert_eq!(memory.room(), 0);
+        assert!(memory.allowance() > 0 && !memory.is_tight());
+        memory.charge(0, 3 << 20);
+        assert!(memory.is_tight());
+    }
+}
