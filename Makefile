@@ -95,6 +95,10 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	tests/compat/run '$(PROGRAM)'
 	tests/compat/workq '$(PROGRAM)'
 
+hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd for comparison; ROW=T3 for one attack, LIMIT_MS=10 judges times too
+	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
+	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
+
 crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
 	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
 	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything

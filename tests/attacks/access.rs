@@ -1,0 +1,128 @@
+//! Who is let in when there is no place left, and who is sent away.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use beanpole::Client;
+use socket2::{Domain, Socket, Type};
+
+use crate::daemon::{Daemon, Folder};
+use crate::stage::Stage;
+
+/// How long a client waits for an answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// What a client was told that asked which tube it uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Served,
+    Refused,
+    Closed,
+    Silence,
+}
+
+/// A connection from this address of the machine.
+fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let source: IpAddr = source.parse().expect("an address");
+    socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
+    socket.connect(&daemon.address().into()).expect("a connection");
+    socket.set_read_timeout(Some(ANSWER)).expect("a connection");
+    socket.into()
+}
+
+fn ask(stream: &mut TcpStream) -> Answer {
+    // What it is told may have come before it asks.
+    let _ = stream.write_all(b"list-tube-used\r\n");
+    let mut bytes = [0; 64];
+    match stream.read(&mut bytes) {
+        Ok(0) => Answer::Closed,
+        Ok(length) if bytes[..length].starts_with(b"USING") => Answer::Served,
+        Ok(length) if bytes[..length].starts_with(b"OUT_OF_MEMORY") => Answer::Refused,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Answer::Silence,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Answer::Closed,
+        other => panic!("an answer: {other:?}"),
+    }
+}
+
+/// One address takes all places that it can get; another is let in all the same.
+pub fn one_address(stage: &mut Stage) {
+    let daemon = stage.start(&[], &["--max-connections", "100", "--max-connections-per-address", "10"]);
+    let mut first: Vec<_> = (0..15).map(|_| connect_from("127.0.0.2", &daemon)).collect();
+    let answers: Vec<Answer> = first.iter_mut().map(ask).collect();
+    let expected = [vec![Answer::Served; 10], vec![Answer::Refused; 5]].concat();
+    stage.same("one address", answers, expected);
+    let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
+    let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
+    stage.same("another address", answers, vec![Answer::Served; 10]);
+    // A place that was left is taken again.
+    first.truncate(9);
+    let end = Instant::now() + ANSWER;
+    while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
+        if Instant::now() > end {
+            stage.check(false, || "a place that was left is not given again".to_owned());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All places are taken; who administers the server by its Unix socket is let in.
+pub fn operator(stage: &mut Stage) {
+    let folder = Folder::new();
+    let socket = folder.file("socket");
+    let unix = format!("unix:{}", socket.display());
+    let options = ["--max-connections", "30", "--max-connections-per-address", "1000", "-l", &unix];
+    let daemon = stage.start(&[], &options);
+    let mut crowd: Vec<_> = (1..=60).map(|number| connect_from(&format!("127.0.1.{number}"), &daemon)).collect();
+    let served = crowd.iter_mut().map(ask).filter(|answer| *answer == Answer::Served).count();
+    stage.note(format!("{served} of 60 served"));
+    stage.check((20..=30).contains(&served), || format!("{served} of 30 places were given"));
+    let mut operator = Client::connect_unix(&socket).expect("a connection");
+    let answer = operator.text("stats").map(|_| ()).map_err(|error| error.to_string());
+    stage.check(answer.is_ok(), || format!("the operator: {answer:?}"));
+}
+
+/// Who says nothing is sent away, but not who waits for a job or speaks now and then.
+pub fn idle(stage: &mut Stage) {
+    let daemon = stage.start(&[], &["--idle-timeout", "1"]);
+    let connect = || connect_from("127.0.0.1", &daemon);
+    let (mut idle, mut waiting, mut talking, mut half) = (connect(), connect(), connect(), connect());
+    stage.same("at first", ask(&mut idle), Answer::Served);
+    waiting.write_all(b"reserve\r\n").expect("a connection");
+    half.write_all(b"put 0 0 60 10\r\nxxx").expect("a connection");
+    let end = Instant::now() + Duration::from_millis(2500);
+    while Instant::now() < end {
+        stage.same("one that talks", ask(&mut talking), Answer::Served);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let closed = |stream: &mut TcpStream| matches!(stream.read(&mut [0; 64]), Ok(0));
+    stage.check(closed(&mut idle), || "an idle connection stays".to_owned());
+    stage.check(closed(&mut half), || "one stays that has stopped within a body".to_owned());
+    talking.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a connection");
+    let mut bytes = [0; 8];
+    let woken = waiting.read_exact(&mut bytes);
+    stage.check(woken.is_ok() && &bytes == b"RESERVED", || format!("one that waits: {woken:?}"));
+}
+
+/// More clients than there are files: each is told something.
+pub fn few_files(stage: &mut Stage) {
+    let daemon = stage.start_within("ulimit -n 20", &[], &["-t", "1"]);
+    let mut clients: Vec<_> = (0..30).map(|_| connect_from("127.0.0.1", &daemon)).collect();
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| ask(client))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a client")).collect()
+    });
+    let count = |wanted: Answer| answers.iter().filter(|answer| **answer == wanted).count();
+    stage.note(format!("{} served, {} refused", count(Answer::Served), count(Answer::Refused)));
+    stage.same("without an answer", count(Answer::Silence), 0);
+    stage.same("closed without a word", count(Answer::Closed), 0);
+    stage.check(count(Answer::Served) > 0, || "nobody is served".to_owned());
+    drop(clients);
+    let end = Instant::now() + ANSWER;
+    while ask(&mut connect_from("127.0.0.1", &daemon)) != Answer::Served {
+        assert!(Instant::now() < end, "nobody is let in afterwards");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

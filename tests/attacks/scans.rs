@@ -1,0 +1,112 @@
+//! One command that looks at very many tubes, names or jobs.
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::bursts::watcher;
+use crate::bystander::Times;
+use crate::daemon::{Daemon, PATIENCE};
+use crate::stage::Stage;
+use crate::traffic::{list_tubes, pieces, pipeline, tube_figure, Jobs};
+use crate::wire::Wire;
+
+/// Asks again and again for a job of very many empty tubes.
+pub fn reserve_over_many_tubes(stage: &mut Stage) {
+    const AT_ONCE: u64 = 200;
+    let daemon = stage.start(&[], &["-t", "1"]);
+    let attacker = watcher(&daemon, "t", 90_000);
+    stage.beside(&daemon, |_| {
+        for _ in 0..4 {
+            let reserves = pieces(AT_ONCE, |_| b"reserve-with-timeout 0\r\n".to_vec());
+            pipeline(&attacker, reserves, AT_ONCE, |line| assert_eq!(line, "TIMED_OUT"));
+        }
+    });
+}
+
+/// Another door of the program: the second place that it listens on.
+fn second_door(daemon: &Daemon) -> Wire {
+    let address: SocketAddr = daemon.names()[1].parse().expect("an address");
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_nodelay(true).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+    Wire::of(stream)
+}
+
+/// A Workq lease over names that nobody has used.
+pub fn lease_over_new_names(stage: &mut Stage) {
+    let daemon = stage.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
+    let mut attacker = second_door(&daemon);
+    stage.beside(&daemon, |_| {
+        for round in 0..4 {
+            let names: Vec<String> = (0..99_000).map(|number| format!("{round}n{number}")).collect();
+            attacker.send(format!("lease {} 50\r\n", names.join(" ")));
+            attacker.expect("-TIMEOUT");
+        }
+    });
+    let tubes = crate::wire::stat(&daemon, "current-tubes");
+    stage.check(tubes < 10, || format!("{tubes} tubes afterwards"));
+}
+
+/// A Workq client asks for one of very many scheduled jobs.
+pub fn inspect_one_of_many(stage: &mut Stage) {
+    const MANY: u64 = 1_000_000;
+    let daemon = stage.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
+    Jobs { delay: 3600, ..Jobs::ready("attack", MANY) }.put(&daemon);
+    let mut attacker = second_door(&daemon);
+    stage.beside(&daemon, |stage| {
+        for offset in [0, 1, MANY / 2, MANY - 1] {
+            attacker.send(format!("inspect scheduled-jobs attack {offset} 1\r\n"));
+            stage.same("the answer", attacker.line(), "+OK 1".to_owned());
+            let head = attacker.line();
+            let lines: usize = head.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number of lines");
+            (0..lines).for_each(|_| drop(attacker.line()));
+        }
+    });
+    stage.same("delayed", tube_figure(&daemon, "attack", "current-jobs-delayed"), MANY);
+}
+
+/// Lists very many tubes of long names.
+pub fn list_long_names(stage: &mut Stage) {
+    const MANY: u64 = 300_000;
+    let daemon = stage.start(&[], &["-t", "1"]);
+    let name = |number: u64| format!("{}{number:06}", "n".repeat(192));
+    let filler = daemon.tcp();
+    let puts = pieces(MANY, |number| format!("use {}\r\nput 0 0 60 1\r\nx\r\n", name(number)).into_bytes());
+    pipeline(&filler, puts, 2 * MANY, |line| assert!(line.starts_with("USING") || line.starts_with("INSERTED")));
+    let mut attacker = daemon.client();
+    let listed = stage.beside(&daemon, |_| list_tubes(&mut attacker));
+    let known: HashSet<&str> = listed.iter().map(String::as_str).collect();
+    stage.same("tubes listed twice", listed.len() - known.len(), 0);
+    let missing = (0..MANY).filter(|number| !known.contains(&*name(*number))).count();
+    stage.same("tubes not listed", missing, 0);
+    stage.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
+}
+
+/// A put that is handed to a client which watches very many tubes. Here it is the put itself that is timed.
+pub fn hand_over_to_a_watcher_of_many(stage: &mut Stage) {
+    const ROUNDS: usize = 300;
+    let daemon = stage.start(&[], &["-t", "1"]);
+    let mut producer = Wire::to(&daemon);
+    producer.ask("use t1", "USING t1");
+    let mut few = Wire::of(watcher(&daemon, "t", 2));
+    stage.seen.before = Times::of(hand_over(&mut producer, &mut few, ROUNDS));
+    drop(few);
+    let mut many = Wire::of(watcher(&daemon, "t", 30_000));
+    stage.seen.during = Times::of(hand_over(&mut producer, &mut many, ROUNDS));
+}
+
+fn hand_over(producer: &mut Wire, worker: &mut Wire, rounds: usize) -> Vec<Duration> {
+    let one = |_| {
+        worker.send("reserve\r\n");
+        // It waits before there is a job.
+        std::thread::sleep(Duration::from_millis(2));
+        let began = Instant::now();
+        let id = producer.put(b"work", 60);
+        let took = began.elapsed();
+        assert_eq!(worker.job().0, id);
+        worker.ask(&format!("delete {id}"), "DELETED");
+        took
+    };
+    (0..rounds).map(one).collect()
+}

@@ -1,0 +1,77 @@
+//! Many connections that make the server hold something for each: replies, watched tubes, commands.
+
+use crate::daemon::Daemon;
+use crate::stage::{Stage, MIB};
+use crate::traffic::Crowd;
+use crate::wire::Wire;
+
+/// What the program may take for jobs in these rows.
+const MAX_MEMORY: &str = "64M";
+
+/// Address space in kilobytes: 600 MiB.
+const LIMIT: &str = "ulimit -v 614400";
+
+/// Replies that are not read, with a limit of memory.
+pub fn replies(stage: &mut Stage) {
+    let daemon = stage.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    unread_replies(stage, &daemon, 800, Some(64 * MIB));
+}
+
+/// Replies that are not read, without one: the memory must come back.
+pub fn replies_without_a_limit(stage: &mut Stage) {
+    let daemon = stage.start(&[], &["-t", "1"]);
+    unread_replies(stage, &daemon, 300, None);
+}
+
+fn unread_replies(stage: &mut Stage, daemon: &Daemon, readers: usize, max_memory: Option<u64>) {
+    const EACH: usize = 9000;
+    Wire::to(daemon).put(&[b'x'; 1024], 3600);
+    stage.weigh(daemon, max_memory, |stage| {
+        stage.beside(daemon, |stage| {
+            let mut crowd = Crowd::open(daemon, readers, Some(4096));
+            let taken = crowd.push(&b"peek-ready\r\n".repeat(EACH));
+            stage.note(format!("{} commands taken of each", taken / 12 / readers));
+            stage.note(format!("{} connections ended", crowd.ended));
+        });
+    });
+}
+
+/// Very many watched tubes on each of several connections.
+pub fn watch_lists(stage: &mut Stage) {
+    const WATCHES: u64 = 99_990;
+    let daemon = stage.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    stage.weigh(&daemon, Some(64 * MIB), |stage| {
+        stage.beside(&daemon, |stage| {
+            let mut refused = 0;
+            let connections: Vec<_> = (0..60).map(|_| watch_many(&daemon, WATCHES, &mut refused)).collect();
+            stage.note(format!("{refused} of {} refused", connections.len() as u64 * WATCHES));
+        });
+    });
+}
+
+fn watch_many(daemon: &Daemon, count: u64, refused: &mut u64) -> std::net::TcpStream {
+    let stream = daemon.tcp();
+    let watches = crate::traffic::pieces(count, |number| format!("watch t{number}\r\n").into_bytes());
+    crate::traffic::pipeline(&stream, watches, count, |line| {
+        assert!(line.starts_with("WATCHING") || line == "OUT_OF_MEMORY", "{line}");
+        *refused += u64::from(line == "OUT_OF_MEMORY");
+    });
+    stream
+}
+
+/// Connections that wait for a job and have sent much that comes after it.
+pub fn read_ahead(stage: &mut Stage) {
+    const WAITING: usize = 1000;
+    let daemon = stage.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    stage.weigh(&daemon, Some(64 * MIB), |stage| {
+        stage.beside(&daemon, |stage| {
+            let mut crowd = Crowd::open(&daemon, WAITING, None);
+            crowd.push(b"reserve\r\n");
+            let taken = crowd.push(&b"list-tube-used\r\n".repeat(16_384));
+            stage.note(format!("{} KiB taken of each", taken / WAITING / 1024));
+            stage.same("connections ended", crowd.ended, 0);
+            let waiting = crate::wire::stat(&daemon, "current-waiting");
+            stage.check(waiting >= WAITING as u64, || format!("{waiting} wait"));
+        });
+    });
+}
