@@ -114,6 +114,7 @@ fn main() -> ExitCode {
         }
     };
     wire::allow_files(FILES);
+    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let mut results = Vec::new();
     for row in plan.rows {
         let ours = attack(row, plan.program.clone(), true);

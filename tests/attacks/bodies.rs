@@ -1,22 +1,14 @@
 //! Bodies that are announced and do not come, come by half, or are results that nobody waits for.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
-use crate::daemon::{Daemon, PATIENCE};
 use crate::stage::{Stage, MIB};
-use crate::traffic::Crowd;
+use crate::traffic::{connect_to, Crowd};
 use crate::wire::Wire;
 
 /// What the program may take for jobs in these rows.
 const MAX_MEMORY: &str = "64M";
-
-fn door(daemon: &Daemon, number: usize) -> TcpStream {
-    let address: SocketAddr = daemon.names()[number].parse().expect("an address");
-    let stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
-    stream
-}
 
 /// Two puts that announce all memory there is, and nothing after them.
 pub fn announced(stage: &mut Stage) {
@@ -37,7 +29,7 @@ pub fn announced_to_gearman(stage: &mut Stage) {
     let daemon = stage.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
     stage.weigh(&daemon, Some(64 * MIB), |stage| {
         stage.beside(&daemon, |_| {
-            let mut attackers: Vec<TcpStream> = (0..4).map(|_| door(&daemon, 1)).collect();
+            let mut attackers: Vec<TcpStream> = (0..4).map(|_| connect_to(&daemon, "Gearman")).collect();
             for attacker in &mut attackers {
                 let size = 60_000_000_u32.to_be_bytes();
                 let head = [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size, b"abc"].concat();
@@ -69,7 +61,7 @@ pub fn results(stage: &mut Stage) {
     const JOBS: usize = 40;
     const SIZE: usize = 1 << 20;
     let daemon = stage.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--workq=127.0.0.1:0"]);
-    let mut worker = Wire::of(door(&daemon, 1));
+    let mut worker = Wire::of(connect_to(&daemon, "Workq"));
     let start = daemon.rss();
     let id = |number: usize| format!("6ba7b810-9dad-11d1-80b4-{number:012}");
     stage.weigh(&daemon, Some(64 * MIB), |stage| {

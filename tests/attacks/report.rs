@@ -29,8 +29,9 @@ impl Result {
     /// One line, when the row has ended.
     pub fn line(&self) -> String {
         let verdict = if self.failed() { "FAILED" } else { "ok" };
-        let took = self.ours.took + self.peer.as_ref().map_or(Duration::ZERO, |peer| peer.took);
-        format!("{:5} {:54} {verdict:6} {:5.1} s", self.row.code, self.row.attack, took.as_secs_f64())
+        let ours = self.ours.took.as_secs_f64();
+        let peer = self.peer.as_ref().map_or(String::new(), |peer| format!(" + {:.1} s", peer.took.as_secs_f64()));
+        format!("{:5} {:54} {verdict:6} {ours:5.1} s{peer}", self.row.code, self.row.attack)
     }
 }
 

@@ -30,7 +30,7 @@ pub const ROWS: &[Row] = &[
     row("M1", "800 clients pipeline peek-ready and read nothing", BOUNDED, true, unread::replies),
     row("M2", "60 clients watch 99,990 tubes each", BOUNDED, false, unread::watch_lists),
     row("M3a", "puts of 60,000 bytes under ulimit -v 409600", FULL, true, no_memory::large_jobs),
-    row("M3b", "puts of 100 bytes under ulimit -v 409600", FULL, true, no_memory::small_jobs),
+    row("M3b", "puts of 100 bytes under ulimit -v 409600", FULL, false, no_memory::small_jobs),
     row("M3c", "60,000 bytes, --max-memory 4G, ulimit -v 409600", FULL, false, no_memory::large_jobs_with_a_limit),
     row("M3d", "100 bytes, --max-memory 4G, ulimit -v 409600", FULL, false, no_memory::small_jobs_with_a_limit),
     row("M4a", "two puts announce all memory and send nothing", BOUNDED, true, bodies::announced),

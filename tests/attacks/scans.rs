@@ -1,14 +1,13 @@
 //! One command that looks at very many tubes, names or jobs.
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::bursts::watcher;
 use crate::bystander::Times;
-use crate::daemon::{Daemon, PATIENCE};
+use crate::daemon::wait_until;
 use crate::stage::Stage;
-use crate::traffic::{list_tubes, pieces, pipeline, tube_figure, Jobs};
+use crate::traffic::{connect_to, list_tubes, pieces, pipeline, tube_figure, Jobs};
 use crate::wire::Wire;
 
 /// Asks again and again for a job of very many empty tubes.
@@ -16,6 +15,8 @@ pub fn reserve_over_many_tubes(stage: &mut Stage) {
     const AT_ONCE: u64 = 200;
     let daemon = stage.start(&[], &["-t", "1"]);
     let attacker = watcher(&daemon, "t", 90_000);
+    // Without any ready job, it is known at once that there is none.
+    Jobs::ready("elsewhere", 1).put(&daemon);
     stage.beside(&daemon, |_| {
         for _ in 0..4 {
             let reserves = pieces(AT_ONCE, |_| b"reserve-with-timeout 0\r\n".to_vec());
@@ -24,19 +25,10 @@ pub fn reserve_over_many_tubes(stage: &mut Stage) {
     });
 }
 
-/// Another door of the program: the second place that it listens on.
-fn second_door(daemon: &Daemon) -> Wire {
-    let address: SocketAddr = daemon.names()[1].parse().expect("an address");
-    let stream = TcpStream::connect(address).expect("a connection");
-    stream.set_nodelay(true).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
-    Wire::of(stream)
-}
-
 /// A Workq lease over names that nobody has used.
 pub fn lease_over_new_names(stage: &mut Stage) {
     let daemon = stage.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
-    let mut attacker = second_door(&daemon);
+    let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
     stage.beside(&daemon, |_| {
         for round in 0..4 {
             let names: Vec<String> = (0..99_000).map(|number| format!("{round}n{number}")).collect();
@@ -44,8 +36,8 @@ pub fn lease_over_new_names(stage: &mut Stage) {
             attacker.expect("-TIMEOUT");
         }
     });
-    let tubes = crate::wire::stat(&daemon, "current-tubes");
-    stage.check(tubes < 10, || format!("{tubes} tubes afterwards"));
+    drop(attacker);
+    wait_until("the tubes have gone", || crate::wire::stat(&daemon, "current-tubes") < 10);
 }
 
 /// A Workq client asks for one of very many scheduled jobs.
@@ -53,7 +45,7 @@ pub fn inspect_one_of_many(stage: &mut Stage) {
     const MANY: u64 = 1_000_000;
     let daemon = stage.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
     Jobs { delay: 3600, ..Jobs::ready("attack", MANY) }.put(&daemon);
-    let mut attacker = second_door(&daemon);
+    let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
     stage.beside(&daemon, |stage| {
         for offset in [0, 1, MANY / 2, MANY - 1] {
             attacker.send(format!("inspect scheduled-jobs attack {offset} 1\r\n"));

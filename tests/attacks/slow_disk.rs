@@ -57,6 +57,7 @@ fn slow(stage: &mut Stage, segment_size: u64) {
         scope.spawn(write);
         scope.spawn(write);
         stage.beside_trips(bystander, peek, |_| {
+            controls.writes_wait.store(true, Ordering::SeqCst);
             controls.sync_millis.store(SLOW_MILLIS, Ordering::SeqCst);
             std::thread::sleep(LENGTH);
         });

@@ -3,7 +3,7 @@
 //! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send what the server takes.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use beanpole::Client;
@@ -17,6 +17,16 @@ const PIECE: u64 = 2000;
 
 /// Many that send are done if the server has taken nothing more for so long.
 const STALLED: Duration = Duration::from_millis(700);
+
+/// A connection to where the program speaks another protocol: `Gearman` or `Workq`.
+pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
+    let mark = format!(" ({protocol})");
+    let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse::<SocketAddr>().ok());
+    let stream = TcpStream::connect(address.expect("an address for this protocol")).expect("a connection");
+    stream.set_nodelay(true).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+    stream
+}
 
 /// Jobs that are all alike but for their priority.
 pub struct Jobs<'a> {
