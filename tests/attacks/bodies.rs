@@ -2,6 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::daemon::Daemon;
 
 use crate::stage::{Stage, MIB};
 use crate::traffic::{connect_to, Crowd};
@@ -10,32 +13,40 @@ use crate::wire::Wire;
 /// What the program may take for jobs in these rows.
 const MAX_MEMORY: &str = "64M";
 
-/// Two puts that announce all memory there is, and nothing after them.
+/// What is announced on connections of their own, so that together it is all memory there is.
+const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
+
+/// Connections for each of these sizes.
+const FOR_EACH: usize = 12;
+
+/// How long they stay.
+const LENGTH: Duration = Duration::from_secs(1);
+
+/// Puts that announce bodies and send nothing of them.
 pub fn announced(stage: &mut Stage) {
     let daemon = stage.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
-    stage.weigh(&daemon, Some(64 * MIB), |stage| {
-        stage.beside(&daemon, |_| {
-            let (mut one, mut two) = (Wire::to(&daemon), Wire::to(&daemon));
-            one.send("put 0 0 60 62000000\r\n");
-            two.send("put 0 0 60 5100000\r\n");
-            std::thread::sleep(std::time::Duration::from_millis(1000));
-        });
-    });
+    announce(stage, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
 }
 
-/// Four Gearman packets that announce all memory there is, and three bytes of each.
+/// Gearman packets that announce bodies and send three bytes of each.
 pub fn announced_to_gearman(stage: &mut Stage) {
     const SUBMIT_JOB_BG: u32 = 18;
-    let daemon = stage.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
-    stage.weigh(&daemon, Some(64 * MIB), |stage| {
-        stage.beside(&daemon, |_| {
-            let mut attackers: Vec<TcpStream> = (0..4).map(|_| connect_to(&daemon, "Gearman")).collect();
-            for attacker in &mut attackers {
-                let size = 60_000_000_u32.to_be_bytes();
-                let head = [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size, b"abc"].concat();
-                attacker.write_all(&head).expect("a connection that takes bytes");
+    let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"];
+    let daemon = stage.start(&["-z", "67108864"], &options);
+    let head = |size: u32| [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size.to_be_bytes(), b"abc"].concat();
+    announce(stage, &daemon, || connect_to(&daemon, "Gearman"), head);
+}
+
+fn announce(stage: &mut Stage, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
+    stage.weigh(daemon, Some(64 * MIB), |stage| {
+        stage.beside(daemon, |_| {
+            let mut attackers = Vec::new();
+            for size in ANNOUNCED.repeat(FOR_EACH) {
+                let mut attacker = connect();
+                attacker.write_all(&head(size)).expect("a connection that takes bytes");
+                attackers.push(attacker);
             }
-            std::thread::sleep(std::time::Duration::from_millis(1000));
+            std::thread::sleep(LENGTH);
         });
     });
 }

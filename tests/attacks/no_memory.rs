@@ -10,7 +10,7 @@ const LIMIT: &str = "ulimit -v 409600";
 
 /// Large jobs until none is taken.
 pub fn large_jobs(stage: &mut Stage) {
-    fill(stage, &[], 12_000, &[b'x'; 60_000]);
+    fill(stage, &[], 8_000, &[b'x'; 60_000]);
 }
 
 /// Small jobs until none is taken.
@@ -20,7 +20,7 @@ pub fn small_jobs(stage: &mut Stage) {
 
 /// The same with a limit of its own that is larger than the system's.
 pub fn large_jobs_with_a_limit(stage: &mut Stage) {
-    fill(stage, &["--max-memory", "4G"], 12_000, &[b'x'; 60_000]);
+    fill(stage, &["--max-memory", "4G"], 8_000, &[b'x'; 60_000]);
 }
 
 /// The same with small jobs.
@@ -36,10 +36,8 @@ fn fill(stage: &mut Stage, ours: &[&str], count: u64, body: &[u8]) {
     let Ok((_, refused)) = put else {
         // It ends within a moment of its connections, if it does.
         std::thread::sleep(std::time::Duration::from_millis(200));
-        let log = daemon.log();
-        let last = log.lines().last().unwrap_or_default();
-        let (runs, last) = (if daemon.runs() { "runs" } else { "has died" }, last);
-        stage.check(false, || format!("a producer was cut off; the program {runs}: {last}"));
+        let state = if daemon.runs() { "runs" } else { "has died" };
+        stage.check(false, || format!("a producer was cut off; the program {state}: {}", daemon.log().trim()));
         return;
     };
     stage.note(format!("{} jobs, then OUT_OF_MEMORY", count - refused));

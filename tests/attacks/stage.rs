@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::bystander::{cycle, settle_in, Bystander, Times, Trip};
+use crate::bystander::{cycle, message, settle_in, Bystander, Times, Trip};
 use crate::daemon::Daemon;
 use crate::wire::Wire;
 
@@ -27,6 +28,12 @@ const REMAINS: u64 = 16 * MIB;
 
 /// How long a bystander is watched before the attack.
 const BEFORE: Duration = Duration::from_millis(400);
+
+/// How long the program may take to do what it was sent.
+const TAKING: Duration = Duration::from_secs(10);
+
+/// It has done so if its memory has not changed for so long.
+const STEADY: Duration = Duration::from_millis(800);
 
 /// How long after the attack memory may take to come back, with light traffic all the while.
 const AFTERWARDS: Duration = Duration::from_secs(3);
@@ -75,7 +82,7 @@ impl Stage {
     pub fn start_within(&self, limits: &str, both: &[&str], ours: &[&str]) -> Daemon {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{limits}\nexec \"$0\" \"$@\"")]).arg(&self.program).args(both);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.env_remove("RUST_BACKTRACE").stdin(Stdio::null()).stdout(Stdio::null());
         if self.ours {
             command.args(["-l", "127.0.0.1:0"]).args(ours);
             return Daemon::spawn(command);
@@ -126,7 +133,10 @@ impl Stage {
     /// keep to it; in any case, what it took for them must come back.
     pub fn weigh(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Stage)) {
         let scale = Scale::start(daemon.pid());
-        attack(self);
+        // What was weighed until then is worth to be seen.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| attack(self))) {
+            self.seen.problems.push(message(&*panic));
+        }
         let start = scale.start;
         if daemon.runs() {
             self.light_traffic(daemon, start + REMAINS);
@@ -134,14 +144,25 @@ impl Stage {
         let mut memory = scale.finish();
         memory.after = memory.after.filter(|_| daemon.runs());
         self.seen.memory = Some(memory);
-        let log = daemon.log();
-        let last = log.lines().last().unwrap_or_default();
-        self.check(memory.after.is_some(), || format!("it has died: {last}"));
+        self.check(memory.after.is_some(), || format!("it has died: {}", daemon.log().trim()));
         if let Some(limit) = max_memory.map(|limit| limit + BEYOND) {
             self.check(memory.peak <= limit, || format!("{} MiB at most: {}", limit / MIB, memory.peak / MIB));
         }
         let left = start + REMAINS;
         self.check(memory.after.is_none_or(|after| after <= left), || format!("{} MiB afterwards", left / MIB));
+    }
+
+    /// Waits until the program takes no more memory for what it was sent.
+    pub fn wait_until_taken(&self, daemon: &Daemon) {
+        let end = Instant::now() + TAKING;
+        let (mut rss, mut since) = (daemon.rss(), Instant::now());
+        while Instant::now() < end && since.elapsed() < STEADY && daemon.runs() {
+            std::thread::sleep(Duration::from_millis(20));
+            let Some((now, _)) = resident(daemon.pid()) else { return };
+            if now.abs_diff(rss) > MIB {
+                (rss, since) = (now, Instant::now());
+            }
+        }
     }
 
     /// Somebody puts, reserves and deletes until the memory is this again, but not for long.

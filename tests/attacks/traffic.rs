@@ -12,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{Daemon, PATIENCE};
 use crate::wire::figure;
 
-/// Commands that are written with one call.
-const PIECE: u64 = 2000;
+/// Bytes of commands that are written with one call, at least.
+const PIECE: usize = 1 << 15;
 
 /// Many that send are done if the server has taken nothing more for so long.
 const STALLED: Duration = Duration::from_millis(700);
@@ -75,9 +75,14 @@ impl Jobs<'_> {
 
 /// So many commands, in pieces that are worth a call.
 pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
-    (0..count.div_ceil(PIECE)).map(move |piece| {
-        let numbers = piece * PIECE..((piece + 1) * PIECE).min(count);
-        numbers.flat_map(&one).collect()
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let mut piece = Vec::new();
+        while next < count && piece.len() < PIECE {
+            piece.extend_from_slice(&one(next));
+            next += 1;
+        }
+        (!piece.is_empty()).then_some(piece)
     })
 }
 

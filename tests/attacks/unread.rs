@@ -31,6 +31,7 @@ fn unread_replies(stage: &mut Stage, daemon: &Daemon, readers: usize, max_memory
             let mut crowd = Crowd::open(daemon, readers, Some(4096));
             let taken = crowd.push(&b"peek-ready\r\n".repeat(EACH));
             stage.note(format!("{} commands taken of each", taken / 12 / readers));
+            stage.wait_until_taken(daemon);
             stage.note(format!("{} connections ended", crowd.ended));
         });
     });
@@ -69,6 +70,7 @@ pub fn read_ahead(stage: &mut Stage) {
             crowd.push(b"reserve\r\n");
             let taken = crowd.push(&b"list-tube-used\r\n".repeat(16_384));
             stage.note(format!("{} KiB taken of each", taken / WAITING / 1024));
+            stage.wait_until_taken(&daemon);
             stage.same("connections ended", crowd.ended, 0);
             let waiting = crate::wire::stat(&daemon, "current-waiting");
             stage.check(waiting >= WAITING as u64, || format!("{waiting} wait"));
