@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::bystander::large_cycle;
 use crate::daemon::Daemon;
 
-use crate::stage::{Stage, MIB};
+use crate::stage::{settled, Stage, MIB};
 use crate::traffic::{connect_to, Crowd};
 use crate::wire::Wire;
 
@@ -28,20 +29,21 @@ pub fn announced(stage: &mut Stage) {
     announce(stage, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
 }
 
-/// Gearman packets that announce bodies and send three bytes of each.
+/// Gearman packets that announce data and send none of it: a function, no unique name, and nothing more.
 pub fn announced_to_gearman(stage: &mut Stage) {
     const SUBMIT_JOB_BG: u32 = 18;
     let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"];
     let daemon = stage.start(&["-z", "67108864"], &options);
-    let head = |size: u32| [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size.to_be_bytes(), b"abc"].concat();
+    let head = |size: u32| [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size.to_be_bytes(), b"f\0\0"].concat();
     announce(stage, &daemon, || connect_to(&daemon, "Gearman"), head);
 }
 
 fn announce(stage: &mut Stage, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
     stage.weigh(daemon, Some(64 * MIB), |stage| {
-        stage.beside(daemon, |_| {
+        // Small bodies may find room beside what is announced.
+        stage.beside_trips(settled(daemon), large_cycle, |_| {
             let mut attackers = Vec::new();
-            for size in ANNOUNCED.repeat(FOR_EACH) {
+            for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
                 let mut attacker = connect();
                 attacker.write_all(&head(size)).expect("a connection that takes bytes");
                 attackers.push(attacker);
@@ -58,6 +60,7 @@ pub fn half_sent(stage: &mut Stage) {
         stage.beside(&daemon, |stage| {
             let mut crowd = Crowd::open(&daemon, 4000, None);
             crowd.push(&[b"put 0 0 60 60000\r\n".as_slice(), &[b'x'; 30_000]].concat());
+            stage.wait_until_taken(&daemon);
             let heard = crowd.heard();
             let refused = heard.iter().filter(|text| text.starts_with("OUT_OF_MEMORY")).count();
             let silent = heard.iter().filter(|text| text.is_empty()).count();

@@ -91,7 +91,16 @@ pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Puts, reserves and deletes a job. The connection must use and watch one tube that nobody else does.
 pub fn cycle(wire: &mut Wire) {
-    let id = wire.put(b"work", 60);
+    cycle_of(wire, b"work");
+}
+
+/// The same with a job that is too large for a buffer, so that its line comes first.
+pub fn large_cycle(wire: &mut Wire) {
+    cycle_of(wire, &[b'w'; 500_000]);
+}
+
+fn cycle_of(wire: &mut Wire, body: &[u8]) {
+    let id = wire.put(body, 60);
     wire.send("reserve\r\n");
     let (reserved, _) = wire.job();
     assert_eq!(reserved, id, "somebody else's job");

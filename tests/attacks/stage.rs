@@ -33,7 +33,7 @@ const BEFORE: Duration = Duration::from_millis(400);
 const TAKING: Duration = Duration::from_secs(10);
 
 /// It has done so if its memory has not changed for so long.
-const STEADY: Duration = Duration::from_millis(800);
+const STEADY: Duration = Duration::from_millis(2000);
 
 /// How long after the attack memory may take to come back, with light traffic all the while.
 const AFTERWARDS: Duration = Duration::from_secs(3);
@@ -111,9 +111,7 @@ impl Stage {
 
     /// Attacks while a bystander puts, reserves and deletes jobs in a tube of its own.
     pub fn beside<T>(&mut self, daemon: &Daemon, attack: impl FnOnce(&mut Stage) -> T) -> T {
-        let mut wire = Wire::to(daemon);
-        settle_in(&mut wire, "bystander");
-        self.beside_trips(wire, cycle, attack)
+        self.beside_trips(settled(daemon), cycle, attack)
     }
 
     /// Attacks while a bystander makes these round trips.
@@ -178,6 +176,13 @@ impl Stage {
         let (_, problem) = bystander.finish();
         self.check(problem.is_none(), || format!("a bystander afterwards: {}", problem.unwrap_or_default()));
     }
+}
+
+/// A connection that uses and watches a tube of its own.
+pub fn settled(daemon: &Daemon) -> Wire {
+    let mut wire = Wire::to(daemon);
+    settle_in(&mut wire, "bystander");
+    wire
 }
 
 /// A port of this machine that is free now.
