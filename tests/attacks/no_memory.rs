@@ -1,7 +1,7 @@
 //! A system that gives no more memory: puts are refused, and everything else goes on.
 
 use crate::daemon::wait_until;
-use crate::stage::Stage;
+use crate::stage::{last_words, Stage};
 use crate::traffic::{pieces, pipeline, Jobs};
 use crate::wire::{figure, Wire};
 
@@ -40,7 +40,7 @@ fn fill(stage: &mut Stage, ours: &[&str], count: u64, body: &[u8]) {
         // It ends within a moment of its connections, if it does.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let state = if daemon.runs() { "runs" } else { "has died" };
-        stage.check(false, || format!("a producer was cut off; the program {state}: {}", daemon.log().trim()));
+        stage.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));
         return;
     };
     stage.note(format!("{} jobs, then OUT_OF_MEMORY", count - refused));

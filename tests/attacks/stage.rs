@@ -6,7 +6,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -73,6 +73,11 @@ impl Stage {
         Stage { program, ours, seen: Seen::default() }
     }
 
+    /// The program, for rows that start it in a way of their own.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Starts the program with options that both know, and with some that beanpole alone does.
     pub fn start(&self, both: &[&str], ours: &[&str]) -> Daemon {
         self.start_within("", both, ours)
@@ -123,6 +128,7 @@ impl Stage {
         let result = attack(self);
         let (samples, problem) = bystander.finish();
         self.seen.during = Times::of(samples);
+        self.check(self.seen.during.is_some(), || "a bystander was not served at all".to_owned());
         self.check(problem.is_none(), || format!("a bystander: {}", problem.unwrap_or_default()));
         result
     }
@@ -131,23 +137,27 @@ impl Stage {
     /// keep to it; in any case, what it took for them must come back.
     pub fn weigh(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Stage)) {
         let scale = Scale::start(daemon.pid());
-        // What was weighed until then is worth to be seen.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| attack(self))) {
-            self.seen.problems.push(message(&*panic));
-        }
+        self.guarded(attack);
         let start = scale.start;
         if daemon.runs() {
-            self.light_traffic(daemon, start + REMAINS);
+            self.guarded(|stage| stage.light_traffic(daemon, start + REMAINS));
         }
         let mut memory = scale.finish();
         memory.after = memory.after.filter(|_| daemon.runs());
         self.seen.memory = Some(memory);
-        self.check(memory.after.is_some(), || format!("it has died: {}", daemon.log().trim()));
+        self.check(memory.after.is_some(), || format!("it has died: {}", last_words(daemon)));
         if let Some(limit) = max_memory.map(|limit| limit + BEYOND) {
             self.check(memory.peak <= limit, || format!("{} MiB at most: {}", limit / MIB, memory.peak / MIB));
         }
         let left = start + REMAINS;
         self.check(memory.after.is_none_or(|after| after <= left), || format!("{} MiB afterwards", left / MIB));
+    }
+
+    /// Makes a problem of a panic, so that what was weighed until then is shown.
+    fn guarded(&mut self, work: impl FnOnce(&mut Stage)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
+            self.seen.problems.push(message(&*panic));
+        }
     }
 
     /// Waits until the program takes no more memory for what it was sent.
@@ -176,6 +186,12 @@ impl Stage {
         let (_, problem) = bystander.finish();
         self.check(problem.is_none(), || format!("a bystander afterwards: {}", problem.unwrap_or_default()));
     }
+}
+
+/// The last line of the log, without the advice that a panic adds.
+pub fn last_words(daemon: &Daemon) -> String {
+    let log = daemon.log();
+    log.lines().rfind(|line| !line.starts_with("note: ")).unwrap_or_default().to_owned()
 }
 
 /// A connection that uses and watches a tube of its own.

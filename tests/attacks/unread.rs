@@ -1,5 +1,7 @@
 //! Many connections that make the server hold something for each: replies, watched tubes, commands.
 
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
 use crate::daemon::Daemon;
 use crate::stage::{Stage, MIB};
 use crate::traffic::Crowd;
@@ -40,12 +42,19 @@ fn unread_replies(stage: &mut Stage, daemon: &Daemon, readers: usize, max_memory
 /// Very many watched tubes on each of several connections.
 pub fn watch_lists(stage: &mut Stage) {
     const WATCHES: u64 = 99_990;
+    const CONNECTIONS: u64 = 60;
     let daemon = stage.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     stage.weigh(&daemon, Some(64 * MIB), |stage| {
         stage.beside(&daemon, |stage| {
             let mut refused = 0;
-            let connections: Vec<_> = (0..60).map(|_| watch_many(&daemon, WATCHES, &mut refused)).collect();
-            stage.note(format!("{refused} of {} refused", connections.len() as u64 * WATCHES));
+            let mut connections = Vec::new();
+            for number in 0..CONNECTIONS {
+                let watched = catch_unwind(AssertUnwindSafe(|| watch_many(&daemon, WATCHES, &mut refused)));
+                stage.check(watched.is_ok(), || format!("connection {number} was cut off"));
+                let Ok(connection) = watched else { break };
+                connections.push(connection);
+            }
+            stage.note(format!("{refused} of {} watches refused", CONNECTIONS * WATCHES));
         });
     });
 }
