@@ -6,7 +6,7 @@
 #   SYSTEMDUNITDIR           where systemd units go; none go anywhere if it is empty
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
-#   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs
+#   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 
 .SUFFIXES:
 
@@ -95,10 +95,6 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	tests/compat/run '$(PROGRAM)'
 	tests/compat/workq '$(PROGRAM)'
 
-hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd for comparison; ROW=T3 for one attack, LIMIT_MS=10 judges times too
-	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
-	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
-
 crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
 	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
 	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
@@ -130,6 +126,10 @@ fetch-gearmand: may-fetch
 	{ apt-get update && apt-get download gearman-job-server && dpkg -x gearman-job-server_*.deb . && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$($(GEARMAN_LIBRARIES)); } >fetch.log 2>&1 || \
 	{ cat fetch.log >&2; exit 1; }
+
+hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd for comparison; ROW=T3 for one attack, LIMIT_MS=10 judges times too
+	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
+	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
 fmt: ## bring the code into its form
 	$(CARGO) fmt
