@@ -32,8 +32,8 @@ const BEFORE: Duration = Duration::from_millis(400);
 /// How long the program may take to do what it was sent.
 const TAKING: Duration = Duration::from_secs(10);
 
-/// It has done so if its memory has not changed for so long.
-const STEADY: Duration = Duration::from_millis(2000);
+/// How long it must be idle, but for a bystander.
+const WINDOW: Duration = Duration::from_millis(800);
 
 /// How long after the attack memory may take to come back, with light traffic all the while.
 const AFTERWARDS: Duration = Duration::from_secs(3);
@@ -160,16 +160,20 @@ impl Stage {
         }
     }
 
-    /// Waits until the program takes no more memory for what it was sent.
+    /// Waits until the program has done what it was sent: until its memory stays, and its processor has little to do. The
+    /// kernel's buffers fill before the program's own do.
     pub fn wait_until_taken(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
-        let (mut rss, mut since) = (daemon.rss(), Instant::now());
-        while Instant::now() < end && since.elapsed() < STEADY && daemon.runs() {
-            std::thread::sleep(Duration::from_millis(20));
-            let Some((now, _)) = resident(daemon.pid()) else { return };
-            if now.abs_diff(rss) > MIB {
-                (rss, since) = (now, Instant::now());
+        let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
+        let mut before = state();
+        while Instant::now() < end && daemon.runs() {
+            std::thread::sleep(WINDOW);
+            let now = state();
+            let (Some((rss, cpu)), Some((rss_now, cpu_now))) = (before, now) else { return };
+            if rss.abs_diff(rss_now) < MIB && cpu_now - cpu < WINDOW / 3 {
+                return;
             }
+            before = now;
         }
     }
 
