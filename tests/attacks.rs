@@ -30,10 +30,10 @@ mod rows;
 mod scans;
 #[path = "attacks/slow_disk.rs"]
 mod slow_disk;
-#[path = "attacks/stage.rs"]
-mod stage;
 #[path = "attacks/traffic.rs"]
 mod traffic;
+#[path = "attacks/trial.rs"]
+mod trial;
 #[path = "attacks/unread.rs"]
 mod unread;
 #[path = "hostile/wire.rs"]
@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 
 use report::Result;
 use rows::{Row, ROWS};
-use stage::{Seen, Stage};
+use trial::{Seen, Trial};
 
 const USAGE: &str = "usage: attacks --program=PATH [--peer=PATH] [--limit-ms=N] [ROW...]";
 
@@ -97,12 +97,12 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
 /// Attacks one program; a panic is one problem more, and what was seen before stays.
 fn attack(row: &Row, program: PathBuf, ours: bool) -> Seen {
     let began = Instant::now();
-    let mut stage = Stage::new(program, ours);
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (row.run)(&mut stage))) {
-        stage.seen.problems.push(bystander::message(&*panic));
+    let mut trial = Trial::new(program, ours);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (row.run)(&mut trial))) {
+        trial.seen.problems.push(bystander::message(&*panic));
     }
-    stage.seen.took = began.elapsed();
-    stage.seen
+    trial.seen.took = began.elapsed();
+    trial.seen
 }
 
 fn main() -> ExitCode {

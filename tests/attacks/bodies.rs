@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::bystander::large_cycle;
 use crate::daemon::Daemon;
 
-use crate::stage::{settled, Stage, MIB};
 use crate::traffic::{connect_to, Crowd};
+use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::Wire;
 
 /// What the program may take for jobs in these rows.
@@ -24,24 +24,24 @@ const FOR_EACH: usize = 12;
 const LENGTH: Duration = Duration::from_secs(1);
 
 /// Puts that announce bodies and send nothing of them.
-pub fn announced(stage: &mut Stage) {
-    let daemon = stage.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
-    announce(stage, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
+pub fn announced(trial: &mut Trial) {
+    let daemon = trial.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    announce(trial, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
 }
 
 /// Gearman packets that announce data and send none of it: a function, no unique name, and nothing more.
-pub fn announced_to_gearman(stage: &mut Stage) {
+pub fn announced_to_gearman(trial: &mut Trial) {
     const SUBMIT_JOB_BG: u32 = 18;
     let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"];
-    let daemon = stage.start(&["-z", "67108864"], &options);
+    let daemon = trial.start(&["-z", "67108864"], &options);
     let head = |size: u32| [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size.to_be_bytes(), b"f\0\0"].concat();
-    announce(stage, &daemon, || connect_to(&daemon, "Gearman"), head);
+    announce(trial, &daemon, || connect_to(&daemon, "Gearman"), head);
 }
 
-fn announce(stage: &mut Stage, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
-    stage.weigh(daemon, Some(64 * MIB), |stage| {
+fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
+    trial.watch_memory(daemon, Some(64 * MIB), |trial| {
         // Small bodies may find room beside what is announced.
-        stage.beside_trips(settled(daemon), large_cycle, |_| {
+        trial.beside_trips(own_connection(daemon), large_cycle, |_| {
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
                 let mut attacker = connect();
@@ -54,32 +54,32 @@ fn announce(stage: &mut Stage, daemon: &Daemon, connect: impl Fn() -> TcpStream,
 }
 
 /// Very many puts of 60 KB, of each of which half comes.
-pub fn half_sent(stage: &mut Stage) {
-    let daemon = stage.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
-    stage.weigh(&daemon, Some(64 * MIB), |stage| {
-        stage.beside(&daemon, |stage| {
+pub fn half_sent(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |trial| {
             let mut crowd = Crowd::open(&daemon, 4000, None);
             crowd.push(&[b"put 0 0 60 60000\r\n".as_slice(), &[b'x'; 30_000]].concat());
-            stage.wait_until_taken(&daemon);
+            trial.wait_until_idle(&daemon);
             let heard = crowd.heard();
             let refused = heard.iter().filter(|text| text.starts_with("OUT_OF_MEMORY")).count();
             let silent = heard.iter().filter(|text| text.is_empty()).count();
-            stage.same("other answers", heard.len() - refused - silent, 0);
-            stage.note(format!("{refused} refused, {} connections ended", crowd.ended));
+            trial.same("other answers", heard.len() - refused - silent, 0);
+            trial.note(format!("{refused} refused, {} connections ended", crowd.ended));
         });
     });
 }
 
 /// Large results of Workq jobs that nobody waits for. They stay until their time to live ends.
-pub fn results(stage: &mut Stage) {
+pub fn results(trial: &mut Trial) {
     const JOBS: usize = 40;
     const SIZE: usize = 1 << 20;
-    let daemon = stage.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--workq=127.0.0.1:0"]);
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--workq=127.0.0.1:0"]);
     let mut worker = Wire::of(connect_to(&daemon, "Workq"));
     let start = daemon.rss();
     let id = |number: usize| format!("6ba7b810-9dad-11d1-80b4-{number:012}");
-    stage.weigh(&daemon, Some(64 * MIB), |stage| {
-        stage.beside(&daemon, |_| {
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |_| {
             for number in 0..JOBS {
                 worker.send(format!("add {} results 60000 600000 1\r\nx\r\n", id(number)));
                 worker.expect("+OK");
@@ -89,14 +89,14 @@ pub fn results(stage: &mut Stage) {
             }
         });
         let kept = daemon.peak_rss() - start;
-        stage.note(format!("{:.2} x their size in memory at most", kept as f64 / (JOBS * SIZE) as f64));
+        trial.note(format!("{:.2} x their size in memory at most", kept as f64 / (JOBS * SIZE) as f64));
         let bound = (JOBS * SIZE) as u64 * 11 / 10 + 4 * MIB;
-        stage.check(kept <= bound, || format!("{} MiB for {JOBS} results", kept / MIB));
+        trial.check(kept <= bound, || format!("{} MiB for {JOBS} results", kept / MIB));
         for number in 0..JOBS {
             worker.send(format!("result {} 0\r\n", id(number)));
             worker.expect("+OK 1");
             let head = worker.line();
-            stage.check(head.ends_with(&format!(" 1 {SIZE}")), || head.clone());
+            trial.check(head.ends_with(&format!(" 1 {SIZE}")), || head.clone());
             let mut body = vec![0; SIZE + 2];
             worker.reader().read_exact(&mut body).expect("a result");
             worker.send(format!("delete {}\r\n", id(number)));

@@ -14,7 +14,7 @@ use crate::wire::Wire;
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// What a bystander does over and over on its connection.
-pub type Trip = fn(&mut Wire);
+pub type RoundTrip = fn(&mut Wire);
 
 /// Round trips of one bystander, in short.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub struct Bystander {
 
 impl Bystander {
     /// Makes round trips on this connection.
-    pub fn start(stream: TcpStream, trip: Trip) -> Bystander {
+    pub fn start(stream: TcpStream, trip: RoundTrip) -> Bystander {
         let (samples, stop) = (Arc::<Mutex<Vec<Duration>>>::default(), Arc::<AtomicBool>::default());
         let thread = std::thread::spawn({
             let (samples, stop) = (samples.clone(), stop.clone());
@@ -108,7 +108,7 @@ fn cycle_of(wire: &mut Wire, body: &[u8]) {
 }
 
 /// Uses and watches this tube and no other.
-pub fn settle_in(wire: &mut Wire, tube: &str) {
+pub fn use_only(wire: &mut Wire, tube: &str) {
     wire.ask(&format!("use {tube}"), &format!("USING {tube}"));
     wire.ask(&format!("watch {tube}"), "WATCHING 2");
     wire.ask("ignore default", "WATCHING 1");

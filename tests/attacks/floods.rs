@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
-use crate::stage::{Stage, MIB};
 use crate::traffic::{connect_to, EndOnPanic};
+use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
 /// How long a flood lasts.
@@ -20,20 +20,20 @@ const PAIRS: usize = 500;
 const AHEAD: usize = 4;
 
 /// One client that pipelines.
-pub fn one_flooder(stage: &mut Stage) {
-    flood(stage, 1);
+pub fn one_flooder(trial: &mut Trial) {
+    flood(trial, 1);
 }
 
 /// Several clients that pipeline.
-pub fn eight_flooders(stage: &mut Stage) {
-    flood(stage, 8);
+pub fn eight_flooders(trial: &mut Trial) {
+    flood(trial, 8);
 }
 
-fn flood(stage: &mut Stage, flooders: usize) {
-    let daemon = stage.start(&[], &["-t", "1"]);
+fn flood(trial: &mut Trial, flooders: usize) {
+    let daemon = trial.start(&[], &["-t", "1"]);
     let clients: Vec<(TcpStream, u64)> = (0..flooders).map(|number| flooder(&daemon, number)).collect();
     let began = Instant::now();
-    let pairs = stage.beside(&daemon, |_| {
+    let pairs = trial.beside(&daemon, |_| {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -44,8 +44,8 @@ fn flood(stage: &mut Stage, flooders: usize) {
         })
     });
     let (all, least) = (pairs.iter().sum::<usize>(), pairs.iter().min().copied().unwrap_or(0));
-    stage.note(format!("{} k commands/s", 2 * all / began.elapsed().as_millis() as usize));
-    stage.check(least > 0, || "a flooder was not served at all".to_owned());
+    trial.note(format!("{} k commands/s", 2 * all / began.elapsed().as_millis() as usize));
+    trial.check(least > 0, || "a flooder was not served at all".to_owned());
 }
 
 /// A connection and the job that it reserves and releases.
@@ -81,25 +81,25 @@ fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
 }
 
 /// Gearman jobs of 60 MB whose unique name is to be made from their data.
-pub fn large_bodies_hashed(stage: &mut Stage) {
+pub fn large_bodies_hashed(trial: &mut Trial) {
     const SUBMIT_JOB_BG: u32 = 18;
     const SIZE: usize = 60_000_000;
-    let daemon = stage.start(&[], &["-t", "1", "--gearman=127.0.0.1:0"]);
+    let daemon = trial.start(&[], &["-t", "1", "--gearman=127.0.0.1:0"]);
     let mut attacker = connect_to(&daemon, "Gearman");
     let mut body = [b"attack\0-\0".as_slice(), &vec![b'x'; SIZE]].concat();
-    stage.beside(&daemon, |stage| {
+    trial.beside(&daemon, |trial| {
         for number in 0..3 {
             *body.last_mut().expect("bytes") = number;
             let head = [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &(body.len() as u32).to_be_bytes()].concat();
             attacker.write_all(&head).and_then(|()| attacker.write_all(&body)).expect("a connection that takes bytes");
             let mut reply = [0; 12];
             attacker.read_exact(&mut reply).expect("a reply");
-            stage.same("the reply", &reply[..8], b"\0RES\0\0\0\x08");
+            trial.same("the reply", &reply[..8], b"\0RES\0\0\0\x08");
             let mut handle = vec![0; usize::from(reply[11])];
             attacker.read_exact(&mut handle).expect("a handle");
         }
     });
-    stage.same("jobs", crate::traffic::tube_figure(&daemon, "attack", "current-jobs-ready"), 3);
+    trial.same("jobs", crate::traffic::tube_figure(&daemon, "attack", "current-jobs-ready"), 3);
     let rss = daemon.rss();
-    stage.check(rss < 280 * MIB, || format!("{} MiB for 180 MB", rss / MIB));
+    trial.check(rss < 280 * MIB, || format!("{} MiB for 180 MB", rss / MIB));
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::stage::Stage;
+use crate::trial::Trial;
 use crate::wire::Wire;
 
 /// A client that holds two jobs hangs up while another waits: the urgent one is served.
-pub fn after_a_hang_up(stage: &mut Stage) {
-    let daemon = stage.start(&[], &["-t", "1"]);
+pub fn after_a_hang_up(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
     let (mut holder, mut waiter) = (Wire::to(&daemon), Wire::to(&daemon));
     // The dull one's time to run ends first.
     holder.send("put 1 0 1000 6\r\nurgent\r\nput 9 0 10 4\r\ndull\r\nreserve\r\nreserve\r\n");
@@ -19,12 +19,12 @@ pub fn after_a_hang_up(stage: &mut Stage) {
     crate::daemon::wait_until("it waits", waiting);
     drop(holder);
     let (_, body) = waiter.job();
-    stage.same("served", String::from_utf8_lossy(&body).into_owned(), "urgent".to_owned());
+    trial.same("served", String::from_utf8_lossy(&body).into_owned(), "urgent".to_owned());
 }
 
 /// A put and a release with the same delay in one packet: the one that was said first is due first.
-pub fn two_delays_in_one_packet(stage: &mut Stage) {
-    let daemon = stage.start(&[], &["-t", "1"]);
+pub fn two_delays_in_one_packet(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
     for _ in 0..20 {
         let mut client = Wire::to(&daemon);
         let first = client.put(b"A", 60);
@@ -40,7 +40,7 @@ pub fn two_delays_in_one_packet(stage: &mut Stage) {
         let second = second.rsplit(' ').next().unwrap_or_default().to_owned();
         client.ask(&format!("delete {second}"), "DELETED");
         if seen != "B" {
-            stage.same("due first", seen, "B".to_owned());
+            trial.same("due first", seen, "B".to_owned());
             return;
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bystander::Times;
 use crate::rows::Row;
-use crate::stage::{Memory, Seen, MIB};
+use crate::trial::{Memory, Seen, MIB};
 
 /// One attack and what was seen of each program.
 pub struct Result {

@@ -2,7 +2,7 @@
 //!
 //! The letters: M is memory, T is time, O is order and who is let in. The numbers only tell rows apart.
 
-use crate::stage::Stage;
+use crate::trial::Trial;
 use crate::{access, bodies, bursts, floods, no_memory, order, scans, slow_disk, unread};
 
 /// One attack.
@@ -12,10 +12,10 @@ pub struct Row {
     pub holds: &'static str,
     /// beanstalkd knows the commands, and is done with them in seconds.
     pub peer: bool,
-    pub run: fn(&mut Stage),
+    pub run: fn(&mut Trial),
 }
 
-const fn row(code: &'static str, attack: &'static str, holds: &'static str, peer: bool, run: fn(&mut Stage)) -> Row {
+const fn row(code: &'static str, attack: &'static str, holds: &'static str, peer: bool, run: fn(&mut Trial)) -> Row {
     Row { code, attack, holds, peer, run }
 }
 

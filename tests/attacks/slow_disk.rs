@@ -9,7 +9,7 @@ use beanpole::{Config, Server};
 
 use crate::daemon::{Folder, PATIENCE};
 use crate::disk::Disk;
-use crate::stage::{Stage, MIB};
+use crate::trial::{Trial, MIB};
 use crate::wire::{StopAtEnd, Wire};
 
 /// What each sync takes, and each new segment.
@@ -19,17 +19,17 @@ const SLOW_MILLIS: u64 = 500;
 const LENGTH: Duration = Duration::from_secs(3);
 
 /// Syncs that may come up to 50 ms later, in segments of the usual size.
-pub fn syncs(stage: &mut Stage) {
-    slow(stage, 10 << 20);
+pub fn syncs(trial: &mut Trial) {
+    slow(trial, 10 << 20);
 }
 
 /// The same in segments so small that new ones are made all the time.
-pub fn segments(stage: &mut Stage) {
-    slow(stage, 65_536);
+pub fn segments(trial: &mut Trial) {
+    slow(trial, 65_536);
 }
 
 /// The disk of the real program cannot be made slow, so the server runs inside this process here.
-fn slow(stage: &mut Stage, segment_size: u64) {
+fn slow(trial: &mut Trial, segment_size: u64) {
     let folder = Folder::new();
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
@@ -56,7 +56,7 @@ fn slow(stage: &mut Stage, segment_size: u64) {
         let end = StopAtEnd(&stop);
         scope.spawn(write);
         scope.spawn(write);
-        stage.beside_trips(bystander, peek, |_| {
+        trial.beside_trips(bystander, peek, |_| {
             controls.writes_wait.store(true, Ordering::SeqCst);
             controls.sync_millis.store(SLOW_MILLIS, Ordering::SeqCst);
             std::thread::sleep(LENGTH);
@@ -65,8 +65,8 @@ fn slow(stage: &mut Stage, segment_size: u64) {
     });
     controls.sync_millis.store(0, Ordering::SeqCst);
     let puts = acknowledged.load(Ordering::SeqCst);
-    stage.note(format!("{puts} puts"));
-    stage.same("jobs", crate::wire::figure(&mut client(&server), "stats", "current-jobs-ready"), puts + 1);
+    trial.note(format!("{puts} puts"));
+    trial.same("jobs", crate::wire::figure(&mut client(&server), "stats", "current-jobs-ready"), puts + 1);
 }
 
 fn client(server: &Server) -> beanpole::Client {
@@ -79,27 +79,27 @@ fn peek(wire: &mut Wire) {
 }
 
 /// One body that is larger than all segments of the usual size together.
-pub fn huge_body(stage: &mut Stage) {
+pub fn huge_body(trial: &mut Trial) {
     const SIZE: usize = 400_000_000;
     let folder = Folder::new();
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
     // beanstalkd keeps a job in one file, and so needs a larger one.
-    let sized = [&binlog[..], if stage.ours { &[] } else { &["-s", "536870912"] }].concat();
-    let daemon = stage.start(&sized, &["-t", "1"]);
+    let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
+    let daemon = trial.start(&sized, &["-t", "1"]);
     let start = daemon.rss();
     let mut attacker = Wire::to(&daemon);
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
-    let reply = stage.beside(&daemon, |_| {
+    let reply = trial.beside(&daemon, |_| {
         attacker.send(&message);
         attacker.line()
     });
     let peak = daemon.peak_rss();
-    stage.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
-    stage.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
+    trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
+    trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
     // The body itself and its record on the way to the disk.
-    stage.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
+    trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
     let id = reply.split(' ').nth(1).unwrap_or_default();
     attacker.ask(&format!("delete {id}"), "DELETED");
 }

@@ -3,8 +3,8 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::daemon::Daemon;
-use crate::stage::{Stage, MIB};
 use crate::traffic::Crowd;
+use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
 /// What the program may take for jobs in these rows.
@@ -14,47 +14,47 @@ const MAX_MEMORY: &str = "64M";
 const LIMIT: &str = "ulimit -v 614400";
 
 /// Replies that are not read, with a limit of memory.
-pub fn replies(stage: &mut Stage) {
-    let daemon = stage.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
-    unread_replies(stage, &daemon, 800, Some(64 * MIB));
+pub fn replies(trial: &mut Trial) {
+    let daemon = trial.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    unread_replies(trial, &daemon, 800, Some(64 * MIB));
 }
 
 /// Replies that are not read, without one: the memory must come back.
-pub fn replies_without_a_limit(stage: &mut Stage) {
-    let daemon = stage.start(&[], &["-t", "1"]);
-    unread_replies(stage, &daemon, 300, None);
+pub fn replies_without_a_limit(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1"]);
+    unread_replies(trial, &daemon, 300, None);
 }
 
-fn unread_replies(stage: &mut Stage, daemon: &Daemon, readers: usize, max_memory: Option<u64>) {
+fn unread_replies(trial: &mut Trial, daemon: &Daemon, readers: usize, max_memory: Option<u64>) {
     const EACH: usize = 9000;
     Wire::to(daemon).put(&[b'x'; 1024], 3600);
-    stage.weigh(daemon, max_memory, |stage| {
-        stage.beside(daemon, |stage| {
+    trial.watch_memory(daemon, max_memory, |trial| {
+        trial.beside(daemon, |trial| {
             let mut crowd = Crowd::open(daemon, readers, Some(4096));
             let taken = crowd.push(&b"peek-ready\r\n".repeat(EACH));
-            stage.note(format!("{} commands taken of each", taken / 12 / readers));
-            stage.wait_until_taken(daemon);
-            stage.note(format!("{} connections ended", crowd.ended));
+            trial.note(format!("{} commands taken of each", taken / 12 / readers));
+            trial.wait_until_idle(daemon);
+            trial.note(format!("{} connections ended", crowd.ended));
         });
     });
 }
 
 /// Very many watched tubes on each of several connections.
-pub fn watch_lists(stage: &mut Stage) {
+pub fn watch_lists(trial: &mut Trial) {
     const WATCHES: u64 = 99_990;
     const CONNECTIONS: u64 = 60;
-    let daemon = stage.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
-    stage.weigh(&daemon, Some(64 * MIB), |stage| {
-        stage.beside(&daemon, |stage| {
+    let daemon = trial.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |trial| {
             let mut refused = 0;
             let mut connections = Vec::new();
             for number in 0..CONNECTIONS {
                 let watched = catch_unwind(AssertUnwindSafe(|| watch_many(&daemon, WATCHES, &mut refused)));
-                stage.check(watched.is_ok(), || format!("connection {number} was cut off"));
+                trial.check(watched.is_ok(), || format!("connection {number} was cut off"));
                 let Ok(connection) = watched else { break };
                 connections.push(connection);
             }
-            stage.note(format!("{refused} of {} watches refused", CONNECTIONS * WATCHES));
+            trial.note(format!("{refused} of {} watches refused", CONNECTIONS * WATCHES));
         });
     });
 }
@@ -70,19 +70,19 @@ fn watch_many(daemon: &Daemon, count: u64, refused: &mut u64) -> std::net::TcpSt
 }
 
 /// Connections that wait for a job and have sent much that comes after it.
-pub fn read_ahead(stage: &mut Stage) {
+pub fn read_ahead(trial: &mut Trial) {
     const WAITING: usize = 1000;
-    let daemon = stage.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
-    stage.weigh(&daemon, Some(64 * MIB), |stage| {
-        stage.beside(&daemon, |stage| {
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |trial| {
             let mut crowd = Crowd::open(&daemon, WAITING, None);
             crowd.push(b"reserve\r\n");
             let taken = crowd.push(&b"list-tube-used\r\n".repeat(16_384));
-            stage.note(format!("{} KiB taken of each", taken / WAITING / 1024));
-            stage.wait_until_taken(&daemon);
-            stage.same("connections ended", crowd.ended, 0);
+            trial.note(format!("{} KiB taken of each", taken / WAITING / 1024));
+            trial.wait_until_idle(&daemon);
+            trial.same("connections ended", crowd.ended, 0);
             let waiting = crate::wire::stat(&daemon, "current-waiting");
-            stage.check(waiting >= WAITING as u64, || format!("{waiting} wait"));
+            trial.check(waiting >= WAITING as u64, || format!("{waiting} wait"));
         });
     });
 }

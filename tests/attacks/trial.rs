@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::bystander::{cycle, message, settle_in, Bystander, Times, Trip};
+use crate::bystander::{cycle, message, use_only, Bystander, RoundTrip, Times};
 use crate::daemon::Daemon;
 use crate::wire::Wire;
 
@@ -61,16 +61,16 @@ pub struct Seen {
 }
 
 /// See the module's page.
-pub struct Stage {
+pub struct Trial {
     program: PathBuf,
     /// Not beanstalkd.
     pub ours: bool,
     pub seen: Seen,
 }
 
-impl Stage {
-    pub fn new(program: PathBuf, ours: bool) -> Stage {
-        Stage { program, ours, seen: Seen::default() }
+impl Trial {
+    pub fn new(program: PathBuf, ours: bool) -> Trial {
+        Trial { program, ours, seen: Seen::default() }
     }
 
     /// The program, for rows that start it in a way of their own.
@@ -115,12 +115,12 @@ impl Stage {
     }
 
     /// Attacks while a bystander puts, reserves and deletes jobs in a tube of its own.
-    pub fn beside<T>(&mut self, daemon: &Daemon, attack: impl FnOnce(&mut Stage) -> T) -> T {
-        self.beside_trips(settled(daemon), cycle, attack)
+    pub fn beside<T>(&mut self, daemon: &Daemon, attack: impl FnOnce(&mut Trial) -> T) -> T {
+        self.beside_trips(own_connection(daemon), cycle, attack)
     }
 
     /// Attacks while a bystander makes these round trips.
-    pub fn beside_trips<T>(&mut self, wire: Wire, trip: Trip, attack: impl FnOnce(&mut Stage) -> T) -> T {
+    pub fn beside_trips<T>(&mut self, wire: Wire, trip: RoundTrip, attack: impl FnOnce(&mut Trial) -> T) -> T {
         let stream = wire.stream().try_clone().expect("a connection");
         let bystander = Bystander::start(stream, trip);
         std::thread::sleep(BEFORE);
@@ -135,26 +135,28 @@ impl Stage {
 
     /// Attacks while memory is watched. The attackers are gone when `attack` returns. With a `--max-memory`, the program must
     /// keep to it; in any case, what it took for them must come back.
-    pub fn weigh(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Stage)) {
-        let scale = Scale::start(daemon.pid());
-        self.guarded(attack);
-        let start = scale.start;
+    pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
+        let sampler = MemorySampler::start(daemon.pid());
+        self.catching(attack);
+        let start = sampler.start;
         if daemon.runs() {
-            self.guarded(|stage| stage.light_traffic(daemon, start + REMAINS));
+            self.catching(|trial| trial.light_traffic(daemon, start + REMAINS));
         }
-        let mut memory = scale.finish();
+        let mut memory = sampler.finish();
         memory.after = memory.after.filter(|_| daemon.runs());
         self.seen.memory = Some(memory);
         self.check(memory.after.is_some(), || format!("it has died: {}", last_words(daemon)));
-        if let Some(limit) = max_memory.map(|limit| limit + BEYOND) {
-            self.check(memory.peak <= limit, || format!("{} MiB at most: {}", limit / MIB, memory.peak / MIB));
+        // beanstalkd has no such option.
+        if let Some(limit) = max_memory.map(|limit| limit + BEYOND).filter(|_| self.ours) {
+            let excess = || format!("it took {} MiB, more than {}", memory.peak / MIB, limit / MIB);
+            self.check(memory.peak <= limit, excess);
         }
-        let left = start + REMAINS;
-        self.check(memory.after.is_none_or(|after| after <= left), || format!("{} MiB afterwards", left / MIB));
+        let (after, limit) = (memory.after.unwrap_or(0), start + REMAINS);
+        self.check(after <= limit, || format!("it still has {} MiB, more than {}", after / MIB, limit / MIB));
     }
 
-    /// Makes a problem of a panic, so that what was weighed until then is shown.
-    fn guarded(&mut self, work: impl FnOnce(&mut Stage)) {
+    /// Makes a problem of a panic, so that what was measured until then is shown.
+    fn catching(&mut self, work: impl FnOnce(&mut Trial)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             self.seen.problems.push(message(&*panic));
         }
@@ -162,7 +164,7 @@ impl Stage {
 
     /// Waits until the program has done what it was sent: until its memory stays, and its processor has little to do. The
     /// kernel's buffers fill before the program's own do.
-    pub fn wait_until_taken(&self, daemon: &Daemon) {
+    pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
         let mut before = state();
@@ -180,7 +182,7 @@ impl Stage {
     /// Somebody puts, reserves and deletes until the memory is this again, but not for long.
     fn light_traffic(&mut self, daemon: &Daemon, wanted: u64) {
         let mut wire = Wire::to(daemon);
-        settle_in(&mut wire, "afterwards");
+        use_only(&mut wire, "afterwards");
         let bystander = Bystander::start(wire.stream().try_clone().expect("a connection"), cycle);
         let end = Instant::now() + AFTERWARDS;
         std::thread::sleep(BEFORE);
@@ -199,9 +201,9 @@ pub fn last_words(daemon: &Daemon) -> String {
 }
 
 /// A connection that uses and watches a tube of its own.
-pub fn settled(daemon: &Daemon) -> Wire {
+pub fn own_connection(daemon: &Daemon) -> Wire {
     let mut wire = Wire::to(daemon);
-    settle_in(&mut wire, "bystander");
+    use_only(&mut wire, "bystander");
     wire
 }
 
@@ -212,14 +214,14 @@ pub fn free_port() -> SocketAddr {
 }
 
 /// A thread that looks at a process's memory all the time.
-struct Scale {
+struct MemorySampler {
     start: u64,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Memory>,
 }
 
-impl Scale {
-    fn start(pid: u32) -> Scale {
+impl MemorySampler {
+    fn start(pid: u32) -> MemorySampler {
         let (start, _) = resident(pid).expect("a running process");
         let stop = Arc::<AtomicBool>::default();
         let stopped = stop.clone();
@@ -236,7 +238,7 @@ impl Scale {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        Scale { start, stop, thread }
+        MemorySampler { start, stop, thread }
     }
 
     fn finish(self) -> Memory {
