@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::bystander::large_cycle;
+use crate::bystander::cycle_in_parts;
 use crate::daemon::Daemon;
 
 use crate::traffic::{connect_to, Crowd};
@@ -40,8 +40,8 @@ pub fn announced_to_gearman(trial: &mut Trial) {
 
 fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
     trial.watch_memory(daemon, Some(64 * MIB), |trial| {
-        // Small bodies may find room beside what is announced.
-        trial.beside_trips(own_connection(daemon), large_cycle, |_| {
+        // A small body that is all there needs no room of its own.
+        trial.beside_trips(own_connection(daemon), cycle_in_parts, |_| {
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
                 let mut attacker = connect();

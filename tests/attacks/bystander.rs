@@ -91,16 +91,22 @@ pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Puts, reserves and deletes a job. The connection must use and watch one tube that nobody else does.
 pub fn cycle(wire: &mut Wire) {
-    cycle_of(wire, b"work");
+    let id = wire.put(b"work", 60);
+    finish_cycle(wire, id);
 }
 
-/// The same with a job that is too large for a buffer, so that its line comes first.
-pub fn large_cycle(wire: &mut Wire) {
-    cycle_of(wire, &[b'w'; 500_000]);
+/// The same with a job whose body comes after its line, so that the server must find room before the body is there.
+pub fn cycle_in_parts(wire: &mut Wire) {
+    const SIZE: usize = 500_000;
+    wire.send(format!("put 0 0 60 {SIZE}\r\n"));
+    std::thread::sleep(PAUSE);
+    wire.send([&[b'w'; SIZE][..], b"\r\n"].concat());
+    let line = wire.line();
+    let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
+    finish_cycle(wire, id.unwrap_or_else(|| panic!("a put: {line}")));
 }
 
-fn cycle_of(wire: &mut Wire, body: &[u8]) {
-    let id = wire.put(body, 60);
+fn finish_cycle(wire: &mut Wire, id: u64) {
     wire.send("reserve\r\n");
     let (reserved, _) = wire.job();
     assert_eq!(reserved, id, "somebody else's job");
