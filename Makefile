@@ -6,7 +6,7 @@
 #   SYSTEMDUNITDIR           where systemd units go; none go anywhere if it is empty
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
-#   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs
+#   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 
 .SUFFIXES:
 
@@ -126,6 +126,10 @@ fetch-gearmand: may-fetch
 	{ apt-get update && apt-get download gearman-job-server && dpkg -x gearman-job-server_*.deb . && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$($(GEARMAN_LIBRARIES)); } >fetch.log 2>&1 || \
 	{ cat fetch.log >&2; exit 1; }
+
+hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd for comparison; ROW=T3 for one attack, LIMIT_MS=10 judges times too
+	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
+	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
 fmt: ## bring the code into its form
 	$(CARGO) fmt

@@ -222,9 +222,7 @@ fn make_words() -> BTreeSet<String> {
 #[test]
 fn what_is_made_can_be_made() {
     let known = make_words();
-    for word in
-        ["all", "run", "static", "test", "lint", "check", "compat", "crash", "install", "uninstall", "dist", "clean"]
-    {
+    for word in "all run static test lint check compat hostile crash install uninstall dist clean".split(' ') {
         assert!(known.contains(word), "make help does not list {word}");
     }
     let mut problems = Vec::new();

@@ -145,7 +145,28 @@ impl Daemon {
     }
 
     /// Starts what [`command`] or [`shell`] made.
-    pub fn spawn(mut command: Command) -> Daemon {
+    pub fn spawn(command: Command) -> Daemon {
+        let mut daemon = Daemon::begin(command);
+        let marker = " is listening on ";
+        let log = daemon.wait_log(marker);
+        let line = log.lines().find(|line| line.contains(marker)).expect("the line");
+        let (_, names) = line.split_once(marker).expect("the line");
+        daemon.names = names.split(" and ").map(str::to_owned).collect();
+        daemon
+    }
+
+    /// Starts any server, which need not say where it listens: it was told to listen on this address.
+    pub fn spawn_at(command: Command, address: SocketAddr) -> Daemon {
+        let mut daemon = Daemon::begin(command);
+        daemon.names = vec![address.to_string()];
+        wait_until("it listens", || {
+            assert!(daemon.runs(), "it has ended; log:\n{}", daemon.log());
+            TcpStream::connect(address).is_ok()
+        });
+        daemon
+    }
+
+    fn begin(mut command: Command) -> Daemon {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("a program that starts");
         let (pid, stderr) = (child.id(), child.stderr.take().expect("a pipe"));
         let (child, log) = (Arc::new(Mutex::new(child)), Arc::<Log>::default());
@@ -154,14 +175,7 @@ impl Daemon {
             move || log.collect(stderr)
         });
         let watched = Some(watch(child.clone()));
-        let mut daemon =
-            Daemon { child, pid, log, collector: Some(collector), names: Vec::new(), folder: None, watched };
-        let marker = " is listening on ";
-        let log = daemon.wait_log(marker);
-        let line = log.lines().find(|line| line.contains(marker)).expect("the line");
-        let (_, names) = line.split_once(marker).expect("the line");
-        daemon.names = names.split(" and ").map(str::to_owned).collect();
-        daemon
+        Daemon { child, pid, log, collector: Some(collector), names: Vec::new(), folder: None, watched }
     }
 
     /// What it says it listens on, for example `127.0.0.1:11300` or `unix:/run/x`.

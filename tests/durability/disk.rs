@@ -4,7 +4,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ pub struct Disk {
 pub struct Controls {
     /// Milliseconds that each sync takes.
     pub sync_millis: AtomicU64,
+    /// Writes to a file wait for the sync under way, as they do in the kernel when the disk is busy.
+    pub writes_wait: AtomicBool,
     /// The error of each sync, of each write and of each new file; zero: none.
     pub sync_error: AtomicI32,
     pub write_error: AtomicI32,
@@ -29,6 +31,7 @@ pub struct Controls {
     /// When each sync that succeeded began and ended.
     times: Mutex<Vec<(Instant, Instant)>>,
     last_write: Mutex<Option<Instant>>,
+    syncing: Mutex<()>,
 }
 
 struct File {
@@ -120,6 +123,9 @@ impl Storage for Disk {
 
 impl LogFile for File {
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.controls.writes_wait.load(Ordering::SeqCst) {
+            drop(self.controls.syncing.lock());
+        }
         fail(&self.controls.write_error)?;
         self.file.write_at(place, bytes)?;
         *self.controls.last_write.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -133,7 +139,9 @@ impl LogFile for File {
     fn sync(&self) -> io::Result<()> {
         let start = Instant::now();
         self.controls.syncs.fetch_add(1, Ordering::SeqCst);
+        let syncing = self.controls.syncing.lock();
         self.controls.linger();
+        drop(syncing);
         fail(&self.controls.sync_error)?;
         self.file.sync()?;
         self.controls.times.lock().unwrap_or_else(PoisonError::into_inner).push((start, Instant::now()));

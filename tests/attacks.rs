@@ -1,0 +1,137 @@
+//! What one client may do to the others: every attack that we know, on the real program, with a bystander beside it.
+//!
+//! `make hostile` runs it; `make hostile ROW=T3` runs one row and `ROW="T3 M1"` two. `rows` has the table of attacks. What a
+//! row asserts is bytes: answers, order, memory, that others are served and nothing is lost. Times are shown, beside those of
+//! beanstalkd where it knows the commands, and judged only if a limit is given.
+
+#[path = "attacks/access.rs"]
+mod access;
+#[path = "attacks/bodies.rs"]
+mod bodies;
+#[path = "attacks/bursts.rs"]
+mod bursts;
+#[path = "attacks/bystander.rs"]
+mod bystander;
+mod daemon;
+#[allow(dead_code)] // of its faults, only slowness is needed
+#[path = "durability/disk.rs"]
+mod disk;
+#[path = "attacks/floods.rs"]
+mod floods;
+#[path = "attacks/no_memory.rs"]
+mod no_memory;
+#[path = "attacks/order.rs"]
+mod order;
+#[path = "attacks/report.rs"]
+mod report;
+#[path = "attacks/rows.rs"]
+mod rows;
+#[path = "attacks/scans.rs"]
+mod scans;
+#[path = "attacks/slow_disk.rs"]
+mod slow_disk;
+#[path = "attacks/traffic.rs"]
+mod traffic;
+#[path = "attacks/trial.rs"]
+mod trial;
+#[path = "attacks/unread.rs"]
+mod unread;
+#[path = "hostile/wire.rs"]
+mod wire;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use report::Result;
+use rows::{Row, ROWS};
+use trial::{Seen, Trial};
+
+const USAGE: &str = "usage: attacks --program=PATH [--peer=PATH] [--limit-ms=N] [ROW...]";
+
+/// Files that the largest crowd needs.
+const FILES: u64 = 5000;
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Plan {
+    program: PathBuf,
+    /// beanstalkd.
+    peer: Option<PathBuf>,
+    /// No round trip may take longer.
+    limit: Option<Duration>,
+    rows: Vec<&'static Row>,
+}
+
+fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, String> {
+    let mut plan = Plan::default();
+    for word in arguments {
+        if let Some(path) = word.strip_prefix("--program=") {
+            plan.program = path.into();
+        } else if let Some(path) = word.strip_prefix("--peer=") {
+            plan.peer = (!path.is_empty()).then(|| path.into());
+        } else if let Some(number) = word.strip_prefix("--limit-ms=") {
+            plan.limit = Some(Duration::from_millis(number.parse().map_err(|_| USAGE.to_owned())?));
+        } else {
+            // `T11` stands for `T11a` and `T11b`, but `T1` does not.
+            let asked = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
+            let found: Vec<_> = ROWS.iter().filter(asked).collect();
+            if found.is_empty() {
+                let codes: Vec<&str> = ROWS.iter().map(|row| row.code).collect();
+                return Err(format!("no row {word}; there are {}\n{USAGE}", codes.join(" ")));
+            }
+            plan.rows.extend(found);
+        }
+    }
+    if plan.rows.is_empty() {
+        plan.rows = ROWS.iter().collect();
+    }
+    if plan.program.is_file() {
+        Ok(plan)
+    } else {
+        Err(USAGE.to_owned())
+    }
+}
+
+/// Attacks one program; a panic is one problem more, and what was seen before stays.
+fn attack(row: &Row, program: PathBuf, ours: bool) -> Seen {
+    let began = Instant::now();
+    let mut trial = Trial::new(program, ours);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (row.run)(&mut trial))) {
+        trial.seen.problems.push(bystander::message(&*panic));
+    }
+    trial.seen.took = began.elapsed();
+    trial.seen
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("--crowd") {
+        access::crowd();
+        return ExitCode::SUCCESS;
+    }
+    let plan = match plan(std::env::args().skip(1)) {
+        Ok(plan) => plan,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    wire::allow_files(FILES);
+    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+    let mut results = Vec::new();
+    for row in plan.rows {
+        let ours = attack(row, plan.program.clone(), true);
+        let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
+        let mut result = Result { row, ours, peer };
+        if let Some(limit) = plan.limit {
+            result.judge(limit);
+        }
+        println!("{}", result.line());
+        results.push(result);
+    }
+    report::print(&results);
+    let failed = results.iter().filter(|result| result.failed()).count();
+    println!("\n{} rows, {failed} failed", results.len());
+    ExitCode::from(u8::from(failed > 0))
+}

@@ -1,0 +1,168 @@
+//! Who is let in when there is no place left, and who is sent away.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use beanpole::Client;
+use socket2::{Domain, Socket, Type};
+
+use crate::daemon::{Daemon, Folder};
+use crate::trial::Trial;
+
+/// How long a client waits for an answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// What a client was told that asked which tube it uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Served,
+    Refused,
+    Closed,
+    Silence,
+}
+
+/// A connection from this address of the machine.
+fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let source: IpAddr = source.parse().expect("an address");
+    socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
+    socket.connect(&daemon.address().into()).expect("a connection");
+    socket.set_read_timeout(Some(ANSWER)).expect("a connection");
+    socket.into()
+}
+
+fn ask(stream: &mut TcpStream) -> Answer {
+    // What it is told may have come before it asks.
+    let _ = stream.write_all(b"list-tube-used\r\n");
+    let mut bytes = [0; 64];
+    match stream.read(&mut bytes) {
+        Ok(0) => Answer::Closed,
+        Ok(length) if bytes[..length].starts_with(b"USING") => Answer::Served,
+        Ok(length) if bytes[..length].starts_with(b"OUT_OF_MEMORY") => Answer::Refused,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Answer::Silence,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Answer::Closed,
+        other => panic!("an answer: {other:?}"),
+    }
+}
+
+/// One address takes all places that it can get; another is let in all the same.
+pub fn one_address(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["--max-connections", "100", "--max-connections-per-address", "10"]);
+    let mut first: Vec<_> = (0..15).map(|_| connect_from("127.0.0.2", &daemon)).collect();
+    let answers: Vec<Answer> = first.iter_mut().map(ask).collect();
+    let expected = [vec![Answer::Served; 10], vec![Answer::Refused; 5]].concat();
+    trial.same("one address", answers, expected);
+    let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
+    let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
+    trial.same("another address", answers, vec![Answer::Served; 10]);
+    // A place that was left is taken again.
+    first.truncate(9);
+    let end = Instant::now() + ANSWER;
+    while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
+        if Instant::now() > end {
+            trial.check(false, || "a place that was left is not given again".to_owned());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs the program where it has an address that is no loopback address and that nobody else can reach.
+const APART: &str =
+    "exec unshare -rn sh -c 'ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
+
+/// The address there.
+const ADDRESS: &str = "10.77.0.1:11300";
+
+/// Others have taken all places; who administers the server by its Unix socket is let in.
+pub fn operator(trial: &mut Trial) {
+    let tools = ["unshare -rn ip link set lo up", "nsenter --version"];
+    if !tools.iter().all(|tool| succeeds(tool)) {
+        trial.note("skipped: no ip(8), nsenter(1), or unshare(1) with user namespaces".to_owned());
+        return;
+    }
+    let folder = Folder::new();
+    let socket = folder.file("socket");
+    let mut command = Command::new("sh");
+    command.args(["-c", APART]).arg(trial.program());
+    command.args(["-l", ADDRESS, "-l", &format!("unix:{}", socket.display()), "--max-connections", "30"]);
+    let daemon = Daemon::spawn(command);
+    let own = std::env::current_exe().expect("a program");
+    let mut enter = Command::new("nsenter");
+    enter.args(["--target", &daemon.pid().to_string(), "--user", "--net", "--preserve-credentials"]).arg(own);
+    // It ends when its standard input does.
+    let mut crowd = enter.arg("--crowd").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a crowd");
+    let mut line = String::new();
+    BufReader::new(crowd.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    trial.same("served of 60 at 30 places", line.trim(), "30");
+    let answer = Client::connect_unix(&socket).map_err(|error| error.to_string()).and_then(|mut operator| {
+        let figure = operator.figure("stats", "max-connections");
+        figure.map_err(|error| error.to_string())
+    });
+    trial.check(answer.is_ok(), || format!("the operator: {answer:?}"));
+    drop(crowd.stdin.take());
+    crowd.wait().expect("a child of ours");
+}
+
+fn succeeds(line: &str) -> bool {
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", line]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// What this program does where the server is: takes places, prints how many it got, and keeps them until its input ends.
+pub fn crowd() {
+    let connect = |_| {
+        let stream = TcpStream::connect(ADDRESS).expect("a connection");
+        stream.set_read_timeout(Some(ANSWER)).expect("a connection");
+        stream
+    };
+    let mut crowd: Vec<TcpStream> = (0..60).map(connect).collect();
+    println!("{}", crowd.iter_mut().map(ask).filter(|answer| *answer == Answer::Served).count());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Who says nothing is sent away, but not who waits for a job or speaks now and then.
+pub fn idle(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["--idle-timeout", "1"]);
+    let connect = || connect_from("127.0.0.1", &daemon);
+    let (mut idle, mut waiting, mut talking, mut half) = (connect(), connect(), connect(), connect());
+    trial.same("at first", ask(&mut idle), Answer::Served);
+    waiting.write_all(b"reserve\r\n").expect("a connection");
+    half.write_all(b"put 0 0 60 10\r\nxxx").expect("a connection");
+    let end = Instant::now() + Duration::from_millis(2500);
+    while Instant::now() < end {
+        trial.same("one that talks", ask(&mut talking), Answer::Served);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let closed = |stream: &mut TcpStream| matches!(stream.read(&mut [0; 64]), Ok(0));
+    trial.check(closed(&mut idle), || "an idle connection stays".to_owned());
+    trial.check(closed(&mut half), || "one stays that has stopped within a body".to_owned());
+    talking.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a connection");
+    let mut bytes = [0; 8];
+    let woken = waiting.read_exact(&mut bytes);
+    trial.check(woken.is_ok() && &bytes == b"RESERVED", || format!("one that waits: {woken:?}"));
+}
+
+/// More clients than there are files: each is told something.
+pub fn few_files(trial: &mut Trial) {
+    let daemon = trial.start_within("ulimit -n 20", &[], &["-t", "1"]);
+    let mut clients: Vec<_> = (0..30).map(|_| connect_from("127.0.0.1", &daemon)).collect();
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| ask(client))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a client")).collect()
+    });
+    let count = |wanted: Answer| answers.iter().filter(|answer| **answer == wanted).count();
+    trial.note(format!("{} served, {} refused", count(Answer::Served), count(Answer::Refused)));
+    trial.same("without an answer", count(Answer::Silence), 0);
+    trial.same("closed without a word", count(Answer::Closed), 0);
+    trial.check(count(Answer::Served) > 0, || "nobody is served".to_owned());
+    drop(clients);
+    let end = Instant::now() + ANSWER;
+    while ask(&mut connect_from("127.0.0.1", &daemon)) != Answer::Served {
+        assert!(Instant::now() < end, "nobody is let in afterwards");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

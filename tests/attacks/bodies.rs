@@ -1,0 +1,106 @@
+//! Bodies that are announced and do not come, come by half, or are results that nobody waits for.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::bystander::cycle_in_parts;
+use crate::daemon::Daemon;
+
+use crate::traffic::{connect_to, Crowd};
+use crate::trial::{own_connection, Trial, MIB};
+use crate::wire::Wire;
+
+/// What the program may take for jobs in these rows.
+const MAX_MEMORY: &str = "64M";
+
+/// What is announced on connections of their own, so that together it is all memory there is.
+const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
+
+/// Connections for each of these sizes.
+const FOR_EACH: usize = 12;
+
+/// How long they stay.
+const LENGTH: Duration = Duration::from_secs(1);
+
+/// Puts that announce bodies and send nothing of them.
+pub fn announced(trial: &mut Trial) {
+    let daemon = trial.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    announce(trial, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
+}
+
+/// Gearman packets that announce data and send none of it: a function, no unique name, and nothing more.
+pub fn announced_to_gearman(trial: &mut Trial) {
+    const SUBMIT_JOB_BG: u32 = 18;
+    let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"];
+    let daemon = trial.start(&["-z", "67108864"], &options);
+    let head = |size: u32| [b"\0REQ".as_slice(), &SUBMIT_JOB_BG.to_be_bytes(), &size.to_be_bytes(), b"f\0\0"].concat();
+    announce(trial, &daemon, || connect_to(&daemon, "Gearman"), head);
+}
+
+fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
+    trial.watch_memory(daemon, Some(64 * MIB), |trial| {
+        // A small body that is all there needs no room of its own.
+        trial.beside_trips(own_connection(daemon), cycle_in_parts, |_| {
+            let mut attackers = Vec::new();
+            for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
+                let mut attacker = connect();
+                attacker.write_all(&head(size)).expect("a connection that takes bytes");
+                attackers.push(attacker);
+            }
+            std::thread::sleep(LENGTH);
+        });
+    });
+}
+
+/// Very many puts of 60 KB, of each of which half comes.
+pub fn half_sent(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |trial| {
+            let mut crowd = Crowd::open(&daemon, 4000, None);
+            crowd.push(&[b"put 0 0 60 60000\r\n".as_slice(), &[b'x'; 30_000]].concat());
+            trial.wait_until_idle(&daemon);
+            let heard = crowd.heard();
+            let refused = heard.iter().filter(|text| text.starts_with("OUT_OF_MEMORY")).count();
+            let silent = heard.iter().filter(|text| text.is_empty()).count();
+            trial.same("other answers", heard.len() - refused - silent, 0);
+            trial.note(format!("{refused} refused, {} connections ended", crowd.ended));
+        });
+    });
+}
+
+/// Large results of Workq jobs that nobody waits for. They stay until their time to live ends.
+pub fn results(trial: &mut Trial) {
+    const JOBS: usize = 40;
+    const SIZE: usize = 1 << 20;
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--workq=127.0.0.1:0"]);
+    let mut worker = Wire::of(connect_to(&daemon, "Workq"));
+    let start = daemon.rss();
+    let id = |number: usize| format!("6ba7b810-9dad-11d1-80b4-{number:012}");
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |_| {
+            for number in 0..JOBS {
+                worker.send(format!("add {} results 60000 600000 1\r\nx\r\n", id(number)));
+                worker.expect("+OK");
+                let result = vec![b'r'; SIZE];
+                worker.send([format!("complete {} {SIZE}\r\n", id(number)).as_bytes(), &result, b"\r\n"].concat());
+                worker.expect("+OK");
+            }
+        });
+        let kept = daemon.peak_rss() - start;
+        trial.note(format!("{:.2} x their size in memory at most", kept as f64 / (JOBS * SIZE) as f64));
+        let bound = (JOBS * SIZE) as u64 * 11 / 10 + 4 * MIB;
+        trial.check(kept <= bound, || format!("{} MiB for {JOBS} results", kept / MIB));
+        for number in 0..JOBS {
+            worker.send(format!("result {} 0\r\n", id(number)));
+            worker.expect("+OK 1");
+            let head = worker.line();
+            trial.check(head.ends_with(&format!(" 1 {SIZE}")), || head.clone());
+            let mut body = vec![0; SIZE + 2];
+            worker.reader().read_exact(&mut body).expect("a result");
+            worker.send(format!("delete {}\r\n", id(number)));
+            worker.expect("+OK");
+        }
+    });
+}

@@ -1,0 +1,121 @@
+//! A client that does nothing wrong, and how long each of its round trips takes.
+//!
+//! Owns the samples and their quantiles. Must not know what it stands beside.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::wire::Wire;
+
+/// Between two round trips, so that the bystander leaves the processor to the others.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// What a bystander does over and over on its connection.
+pub type RoundTrip = fn(&mut Wire);
+
+/// Round trips of one bystander, in short.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The median.
+    pub p50: Duration,
+    /// The 99th of a hundred.
+    pub p99: Duration,
+    /// The longest.
+    pub worst: Duration,
+}
+
+impl Times {
+    /// None if there are no samples.
+    pub fn of(mut samples: Vec<Duration>) -> Option<Times> {
+        samples.sort_unstable();
+        let at = |part: usize| samples[(samples.len() - 1) * part / 100];
+        let worst = *samples.last()?;
+        Some(Times { p50: at(50), p99: at(99), worst })
+    }
+}
+
+/// A thread that makes round trips until it is stopped.
+pub struct Bystander {
+    samples: Arc<Mutex<Vec<Duration>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bystander {
+    /// Makes round trips on this connection.
+    pub fn start(stream: TcpStream, trip: RoundTrip) -> Bystander {
+        let (samples, stop) = (Arc::<Mutex<Vec<Duration>>>::default(), Arc::<AtomicBool>::default());
+        let thread = std::thread::spawn({
+            let (samples, stop) = (samples.clone(), stop.clone());
+            move || {
+                let mut wire = Wire::of(stream);
+                while !stop.load(Ordering::SeqCst) {
+                    let began = Instant::now();
+                    trip(&mut wire);
+                    let took = began.elapsed();
+                    samples.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        });
+        Bystander { samples, stop, thread: Some(thread) }
+    }
+
+    /// The round trips that have ended since this was asked last.
+    pub fn take(&self) -> Vec<Duration> {
+        std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends after the round trip under way; the round trips since they were asked for, and what went wrong, if anything.
+    pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
+        self.stop.store(true, Ordering::SeqCst);
+        let ended = self.thread.take().expect("it runs once").join();
+        (self.take(), ended.err().map(|panic| message(&*panic)))
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What a panic said.
+pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").to_owned()
+}
+
+/// Puts, reserves and deletes a job. The connection must use and watch one tube that nobody else does.
+pub fn cycle(wire: &mut Wire) {
+    let id = wire.put(b"work", 60);
+    finish_cycle(wire, id);
+}
+
+/// The same with a job whose body comes after its line, so that the server must find room before the body is there.
+pub fn cycle_in_parts(wire: &mut Wire) {
+    const SIZE: usize = 500_000;
+    wire.send(format!("put 0 0 60 {SIZE}\r\n"));
+    std::thread::sleep(PAUSE);
+    wire.send([&[b'w'; SIZE][..], b"\r\n"].concat());
+    let line = wire.line();
+    let id = line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok());
+    finish_cycle(wire, id.unwrap_or_else(|| panic!("a put: {line}")));
+}
+
+fn finish_cycle(wire: &mut Wire, id: u64) {
+    wire.send("reserve\r\n");
+    let (reserved, _) = wire.job();
+    assert_eq!(reserved, id, "somebody else's job");
+    wire.ask(&format!("delete {id}"), "DELETED");
+}
+
+/// Uses and watches this tube and no other.
+pub fn use_only(wire: &mut Wire, tube: &str) {
+    wire.ask(&format!("use {tube}"), &format!("USING {tube}"));
+    wire.ask(&format!("watch {tube}"), "WATCHING 2");
+    wire.ask("ignore default", "WATCHING 1");
+}

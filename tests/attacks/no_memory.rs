@@ -1,0 +1,70 @@
+//! A system that gives no more memory: puts are refused, and everything else goes on.
+
+use crate::daemon::wait_until;
+use crate::traffic::{pieces, pipeline, Jobs};
+use crate::trial::{last_words, Trial};
+use crate::wire::{figure, Wire};
+
+/// Address space in kilobytes: 400 MiB.
+const LIMIT: &str = "ulimit -v 409600";
+
+/// Jobs that a worker reserves and does not delete.
+const HELD: u64 = 1000;
+
+/// Large jobs until none is taken.
+pub fn large_jobs(trial: &mut Trial) {
+    fill(trial, &[], 8_000, &[b'x'; 60_000]);
+}
+
+/// Small jobs until none is taken.
+pub fn small_jobs(trial: &mut Trial) {
+    fill(trial, &[], 3_000_000, &[b'x'; 100]);
+}
+
+/// The same with a limit of its own that is larger than the system's.
+pub fn large_jobs_with_a_limit(trial: &mut Trial) {
+    fill(trial, &["--max-memory", "4G"], 8_000, &[b'x'; 60_000]);
+}
+
+/// The same with small jobs.
+pub fn small_jobs_with_a_limit(trial: &mut Trial) {
+    fill(trial, &["--max-memory", "4G"], 3_000_000, &[b'x'; 100]);
+}
+
+fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
+    let daemon = trial.start_within(LIMIT, &[], &[&["-t", "1"], ours].concat());
+    let mut worker = Wire::to(&daemon);
+    let jobs = Jobs { body, ..Jobs::ready("default", count) };
+    let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| jobs.put_some(&daemon)));
+    let Ok((_, refused)) = put else {
+        // It ends within a moment of its connections, if it does.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let state = if daemon.runs() { "runs" } else { "has died" };
+        trial.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));
+        return;
+    };
+    trial.note(format!("{} jobs, then OUT_OF_MEMORY", count - refused));
+    trial.check(refused > 0, || "nothing was refused".to_owned());
+    // The queue is full; workers and those who look go on.
+    let mut client = daemon.client();
+    let ready = figure(&mut client, "stats", "current-jobs-ready");
+    trial.same("ready", ready, count - refused);
+    for _ in 0..100 {
+        worker.send("reserve\r\n");
+        let (id, taken) = worker.job();
+        assert_eq!(taken, body);
+        worker.ask(&format!("delete {id}"), "DELETED");
+    }
+    let mut producer = Wire::to(&daemon);
+    wait_until("a put is taken again", || {
+        producer.send(crate::wire::put(body, 60));
+        producer.line().starts_with("INSERTED")
+    });
+    // A hang-up takes no memory that is not there.
+    let stream = daemon.tcp();
+    pipeline(&stream, pieces(HELD, |_| b"reserve-with-timeout 0\r\n".to_vec()), HELD * 2, |_| {});
+    drop(stream);
+    wait_until("the jobs are ready again", || figure(&mut client, "stats", "current-jobs-reserved") == 0);
+    trial.same("ready after all", figure(&mut client, "stats", "current-jobs-ready"), ready - 99);
+    trial.check(daemon.runs(), || "it has died".to_owned());
+}

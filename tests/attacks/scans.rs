@@ -1,0 +1,104 @@
+//! One command that looks at very many tubes, names or jobs.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use crate::bursts::watcher;
+use crate::bystander::Times;
+use crate::daemon::wait_until;
+use crate::traffic::{connect_to, list_tubes, pieces, pipeline, tube_figure, Jobs};
+use crate::trial::Trial;
+use crate::wire::Wire;
+
+/// Asks again and again for a job of very many empty tubes.
+pub fn reserve_over_many_tubes(trial: &mut Trial) {
+    const AT_ONCE: u64 = 200;
+    let daemon = trial.start(&[], &["-t", "1"]);
+    let attacker = watcher(&daemon, "t", 90_000);
+    // Without any ready job, it is known at once that there is none.
+    Jobs::ready("elsewhere", 1).put(&daemon);
+    trial.beside(&daemon, |_| {
+        for _ in 0..4 {
+            let reserves = pieces(AT_ONCE, |_| b"reserve-with-timeout 0\r\n".to_vec());
+            pipeline(&attacker, reserves, AT_ONCE, |line| assert_eq!(line, "TIMED_OUT"));
+        }
+    });
+}
+
+/// A Workq lease over names that nobody has used.
+pub fn lease_over_new_names(trial: &mut Trial) {
+    let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
+    let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
+    trial.beside(&daemon, |_| {
+        for round in 0..4 {
+            let names: Vec<String> = (0..99_000).map(|number| format!("{round}n{number}")).collect();
+            attacker.send(format!("lease {} 50\r\n", names.join(" ")));
+            attacker.expect("-TIMEOUT");
+        }
+    });
+    drop(attacker);
+    wait_until("the tubes have gone", || crate::wire::stat(&daemon, "current-tubes") < 10);
+}
+
+/// A Workq client asks for one of very many scheduled jobs.
+pub fn inspect_one_of_many(trial: &mut Trial) {
+    const MANY: u64 = 1_000_000;
+    let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
+    Jobs { delay: 3600, ..Jobs::ready("attack", MANY) }.put(&daemon);
+    let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
+    trial.beside(&daemon, |trial| {
+        for offset in [0, 1, MANY / 2, MANY - 1] {
+            attacker.send(format!("inspect scheduled-jobs attack {offset} 1\r\n"));
+            trial.same("the answer", attacker.line(), "+OK 1".to_owned());
+            let head = attacker.line();
+            let lines: usize = head.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number of lines");
+            (0..lines).for_each(|_| drop(attacker.line()));
+        }
+    });
+    trial.same("delayed", tube_figure(&daemon, "attack", "current-jobs-delayed"), MANY);
+}
+
+/// Lists very many tubes of long names.
+pub fn list_long_names(trial: &mut Trial) {
+    const MANY: u64 = 300_000;
+    let daemon = trial.start(&[], &["-t", "1"]);
+    let name = |number: u64| format!("{}{number:06}", "n".repeat(192));
+    let filler = daemon.tcp();
+    let puts = pieces(MANY, |number| format!("use {}\r\nput 0 0 60 1\r\nx\r\n", name(number)).into_bytes());
+    pipeline(&filler, puts, 2 * MANY, |line| assert!(line.starts_with("USING") || line.starts_with("INSERTED")));
+    let mut attacker = daemon.client();
+    let listed = trial.beside(&daemon, |_| list_tubes(&mut attacker));
+    let known: HashSet<&str> = listed.iter().map(String::as_str).collect();
+    trial.same("tubes listed twice", listed.len() - known.len(), 0);
+    let missing = (0..MANY).filter(|number| !known.contains(&*name(*number))).count();
+    trial.same("tubes not listed", missing, 0);
+    trial.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
+}
+
+/// A put that is handed to a client which watches very many tubes. Here it is the put itself that is timed.
+pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
+    const ROUNDS: usize = 300;
+    let daemon = trial.start(&[], &["-t", "1"]);
+    let mut producer = Wire::to(&daemon);
+    producer.ask("use t1", "USING t1");
+    let mut few = Wire::of(watcher(&daemon, "t", 2));
+    trial.seen.before = Times::of(hand_over(&mut producer, &mut few, ROUNDS));
+    drop(few);
+    let mut many = Wire::of(watcher(&daemon, "t", 30_000));
+    trial.seen.during = Times::of(hand_over(&mut producer, &mut many, ROUNDS));
+}
+
+fn hand_over(producer: &mut Wire, worker: &mut Wire, rounds: usize) -> Vec<Duration> {
+    let one = |_| {
+        worker.send("reserve\r\n");
+        // It waits before there is a job.
+        std::thread::sleep(Duration::from_millis(2));
+        let began = Instant::now();
+        let id = producer.put(b"work", 60);
+        let took = began.elapsed();
+        assert_eq!(worker.job().0, id);
+        worker.ask(&format!("delete {id}"), "DELETED");
+        took
+    };
+    (0..rounds).map(one).collect()
+}

@@ -1,0 +1,105 @@
+//! A binlog on a slow disk, and one body that is a large part of it.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use beanpole::binlog::{Settings, SyncMode};
+use beanpole::{Config, Server};
+
+use crate::daemon::{Folder, PATIENCE};
+use crate::disk::Disk;
+use crate::trial::{Trial, MIB};
+use crate::wire::{StopAtEnd, Wire};
+
+/// What each sync takes, and each new segment.
+const SLOW_MILLIS: u64 = 500;
+
+/// How long the disk is slow.
+const LENGTH: Duration = Duration::from_secs(3);
+
+/// Syncs that may come up to 50 ms later, in segments of the usual size.
+pub fn syncs(trial: &mut Trial) {
+    slow(trial, 10 << 20);
+}
+
+/// The same in segments so small that new ones are made all the time.
+pub fn segments(trial: &mut Trial) {
+    slow(trial, 65_536);
+}
+
+/// The disk of the real program cannot be made slow, so the server runs inside this process here.
+fn slow(trial: &mut Trial, segment_size: u64) {
+    let folder = Folder::new();
+    let path = folder.file("binlog");
+    std::fs::create_dir(&path).expect("a folder for a binlog");
+    let (disk, controls) = Disk::new(&path);
+    let log = Settings { segment_size, mode: SyncMode::Every(50), strict: false };
+    let server = Server::with_storage(Config { log, threads: 1, ..Config::embedded() }, disk).expect("a server");
+    let connect = || {
+        let stream = TcpStream::connect(server.address()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+        Wire::of(stream)
+    };
+    let mut bystander = connect();
+    assert_eq!(bystander.put(b"first", 3600), 1);
+    let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let write = || {
+        let mut wire = connect();
+        while !stop.load(Ordering::SeqCst) {
+            wire.put(&[b'x'; 5000], 3600);
+            acknowledged.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    std::thread::scope(|scope| {
+        let end = StopAtEnd(&stop);
+        scope.spawn(write);
+        scope.spawn(write);
+        trial.beside_trips(bystander, peek, |_| {
+            controls.writes_wait.store(true, Ordering::SeqCst);
+            controls.sync_millis.store(SLOW_MILLIS, Ordering::SeqCst);
+            std::thread::sleep(LENGTH);
+        });
+        drop(end);
+    });
+    controls.sync_millis.store(0, Ordering::SeqCst);
+    let puts = acknowledged.load(Ordering::SeqCst);
+    trial.note(format!("{puts} puts"));
+    trial.same("jobs", crate::wire::figure(&mut client(&server), "stats", "current-jobs-ready"), puts + 1);
+}
+
+fn client(server: &Server) -> beanpole::Client {
+    beanpole::Client::connect(server.address()).expect("a connection")
+}
+
+fn peek(wire: &mut Wire) {
+    wire.send("peek 1\r\n");
+    assert_eq!(wire.job(), (1, b"first".to_vec()));
+}
+
+/// One body that is larger than all segments of the usual size together.
+pub fn huge_body(trial: &mut Trial) {
+    const SIZE: usize = 400_000_000;
+    let folder = Folder::new();
+    let path = folder.file("binlog");
+    std::fs::create_dir(&path).expect("a folder for a binlog");
+    let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
+    // beanstalkd keeps a job in one file, and so needs a larger one.
+    let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
+    let daemon = trial.start(&sized, &["-t", "1"]);
+    let start = daemon.rss();
+    let mut attacker = Wire::to(&daemon);
+    let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
+    let reply = trial.beside(&daemon, |_| {
+        attacker.send(&message);
+        attacker.line()
+    });
+    let peak = daemon.peak_rss();
+    trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
+    trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
+    // The body itself and its record on the way to the disk.
+    trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
+    let id = reply.split(' ').nth(1).unwrap_or_default();
+    attacker.ask(&format!("delete {id}"), "DELETED");
+}

@@ -1,0 +1,228 @@
+//! Much traffic with few calls: commands in large pieces, replies by the line.
+//!
+//! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send what the server takes.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use beanpole::Client;
+use socket2::{Domain, Socket, Type};
+
+use crate::daemon::{Daemon, PATIENCE};
+use crate::wire::figure;
+
+/// Bytes of commands that are written with one call, at least.
+const PIECE: usize = 1 << 15;
+
+/// Many that send are done if the server has taken nothing more for so long.
+const STALLED: Duration = Duration::from_millis(700);
+
+/// A connection to where the program speaks another protocol: `Gearman` or `Workq`.
+pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
+    let mark = format!(" ({protocol})");
+    let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse::<SocketAddr>().ok());
+    let stream = TcpStream::connect(address.expect("an address for this protocol")).expect("a connection");
+    stream.set_nodelay(true).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+    stream
+}
+
+/// Jobs that are all alike but for their priority.
+pub struct Jobs<'a> {
+    pub tube: &'a str,
+    pub count: u64,
+    /// Of the first, second ... job.
+    pub priority: fn(u64) -> u64,
+    pub delay: u64,
+    pub ttr: u64,
+    pub body: &'a [u8],
+}
+
+impl Jobs<'_> {
+    /// So many jobs with a body of one byte that are ready at once.
+    pub fn ready(tube: &str, count: u64) -> Jobs<'_> {
+        Jobs { tube, count, priority: |_| 0, delay: 0, ttr: 3600, body: b"x" }
+    }
+
+    /// Puts them all; returns the first id.
+    pub fn put(&self, daemon: &Daemon) -> u64 {
+        let (first, refused) = self.put_some(daemon);
+        assert_eq!(refused, 0, "puts were refused");
+        first.expect("a job")
+    }
+
+    /// Puts what is taken of them; returns the first id, and how many were answered OUT_OF_MEMORY.
+    pub fn put_some(&self, daemon: &Daemon) -> (Option<u64>, u64) {
+        let stream = daemon.tcp();
+        let one = |number| {
+            let priority = (self.priority)(number);
+            let head = format!("put {priority} {} {} {}\r\n", self.delay, self.ttr, self.body.len());
+            [head.as_bytes(), self.body, b"\r\n"].concat()
+        };
+        let (mut first, mut refused) = (None, 0);
+        let setting = std::iter::once(format!("use {}\r\n", self.tube).into_bytes());
+        pipeline(&stream, setting.chain(pieces(self.count, one)), self.count + 1, |line| {
+            match line.strip_prefix("INSERTED ") {
+                Some(id) => first = first.or_else(|| id.parse().ok()),
+                None if line == "OUT_OF_MEMORY" => refused += 1,
+                None => assert!(line.starts_with("USING"), "a put: {line}"),
+            }
+        });
+        (first, refused)
+    }
+}
+
+/// So many commands, in pieces that are worth a call.
+pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let mut piece = Vec::new();
+        while next < count && piece.len() < PIECE {
+            piece.extend_from_slice(&one(next));
+            next += 1;
+        }
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Writes while it reads so many lines of replies.
+pub fn pipeline(
+    stream: &TcpStream,
+    pieces: impl Iterator<Item = Vec<u8>> + Send,
+    lines: u64,
+    mut each: impl FnMut(&str),
+) {
+    let mut reader = BufReader::with_capacity(1 << 16, stream);
+    std::thread::scope(|scope| {
+        let end = EndOnPanic(stream);
+        // If it cannot write, the reader learns why.
+        scope.spawn(move || pieces.map(|piece| (&*stream).write_all(&piece)).all(|sent| sent.is_ok()));
+        let mut line = Vec::new();
+        for number in 0..lines {
+            line.clear();
+            let length = reader.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("reply {number}: {error}"));
+            assert!(length > 0, "the connection ended at reply {number} of {lines}");
+            each(std::str::from_utf8(&line).expect("text").trim_end());
+        }
+        drop(end);
+    });
+    assert!(reader.buffer().is_empty(), "more replies than commands");
+}
+
+/// Ends a connection if its reader fails, so that its writer does not wait for ever.
+pub struct EndOnPanic<'a>(pub &'a TcpStream);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Reserves so many jobs of a tube on this connection, which wait there already; returns their ids in order.
+pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
+    let mut ids = Vec::with_capacity(count as usize);
+    let setting = std::iter::once(format!("watch {tube}\r\nignore default\r\n").into_bytes());
+    let reserves = pieces(count, |_| b"reserve-with-timeout 0\r\n".to_vec());
+    pipeline(stream, setting.chain(reserves), 2 + 2 * count, |line| {
+        if let Some(rest) = line.strip_prefix("RESERVED ") {
+            ids.push(rest.split(' ').next().and_then(|id| id.parse().ok()).expect("an id"));
+        } else {
+            assert!(line.starts_with("WATCHING") || line == "x", "{line} after {} jobs", ids.len());
+        }
+    });
+    ids
+}
+
+/// A figure of a tube.
+pub fn tube_figure(daemon: &Daemon, tube: &str, key: &str) -> u64 {
+    figure(&mut daemon.client(), &format!("stats-tube {tube}"), key)
+}
+
+/// Waits until a figure of a tube is this; returns how long that took.
+pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> Duration {
+    let (began, mut client) = (Instant::now(), daemon.client());
+    loop {
+        let seen = figure(&mut client, &format!("stats-tube {tube}"), key);
+        if seen == wanted {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < PATIENCE, "{key} of {tube} is {seen} and not {wanted}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All tubes, by `list-tubes`.
+pub fn list_tubes(client: &mut Client) -> Vec<String> {
+    let text = client.text("list-tubes").expect("a list");
+    text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
+}
+
+/// Many connections that all send the same, as far as the server takes it, and read nothing.
+pub struct Crowd {
+    members: Vec<(TcpStream, usize)>,
+    /// Connections that the server has ended.
+    pub ended: usize,
+}
+
+impl Crowd {
+    /// Connects; with a receive buffer of so many bytes if one is given.
+    pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Crowd {
+        let connect = |_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            if let Some(size) = receive_buffer {
+                socket.set_recv_buffer_size(size).expect("a smaller buffer");
+            }
+            socket.connect(&daemon.address().into()).expect("a connection");
+            socket.set_tcp_nodelay(true).expect("a connection");
+            socket.set_nonblocking(true).expect("a connection");
+            (TcpStream::from(socket), 0)
+        };
+        Crowd { members: (0..count).map(connect).collect(), ended: 0 }
+    }
+
+    /// Sends this on each, until all is sent or the server takes nothing more; returns the bytes that it took.
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        self.members.iter_mut().for_each(|(_, sent)| *sent = 0);
+        let mut progress = Instant::now();
+        while progress.elapsed() < STALLED {
+            let mut open = false;
+            let mut lost = 0;
+            self.members.retain_mut(|(stream, sent)| match stream.write(&bytes[*sent..]) {
+                _ if *sent == bytes.len() => true,
+                Ok(more) => {
+                    *sent += more;
+                    progress = Instant::now();
+                    open = true;
+                    true
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    open = true;
+                    true
+                }
+                Err(_) => {
+                    lost += 1;
+                    false
+                }
+            });
+            self.ended += lost;
+            if !open {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.members.iter().map(|(_, sent)| sent).sum()
+    }
+
+    /// What each has been sent so far, up to a few bytes, without waiting.
+    pub fn heard(&mut self) -> Vec<String> {
+        let hear = |(stream, _): &mut (TcpStream, usize)| {
+            let mut bytes = [0; 256];
+            let length = stream.read(&mut bytes).unwrap_or(0);
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        self.members.iter_mut().map(hear).collect()
+    }
+}
