@@ -2,6 +2,12 @@
 //!
 //! Owns what is printed before the log starts. Everything else is the library's.
 
+#![deny(missing_docs, unsafe_code)]
+
+mod allocator;
+#[cfg(target_os = "linux")]
+mod standard_files;
+
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -11,6 +17,7 @@ use beanpole::{machine, Server, StartError};
 use signals::Wish;
 
 fn main() -> ExitCode {
+    allocator::configure(machine::is_address_space_limited());
     // Before the options are read: the default number of connections depends on it.
     machine::raise_file_limit();
     let arguments: Result<Vec<String>, _> = std::env::args_os().skip(1).map(|word| word.into_string()).collect();

@@ -122,16 +122,6 @@ pub enum Next {
 #[derive(Debug, Default)]
 struct Rest(Box<[u8]>);
 
-impl Drop for Rest {
-    /// It is made small before it is freed: to free a large mapping teaches glibc to cut all further pieces of that size from
-    /// a heap, the queue's too, and the heap gives nothing back when the queue is empty.
-    fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.0).into_vec();
-        bytes.clear();
-        bytes.shrink_to(1);
-    }
-}
-
 /// A stretch of the desk's buffer: read and not yet understood.
 struct Input {
     from: usize,
