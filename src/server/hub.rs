@@ -14,6 +14,7 @@ use super::clock::Clock;
 use super::delivery::Outlet;
 use super::host::Process;
 use super::recovery;
+use super::running::Shutdown;
 use super::syncer::Log;
 use super::timer::Alarm;
 use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
@@ -41,6 +42,8 @@ pub struct Core {
     roster: Roster,
     /// Stop when no job is left.
     stops_when_empty: bool,
+    /// Stop after this turn.
+    stops: bool,
     /// None if the queue lives in memory only.
     journal: Option<Journal>,
     /// The connection of each client, by its number.
@@ -73,6 +76,7 @@ pub struct Hub {
     uploading: AtomicU64,
     connections: AtomicUsize,
     stopping: AtomicBool,
+    shutdown: Shutdown,
 }
 
 impl Hub {
@@ -105,6 +109,7 @@ impl Hub {
             uploading: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            shutdown: Shutdown::default(),
         })
     }
 
@@ -136,7 +141,10 @@ impl Hub {
         }
         if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
-            super::signals::request_stop();
+            core.stops = true;
+        }
+        if std::mem::take(&mut core.stops) {
+            self.shutdown.ask();
         }
         let next = core.next_tick();
         self.memory.store(core.engine.memory().0, Ordering::Relaxed);
@@ -235,6 +243,11 @@ impl Hub {
         self.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Whether it is to stop, and whether it has.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
     /// No jobs are taken in any more.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
@@ -277,6 +290,7 @@ impl Core {
             tally: Tally::default(),
             roster: Roster::new(exceptions),
             stops_when_empty: false,
+            stops: false,
             journal: None,
             outlets: Vec::new(),
             rests_until: Time::default(),
@@ -300,7 +314,7 @@ impl Core {
             self.engine.drain();
             self.stops_when_empty = true;
         } else {
-            super::signals::request_stop();
+            self.stops = true;
         }
     }
 
