@@ -175,6 +175,16 @@ impl Connection {
         self.outlet.is_overflown()
     }
 
+    /// Bytes of replies that the client has not read; none if what it is owed is not ready to be sent.
+    pub fn unread(&self) -> Option<usize> {
+        self.outlet.unread()
+    }
+
+    /// The peer's address, for the log.
+    pub fn address(&self) -> String {
+        self.outlet.stream().peer().map_or_else(|error| error.to_string(), |peer| peer.to_string())
+    }
+
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, desk: &mut Desk) -> bool {
         self.clear || self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken

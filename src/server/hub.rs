@@ -5,11 +5,12 @@
 //! line of log.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::admission::Admission;
 use super::clock::Clock;
 use super::delivery::Outlet;
 use super::host::Process;
@@ -57,6 +58,8 @@ pub struct Core {
 pub struct Scratch {
     /// Where replies are written first.
     pub out: Output,
+    /// The time of the last turn.
+    pub now: Time,
     event: Output,
     touched: Vec<(Arc<Outlet>, bool)>,
 }
@@ -74,7 +77,7 @@ pub struct Hub {
     memory: AtomicU64,
     /// Bytes taken for bodies that are still arriving.
     uploading: AtomicU64,
-    connections: AtomicUsize,
+    admission: Admission,
     stopping: AtomicBool,
     shutdown: Shutdown,
 }
@@ -83,6 +86,7 @@ impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
     pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
         let process = Process::new(&config, clock.now());
+        let admission = Admission::new(&config);
         let limits = Limits {
             max_memory: config.max_memory,
             max_tubes: config.max_tubes,
@@ -107,7 +111,7 @@ impl Hub {
             config,
             memory: AtomicU64::new(0),
             uploading: AtomicU64::new(0),
-            connections: AtomicUsize::new(0),
+            admission,
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
         })
@@ -118,6 +122,7 @@ impl Hub {
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
+        scratch.now = now;
         core.engine.look_after_lent();
         if core.next_tick() <= now {
             core.refresh_room();
@@ -228,19 +233,14 @@ impl Hub {
         }
     }
 
-    /// Makes room for one connection more, unless there are too many.
-    pub fn admit(&self) -> bool {
-        let admitted = self.connections.fetch_add(1, Ordering::AcqRel) < self.config.max_connections;
-        if !admitted {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
-            self.process.count_rejected();
-        }
-        admitted
+    /// Who may connect.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
-    /// A connection that was admitted is gone.
-    pub fn dismiss(&self) {
-        self.connections.fetch_sub(1, Ordering::AcqRel);
+    /// One connection was turned away.
+    pub fn count_rejected(&self) {
+        self.process.count_rejected();
     }
 
     /// Whether it is to stop, and whether it has.
@@ -341,6 +341,11 @@ impl Core {
     /// Where a client comes from that may be told something unasked.
     pub fn address(&self, client: ClientId) -> Box<str> {
         self.roster.get(client).map_or_else(Box::default, |peer| peer.address.clone())
+    }
+
+    /// Whether a client waits, sleeps, holds a job or is to be told of one.
+    pub fn is_engaged(&self, client: ClientId) -> bool {
+        self.engine.is_engaged(client)
     }
 
     /// The client is gone.

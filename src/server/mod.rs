@@ -5,10 +5,12 @@
 //! under the engine's lock and writes the replies; one timer thread runs what is due. Must not know commands or rules of the
 //! queue.
 
+mod admission;
 mod clock;
 mod connection;
 mod delivery;
 mod hub;
+mod idle;
 mod listener;
 mod pool;
 mod recovery;
@@ -187,9 +189,12 @@ impl Server {
         let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
+        for listener in &inherited {
+            listener.prepare(&hub.config().keepalive).map_err(|error| StartError::address(&listener.name(), &error))?;
+        }
         let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
-            let listener = bound.listen().map_err(|error| StartError::address(&name, &error))?;
+            let listener = bound.listen(&hub.config().keepalive).map_err(|error| StartError::address(&name, &error))?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| Place {
