@@ -32,8 +32,16 @@ pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
 /// How long a write may go unsynced; beanstalkd's figure.
 pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
-/// Files kept back from connections: listeners, pollers, the log, a library's short needs.
+/// Files kept back from connections: listeners, pollers, the log, a library's short needs, and [`LOCAL_CONNECTIONS`]. If
+/// the limit is so low that this would be more than half of it, half is kept back.
 pub const SPARE_FILES: usize = 64;
+
+/// Connections beyond `max_connections` that are kept for Unix sockets and for peers at a loopback address, so that an
+/// operator can look when others have taken all. They come out of [`SPARE_FILES`].
+pub const LOCAL_CONNECTIONS: usize = 8;
+
+/// The least that `max_memory` may be, in bytes: less is a typing error, since no queue can work in it.
+pub const LEAST_MEMORY: u64 = 1 << 20;
 
 /// More connections than this are not held by default, even if the system would: each costs memory in the kernel.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
@@ -49,6 +57,18 @@ pub enum Address {
     Tcp(Option<String>, Option<u16>),
     /// The path of a Unix socket.
     Unix(PathBuf),
+}
+
+/// When the system asks whether a silent TCP peer is still there, and gives it up. A peer is gone that has acknowledged
+/// nothing for `idle + interval * count` seconds, whether it was silent or owes the acknowledgement of replies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Seconds of silence before the first probe, at most 32767; with 0, no peer is ever asked.
+    pub idle: u32,
+    /// Seconds between probes, 1 to 32767.
+    pub interval: u32,
+    /// Probes without an answer after which the peer is gone, 1 to 127.
+    pub count: u32,
 }
 
 /// See the module's page.
@@ -86,6 +106,13 @@ pub struct Config {
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
     pub max_connections: usize,
+    /// TCP connections held at a time from one address, at least 1, if that is limited; more are refused in the same way.
+    pub max_connections_per_address: Option<usize>,
+    /// How long a client may say nothing and read nothing before it is dropped, in seconds; none: without end. It does not
+    /// concern clients that wait or hold jobs, and nobody is dropped by a clock that is moved by hand.
+    pub idle_timeout: Option<u32>,
+    /// How TCP peers are noticed that are gone.
+    pub keepalive: Keepalive,
     /// Bytes that all that clients cause may take: jobs, tubes, watches, what they have sent and not read. Beyond it, clients
     /// with much of that are not read, what asks for more is refused, and who does not read is dropped.
     pub max_memory: u64,
@@ -124,6 +151,9 @@ impl Default for Config {
             },
             max_job_size: DEFAULT_MAX_JOB_SIZE,
             max_connections: most_connections(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
+            max_connections_per_address: None,
+            idle_timeout: None,
+            keepalive: Keepalive { idle: 60, interval: 10, count: 3 },
             max_memory: machine::memory() / whole * share,
             max_output: 1 << 20,
             turn_steps: 1024,
@@ -143,7 +173,16 @@ impl Config {
 /// Connections that so many open files leave room for. More could not be told that they are too many, and would take the
 /// files that the log needs.
 pub fn most_connections(files: usize) -> usize {
-    files.saturating_sub(SPARE_FILES).max(16)
+    files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
+}
+
+/// Of [`LOCAL_CONNECTIONS`], as many as the limit of open files leaves room for.
+pub fn local_connections() -> usize {
+    local_connections_of(machine::file_limit())
+}
+
+fn local_connections_of(files: usize) -> usize {
+    LOCAL_CONNECTIONS.min(files / 16)
 }
 
 #[cfg(test)]
@@ -152,8 +191,10 @@ mod tests {
 
     #[test]
     fn some_files_are_always_kept_back() {
-        assert_eq!(most_connections(1024), 1024 - SPARE_FILES);
-        assert_eq!(most_connections(20), 16);
+        assert_eq!((most_connections(1024), local_connections_of(1024)), (1024 - SPARE_FILES, LOCAL_CONNECTIONS));
+        assert_eq!((most_connections(100), local_connections_of(100)), (50, 6));
+        assert_eq!((most_connections(20), local_connections_of(20)), (10, 1));
+        assert_eq!((most_connections(0), local_connections_of(0)), (1, 0));
         assert!(Config::default().max_connections <= MAX_DEFAULT_CONNECTIONS);
     }
 }

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
-use crate::config::{most_connections, Address, Config, MAX_JOB_SIZE_CEILING};
+use crate::config::{most_connections, Address, Config, LEAST_MEMORY, MAX_JOB_SIZE_CEILING};
 use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -77,17 +77,22 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 28] = [
+pub const OPTIONS: [Opt; 33] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
-    with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| number(text, 1, 1024).map(|n| settings.config.threads = n as usize)),
+    with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
+    long("max-connections-per-address", "N", "hold N TCP connections of one address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
-    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = n as usize)),
-    long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n as usize)),
-    long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| number(text, 1, 1 << 30).map(|n| settings.config.max_watched = n as usize)),
+    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = saturated(n))),
+    long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
+    long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
+    long("idle-timeout", "SECONDS", "drop a client that says nothing for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
+    long("keepalive-idle", "SECONDS", "probe a TCP peer silent for SECONDS; 0: never (default 60)", |settings, text| seconds(text, 0, 32_767).map(|n| settings.config.keepalive.idle = n)),
+    long("keepalive-interval", "SECONDS", "probe it again every SECONDS (default 10)", |settings, text| seconds(text, 1, 32_767).map(|n| settings.config.keepalive.interval = n)),
+    long("keepalive-count", "N", "give it up after N probes without an answer (default 3)", |settings, text| seconds(text, 1, 127).map(|n| settings.config.keepalive.count = n)),
     long("socket-mode", "MODE", "give Unix sockets this octal mode (default 666)", socket_mode),
     with('b', "binlog", "DIR", "keep jobs in DIR as well, so that they outlive the server", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
     with('f', "sync-interval", "MS", "sync it at most MS ms after a write; 0: before any reply (default 50)", sync_interval),
@@ -212,6 +217,19 @@ fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     number.filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
 }
 
+fn count(text: &str, least: u64, most: u64) -> Result<usize, String> {
+    number(text, least, most).map(saturated)
+}
+
+fn seconds(text: &str, least: u32, most: u32) -> Result<u32, String> {
+    number(text, least.into(), most.into()).map(|number| number as u32)
+}
+
+/// The number, or on a machine with shorter ones the largest that there is.
+fn saturated(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().last() {
         Some((end, 'k' | 'K')) => (&text[..end], 10),
@@ -286,7 +304,7 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let asked = number(text, 1, 1 << 30)? as usize;
+    let asked = count(text, 1, 1 << 30)?;
     let taken = asked.min(most_connections(machine::file_limit()));
     if taken < asked {
         settings.notices.push(format!(
@@ -298,10 +316,14 @@ fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.config.max_memory = match text.strip_suffix('%') {
+    let asked = match text.strip_suffix('%') {
         Some(percent) => machine::memory() / 100 * number(percent, 1, 100)?,
         None => size(text)?,
     };
+    if asked < LEAST_MEMORY {
+        return Err(format!("too little: {text} is {asked} bytes; it must be at least 1M"));
+    }
+    settings.config.max_memory = asked;
     Ok(())
 }
 
@@ -333,6 +355,7 @@ fn ignored(settings: &mut Settings, _: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Keepalive;
 
     fn settings(line: &str) -> Settings {
         match parse(&words(line)) {
@@ -394,6 +417,14 @@ mod tests {
             ("-l a:b:c", "-l: invalid address"),
             ("--socket-mode 888", "--socket-mode: invalid mode"),
             ("-f x", "-f: invalid number: x"),
+            ("--max-memory 0", "--max-memory: too little: 0 is 0 bytes; it must be at least 1M"),
+            ("--max-memory 1023K", "--max-memory: too little"),
+            ("--max-memory 0%", "--max-memory: invalid number: 0"),
+            ("--idle-timeout 4294967296", "--idle-timeout: invalid number"),
+            ("--keepalive-idle 32768", "--keepalive-idle: invalid number: 32768"),
+            ("--keepalive-interval 0", "--keepalive-interval: invalid number: 0"),
+            ("--keepalive-count 128", "--keepalive-count: invalid number: 128"),
+            ("--max-connections-per-address 0", "--max-connections-per-address: invalid number: 0"),
         ] {
             let error = parse(&words(line)).expect_err(line);
             assert!(error.starts_with(expected), "{line}: {error}");
@@ -405,9 +436,22 @@ mod tests {
     fn sizes_have_suffixes_and_a_ceiling() {
         assert_eq!(size("64K"), Ok(65_536));
         assert_eq!(size("2g"), Ok(2 << 30));
+        // No size becomes small because a machine's numbers are.
+        assert_eq!(saturated(4 << 30), usize::try_from(4_u64 << 30).unwrap_or(usize::MAX));
+        assert_eq!(settings("--max-output 17179869183G").config.max_output, saturated(u64::MAX >> 30 << 30));
         let clamped = settings("-z 2G -c");
         assert_eq!(clamped.config.max_job_size, MAX_JOB_SIZE_CEILING);
         assert_eq!(clamped.notices.len(), 2);
+    }
+
+    #[test]
+    fn peers_have_limits_if_they_are_given_some() {
+        let config = settings("--idle-timeout 30 --keepalive-idle=5 --max-connections-per-address 7").config;
+        assert_eq!((config.idle_timeout, config.max_connections_per_address), (Some(30), Some(7)));
+        assert_eq!(config.keepalive, Keepalive { idle: 5, interval: 10, count: 3 });
+        let config = settings("--idle-timeout 30 --idle-timeout 0 --max-memory 1M").config;
+        assert_eq!((config.idle_timeout, config.max_connections_per_address), (None, None));
+        assert_eq!(config.max_memory, LEAST_MEMORY);
     }
 
     #[test]

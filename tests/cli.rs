@@ -6,8 +6,10 @@ mod daemon;
 
 mod cli {
     mod binlog;
+    mod closed;
     mod listening;
     mod log;
+    mod memory;
     mod options;
     mod signals;
     mod stopping;

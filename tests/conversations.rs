@@ -36,13 +36,20 @@ fn check(failures: Vec<String>) {
 
 /// What the options of a conversation say.
 fn config(conversation: &Conversation) -> Config {
-    let config = match parse(&conversation.options) {
+    let mut options = conversation.options.clone();
+    // The program takes no less than 1M, which would be a long conversation.
+    let memory = options.iter().position(|word| word == "--max-memory").map(|at| {
+        let size = options.drain(at..at + 2).next_back();
+        size.and_then(|size| size.parse().ok()).expect("a number of bytes")
+    });
+    let config = match parse(&options) {
         Ok(Command::Run(settings)) => settings.config,
         other => panic!("{}: {other:?}", conversation.place),
     };
     let max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);
     let Config { port, gearman_port, workq_port, .. } = Config::embedded();
-    Config { max_job_size, port, gearman_port, workq_port, ..config }
+    let max_memory = memory.unwrap_or(config.max_memory);
+    Config { max_job_size, max_memory, port, gearman_port, workq_port, ..config }
 }
 
 fn run_within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {

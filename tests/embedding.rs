@@ -2,11 +2,12 @@
 //!
 //! Owns the promises of the crate's front page. What the replies mean is the conversations' business.
 
-use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use beanpole::protocol::Wire;
 use beanpole::{Address, Client, ClientError, Config, Server};
 
 /// The path of a socket that no other test uses; nothing is there yet.
@@ -81,6 +82,46 @@ fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
     assert_eq!(Client::connect(address).unwrap().reserve(Some(0)).unwrap(), None, "nothing is left of the first queue");
     drop(server);
     drop(TcpListener::bind(address).unwrap());
+}
+
+/// A client that shuts one server down ends neither the program nor another server in it.
+#[test]
+fn a_client_shuts_down_its_server_only() {
+    for command in [&b"shutdown\n"[..], b"shutdown graceful\n"] {
+        let mut config = Config { gearman: vec![Address::Tcp(None, None)], ..Config::embedded() };
+        config.protocols.allow_shutdown = true;
+        let (server, other) = (Server::with(config).unwrap(), Server::start().unwrap());
+        let mut client = Client::connect(server.address()).unwrap();
+        assert!(client.reserve(Some(0)).unwrap().is_none() && !server.is_stopped());
+        let gearman = server.address_of(Wire::Gearman).expect("an address for Gearman");
+        let mut admin = TcpStream::connect(gearman).unwrap();
+        admin.write_all(command).unwrap();
+        let mut answer = String::new();
+        admin.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "OK\n");
+        server.wait();
+        assert!(server.is_stopped());
+        assert!(matches!(client.reserve(Some(0)), Err(ClientError::Io(_))), "connections are closed");
+        assert_eq!(Client::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(TcpStream::connect(gearman).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(Client::connect(other.address()).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
+        assert!(!other.is_stopped());
+        // Once more changes nothing.
+        server.stop();
+    }
+}
+
+#[test]
+fn a_server_can_be_stopped_and_waited_for() {
+    let server = Server::start().unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    client.put(b"x", 0, 0, 60).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| server.wait());
+        server.stop();
+        waits.join().unwrap();
+    });
+    assert!(server.is_stopped() && client.reserve(Some(0)).is_err());
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod bodies;
 mod floods;
 #[path = "hostile/handoffs.rs"]
 mod handoffs;
+#[path = "hostile/idle.rs"]
+mod idle;
 #[path = "hostile/limits.rs"]
 mod limits;
 #[path = "hostile/resets.rs"]

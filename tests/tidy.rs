@@ -39,7 +39,9 @@ const IMPURE: [&str; 19] = [
 ];
 
 /// Of each room, the other rooms that it may import. The page at the top of `lib.rs` tells what they are for.
-const ROOMS: [(&str, &[&str]); 9] = [
+const ROOMS: [(&str, &[&str]); 11] = [
+    ("allocator", &[]),
+    ("standard_files", &[]),
     ("engine", &[]),
     ("protocol", &["engine"]),
     ("machine", &[]),

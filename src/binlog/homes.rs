@@ -6,8 +6,8 @@
 
 use crate::engine::{Linked, Links, List};
 
-/// Homes in a chunk; tables grow by chunks, so that growing never stalls. At this size malloc maps each by itself, and a
-/// chunk in which nobody is at home any more goes back to the system.
+/// Homes in a chunk; tables grow by chunks, so that growing never stalls. A chunk of this size goes back to the system by
+/// itself when nobody is at home there any more.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]

@@ -23,11 +23,6 @@ use crate::engine::{Engine, JobId, Restored, RestoredJob, State, Time};
 /// if another job got that id, the worker could delete it. More jobs than this are not put between two writes.
 const UNSEEN_IDS: u64 = 1 << 16;
 
-/// Room for a segment that is read. Freed memory of a few MiB teaches glibc's malloc to cut pieces of that size from a heap
-/// from then on, also the engine's chunks, and a heap is given back only when nothing stays behind above it. More than 32
-/// MiB teaches it nothing; what is not used of it is never touched.
-const READ_BUFFER: usize = 33 << 20;
-
 /// How to keep the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -187,8 +182,6 @@ impl Recovery<'_> {
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
         let mut bytes = Vec::new();
-        // Without so much to spare, reading makes room by itself.
-        let _ = bytes.try_reserve(READ_BUFFER);
         self.drop_unused(&mut numbers, &mut bytes)?;
         self.report.progress.segments = numbers.len();
         for (place, &number) in numbers.iter().enumerate() {

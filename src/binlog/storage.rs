@@ -56,7 +56,7 @@ pub struct Folder {
 /// The name of the file that is locked.
 const LOCK: &str = "lock";
 
-/// Zero bytes written at a time: fewer than malloc would map, which see in `open`.
+/// Zero bytes written at a time.
 const ZEROS: usize = 64 * 1024;
 
 impl Folder {

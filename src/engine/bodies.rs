@@ -1,6 +1,6 @@
 //! Where the bodies of all jobs are.
 //!
-//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of malloc's and leaves nothing
+//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of the allocator's and leaves nothing
 //! between other allocations, so that a page whose last body goes is given back to the system. Must not know jobs.
 
 use std::collections::VecDeque;
@@ -10,13 +10,12 @@ use slab::Slab;
 
 use super::body::{Body, BodyRef};
 use super::list::NIL;
-use super::slots::give_back;
 
 /// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With larger
-/// ones malloc loses little, and a copy would take its time.
+/// ones the allocator loses little, and a copy would take its time.
 const PAGED_MAX: usize = 1024;
 
-/// What a page holds at least: from here on malloc maps memory instead of cutting it from a heap.
+/// What a page holds at least: a piece of this size goes back to the system by itself when it is freed.
 const PAGE: usize = 128 * 1024;
 
 /// Sizes that pages are made for: steps of 16 bytes up to 256, of an eighth of a power of two from there on.
@@ -169,7 +168,6 @@ impl Class {
         }
         if gone != NIL {
             let page = &mut self.pages[gone as usize];
-            give_back(std::mem::take(&mut page.bytes));
             *page = Page { next_open: page.next_open, ..Page::EMPTY };
         }
     }

@@ -5,8 +5,8 @@
 
 use super::list::NIL;
 
-/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk is just above 128 KiB, from where on
-/// malloc maps memory instead of cutting it from a heap, and gives it back to the system when it is freed.
+/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk has more than 128 KiB: as a piece of that
+/// size goes back to the system by itself when it is freed, there is no need to keep it.
 const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl<T, const N: usize> Slots<T, N> {
     }
 
     /// A chunk became empty. One is kept, so that a queue that fills and empties does not allocate each time: the lower of
-    /// two, because what lies high in malloc's heap keeps all below it from being given back to the system.
+    /// two in memory, so that it keeps nothing below it from going back to the system.
     fn rest(&mut self, number: u32) {
         let mut gone = number;
         let start = |number: u32| self.chunks[number as usize].entries.as_ptr();
@@ -131,7 +131,6 @@ impl<T, const N: usize> Slots<T, N> {
         }
         if gone != NIL {
             let chunk = &mut self.chunks[gone as usize];
-            give_back(std::mem::take(&mut chunk.entries));
             *chunk = Chunk { next_open: chunk.next_open, ..Chunk::EMPTY };
         }
     }
@@ -187,13 +186,6 @@ impl<T, const N: usize> Slots<T, N> {
             })
         })
     }
-}
-
-/// Frees memory that malloc most likely has mapped. To free a large mapping teaches glibc to cut further pieces of that size
-/// from a heap, which then holds on to them; so it is made small first, which teaches it nothing.
-pub(super) fn give_back<T>(mut memory: Vec<T>) {
-    memory.clear();
-    memory.shrink_to(1);
 }
 
 #[cfg(test)]

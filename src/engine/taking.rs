@@ -307,4 +307,12 @@ impl Engine {
     pub(super) fn is_leaser(&self, client: ClientId) -> bool {
         self.clients[client.0 as usize].manner == Manner::Leaser
     }
+
+    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, sleeps,
+    /// holds a job, or is to be told what becomes of one.
+    pub fn is_engaged(&self, client: ClientId) -> bool {
+        let state = &self.clients[client.0 as usize];
+        let holds = state.reserved.first().is_some() || !state.attached.is_empty();
+        holds || state.waiting.is_some() || state.nap == Nap::Asleep
+    }
 }

@@ -129,16 +129,6 @@ pub enum Next {
 #[derive(Debug, Default)]
 struct Rest(Box<[u8]>);
 
-impl Drop for Rest {
-    /// It is made small before it is freed: to free a large mapping teaches glibc to cut all further pieces of that size from
-    /// a heap, the queue's too, and the heap gives nothing back when the queue is empty.
-    fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.0).into_vec();
-        bytes.clear();
-        bytes.shrink_to(1);
-    }
-}
-
 /// A stretch of the desk's buffer: read and not yet understood.
 struct Input {
     from: usize,
@@ -197,6 +187,11 @@ impl Connection {
     /// Whether its client was given up because it did not read its news.
     pub fn is_overflown(&self) -> bool {
         self.outlet.is_overflown()
+    }
+
+    /// Bytes of replies that the client has not read; none if what it is owed is not ready to be sent.
+    pub fn unread(&self) -> Option<usize> {
+        self.outlet.unread()
     }
 
     /// Sends what waits; false if the peer is gone.

@@ -243,6 +243,12 @@ impl Outlet {
         self.state.lock().overflown
     }
 
+    /// Bytes of replies that the peer has not taken yet; none if some are held back.
+    pub fn unread(&self) -> Option<usize> {
+        let state = self.state.lock();
+        (!state.held).then(|| state.output.len() + self.stream.unsent())
+    }
+
     /// Has the owner look at the connection again.
     pub fn wake_owner(&self) {
         self.owner.send(Note::Resume(self.token));

@@ -5,16 +5,18 @@
 //! line of log.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::admission::Admission;
 use super::clock::Clock;
 use super::delivery::Outlet;
 use super::host::Process;
-use super::memory::{Memory, CONNECTION_COST};
+use super::memory::Memory;
 use super::recovery;
+use super::running::Shutdown;
 use super::syncer::Log;
 use super::timer::Alarm;
 use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
@@ -43,6 +45,8 @@ pub struct Core {
     roster: Roster,
     /// Stop when no job is left.
     stops_when_empty: bool,
+    /// Stop after this turn.
+    stops: bool,
     /// None if the queue lives in memory only.
     journal: Option<Journal>,
     /// The connection of each client, by its number.
@@ -56,6 +60,8 @@ pub struct Core {
 pub struct Scratch {
     /// Where replies are written first.
     pub out: Output,
+    /// The time of the last turn.
+    pub now: Time,
     event: Output,
     touched: Vec<(Arc<Outlet>, bool)>,
 }
@@ -71,14 +77,17 @@ pub struct Hub {
     config: Config,
     memory: Arc<Memory>,
     fingerprints: Fingerprints,
-    connections: AtomicUsize,
+    admission: Admission,
     stopping: AtomicBool,
+    shutdown: Shutdown,
 }
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
     pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
         let process = Process::new(&config, clock.now());
+        let memory = Arc::new(Memory::new(config.max_memory));
+        let admission = Admission::new(&config, memory.clone());
         let limits = Limits {
             max_memory: config.max_memory,
             kept_memory: Memory::kept(config.max_memory),
@@ -97,7 +106,6 @@ impl Hub {
             core.journal = Some(opened.journal);
             log = Some(Log::new(opened.keeper));
         }
-        let memory = Arc::new(Memory::new(config.max_memory));
         Ok(Hub {
             core: Mutex::new(core),
             log,
@@ -107,8 +115,9 @@ impl Hub {
             config,
             memory,
             fingerprints,
-            connections: AtomicUsize::new(0),
+            admission,
             stopping: AtomicBool::new(false),
+            shutdown: Shutdown::default(),
         })
     }
 
@@ -117,6 +126,7 @@ impl Hub {
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
+        scratch.now = now;
         core.engine.look_after_lent();
         self.memory.try_system();
         core.engine.set_buffers(if self.memory.is_exhausted() { u64::MAX / 2 } else { self.memory.buffers() });
@@ -137,7 +147,10 @@ impl Hub {
         }
         if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
-            super::signals::request_stop();
+            core.stops = true;
+        }
+        if std::mem::take(&mut core.stops) {
+            self.shutdown.ask();
         }
         let next = if core.engine.has_unfinished() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held());
@@ -255,23 +268,19 @@ impl Hub {
         self.config.max_output.min(self.memory.allowance())
     }
 
-    /// Makes room for one connection more, unless there are too many.
-    pub fn admit(&self) -> bool {
-        let fits = self.connections.fetch_add(1, Ordering::AcqRel) < self.config.max_connections;
-        let admitted = fits && !self.memory.is_exhausted();
-        if admitted {
-            self.memory.charge(0, CONNECTION_COST);
-        } else {
-            self.connections.fetch_sub(1, Ordering::AcqRel);
-            self.process.count_rejected();
-        }
-        admitted
+    /// Who may connect.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
-    /// A connection that was admitted is gone.
-    pub fn dismiss(&self) {
-        self.memory.charge(CONNECTION_COST, 0);
-        self.connections.fetch_sub(1, Ordering::AcqRel);
+    /// One connection was turned away.
+    pub fn count_rejected(&self) {
+        self.process.count_rejected();
+    }
+
+    /// Whether it is to stop, and whether it has.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
     }
 
     /// No jobs are taken in any more.
@@ -316,6 +325,7 @@ impl Core {
             tally: Tally::default(),
             roster: Roster::new(exceptions),
             stops_when_empty: false,
+            stops: false,
             journal: None,
             outlets: Vec::new(),
             rests_until: Time::default(),
@@ -339,7 +349,7 @@ impl Core {
             self.engine.drain();
             self.stops_when_empty = true;
         } else {
-            super::signals::request_stop();
+            self.stops = true;
         }
     }
 
@@ -361,6 +371,11 @@ impl Core {
         }
         self.outlets[place] = Some(outlet);
         client
+    }
+
+    /// Whether a client waits, sleeps, holds a job or is to be told of one.
+    pub fn is_engaged(&self, client: ClientId) -> bool {
+        self.engine.is_engaged(client)
     }
 
     /// The client is gone.

@@ -1,21 +1,28 @@
 //! Listener threads: one per listening address, each in a blocking accept.
 //!
-//! Owns the handing of connections to pool threads, in turn. A shortage of files or memory makes it wait, never spin and
-//! never end.
+//! Owns the handing of connections to pool threads, in turn, and the answer to those that are turned away. A shortage of
+//! files or memory makes it wait, never spin and never end.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{Error, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::libc::{EMFILE, ENFILE};
+
+use super::admission::Refusal;
 use super::delivery::Owner;
 use super::hub::Hub;
 use super::pool::Note;
-use super::socket::{Listener, Stream};
+use super::socket::{Listener, Peer, Stream};
 use crate::protocol::Wire;
 
-/// How long to wait when the system has no file or memory for one connection more.
+/// How long to wait when the system has no memory for one connection more, or no file even to turn it away.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The least time between two lines of the log about connections turned away for the same reason.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// The pool, as listeners see it.
 #[derive(Debug)]
@@ -26,10 +33,23 @@ pub struct Threads {
     pub next: AtomicUsize,
 }
 
+/// One listener, and what its thread needs.
+struct Door<'a> {
+    listener: &'a Listener,
+    wire: Wire,
+    hub: &'a Hub,
+    threads: &'a Threads,
+    /// A file kept open, to be closed when a connection that must be turned away needs one.
+    spare: Option<OwnedFd>,
+    /// When the log was last told of each kind of refusal.
+    told: [Option<Instant>; Refusal::ALL.len()],
+}
+
 /// Accepts connections until the hub is stopping.
 pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
+    let told = [None; Refusal::ALL.len()];
+    let mut door = Door { listener, wire, hub, threads, spare: listener.duplicate().ok(), told };
     let mut short = false;
-    let mut full = false;
     loop {
         let accepted = listener.accept();
         if hub.is_stopping() {
@@ -38,34 +58,68 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
         match accepted {
             Ok((stream, peer)) => {
                 short = false;
-                let admitted = hub.admit();
-                if admitted {
-                    let turn = threads.next.fetch_add(1, Ordering::Relaxed);
-                    threads.owners[turn % threads.owners.len()].send(Note::Adopt(stream, peer, wire));
-                } else {
-                    turn_away(&stream, wire);
-                    if !full {
-                        log::warn!("{peer}: turned away, as are others from now on: too many connections");
-                    }
-                }
-                full = !admitted;
+                door.take_in(stream, peer);
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+            Err(error) if is_out_of_files(&error) && door.spare.is_some() => door.take_one_on_the_spare(),
             Err(error) => {
                 if !short {
                     log::error!("{}: no connection can be accepted: {error}", listener.name());
                 }
                 short = true;
                 std::thread::sleep(PAUSE);
+                door.spare = listener.duplicate().ok();
             }
         }
     }
 }
 
-/// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread would reset
-/// the connection, and the answer would be lost.
-fn turn_away(stream: &Stream, wire: Wire) {
-    let mut scrap = [0; 4096];
-    let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
-    let _ = stream.write(&[IoSlice::new(wire.too_many_connections())]);
+fn is_out_of_files(error: &Error) -> bool {
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+impl Door<'_> {
+    /// Hands a connection to a pool thread, or turns it away.
+    fn take_in(&mut self, stream: Stream, peer: Peer) {
+        match self.hub.admission().admit(&peer) {
+            Ok(seat) => {
+                let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
+                let owner = &self.threads.owners[turn % self.threads.owners.len()];
+                owner.send(Note::Adopt(stream, peer, self.wire, seat));
+            }
+            Err(refusal) => self.turn_away(&stream, peer, refusal),
+        }
+    }
+
+    /// Accepts a connection in place of the spare file, so that it is at least answered.
+    fn take_one_on_the_spare(&mut self) {
+        self.spare = None;
+        if let Ok((stream, peer)) = self.listener.accept() {
+            if self.hub.is_stopping() {
+                return;
+            }
+            self.spare = self.listener.duplicate().ok();
+            if self.spare.is_some() {
+                // Somebody has left meanwhile.
+                return self.take_in(stream, peer);
+            }
+            self.turn_away(&stream, peer, Refusal::Files);
+        }
+        self.spare = self.listener.duplicate().ok();
+    }
+
+    /// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread would
+    /// reset the connection, and the answer would be lost.
+    fn turn_away(&mut self, stream: &Stream, peer: Peer, refusal: Refusal) {
+        let mut scrap = [0; 4096];
+        let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
+        let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
+        self.hub.count_rejected();
+        let told = &mut self.told[refusal as usize];
+        if told.is_none_or(|told| told.elapsed() >= QUIET) {
+            *told = Some(Instant::now());
+            let reason = refusal.reason();
+            log::warn!("{peer}: turned away: {reason} (others are too, without a line for the next minute)");
+        }
+    }
 }

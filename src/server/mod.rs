@@ -1,17 +1,21 @@
 //! The server: the only room with sockets, threads, locks and a clock.
 //!
-//! Owns the order of starting and stopping. One listener thread per address hands each connection to one of a fixed pool of
-//! threads for life; a pool thread waits for whichever of its connections speaks, then reads, runs the commands under the
-//! engine's lock and writes the replies; one timer thread runs what is due. Must not know commands or rules of the queue.
+//! Owns the way from a configuration to a server that runs. One listener thread per address hands each connection to one of a
+//! fixed pool of threads for life; a pool thread waits for whichever of its connections speaks, then reads, runs the commands
+//! under the engine's lock and writes the replies; one timer thread runs what is due. Must not know commands or rules of the
+//! queue.
 
+mod admission;
 mod clock;
 mod connection;
 mod delivery;
 mod hub;
+mod idle;
 mod listener;
 mod memory;
 mod pool;
 mod recovery;
+mod running;
 mod socket;
 mod syncer;
 mod timer;
@@ -23,16 +27,14 @@ pub mod systemd;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
-use delivery::Owner;
 use hub::Hub;
-use listener::Threads;
-use pool::{Note, PoolThread};
+use parking_lot::Mutex;
+use running::Running;
 use socket::Bound;
 pub use socket::Listener;
 
@@ -40,9 +42,6 @@ use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
 use crate::engine::Span;
 use crate::protocol::Wire;
-
-/// Bytes of stack of each thread: the deepest call needs a fraction of it.
-const STACK: usize = 256 * 1024;
 
 /// Why a server did not start.
 #[derive(Debug)]
@@ -87,7 +86,8 @@ impl StartError {
     }
 }
 
-/// A running server. It stops, in order, when it is dropped.
+/// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of Gearman
+/// shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in goes on.
 ///
 /// ```
 /// use beanpole::{Client, Server};
@@ -103,13 +103,18 @@ impl StartError {
 #[derive(Debug)]
 pub struct Server {
     hub: Arc<Hub>,
-    listeners: Vec<(Arc<Listener>, Wire)>,
-    /// The listeners were handed to this process.
-    inherited: bool,
-    owners: Vec<Arc<Owner>>,
-    listener_threads: Vec<JoinHandle<()>>,
-    threads: Vec<JoinHandle<()>>,
-    syncer: Option<JoinHandle<()>>,
+    places: Vec<Place>,
+    running: Arc<Mutex<Running>>,
+    /// The thread that stops it when a client asks for that, if clients may.
+    stopper: Option<JoinHandle<()>>,
+}
+
+/// Where a server listens.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    address: Option<SocketAddr>,
+    wire: Wire,
 }
 
 /// Moves the time of a server that was started by [`Server::with_manual_clock`].
@@ -185,44 +190,30 @@ impl Server {
         let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
-        let mut listeners: Vec<_> = inherited.into_iter().map(|one| (Arc::new(one), Wire::Beanstalk)).collect();
-        for (name, bound, wire) in bound {
-            let listener = bound.listen().map_err(|error| StartError::address(&name, &error))?;
-            listeners.push((Arc::new(listener), wire));
+        for listener in &inherited {
+            listener.prepare(&hub.config().keepalive).map_err(|error| StartError::address(&listener.name(), &error))?;
         }
-        let mut server = Server {
-            hub,
-            listeners,
-            inherited: is_inherited,
-            owners: Vec::new(),
-            listener_threads: Vec::new(),
-            threads: Vec::new(),
-            syncer: None,
+        let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
+        for (name, bound, wire) in bound {
+            let listener = bound.listen(&hub.config().keepalive).map_err(|error| StartError::address(&name, &error))?;
+            listeners.push((listener, wire));
+        }
+        let place = |(listener, wire): &(Listener, Wire)| Place {
+            name: listener.name(),
+            address: listener.local_address(),
+            wire: *wire,
         };
-        server.spawn().map_err(|error| StartError::system(&error))?;
+        let places = listeners.iter().map(place).collect();
+        let running = Arc::new(Mutex::new(Running::new(hub.clone(), listeners, is_inherited)));
+        let mut server = Server { hub, places, running, stopper: None };
+        server.run().map_err(|error| StartError::system(&error))?;
         Ok(server)
     }
 
-    fn spawn(&mut self) -> io::Result<()> {
-        for number in 0..self.hub.config().threads.max(1) {
-            let (thread, owner) = PoolThread::new(self.hub.clone())?;
-            self.owners.push(owner);
-            self.threads.push(spawn(format!("pool-{number}"), move || thread.run())?);
-        }
-        if matches!(self.hub.clock(), Clock::System { .. }) {
-            let hub = self.hub.clone();
-            self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
-        }
-        if self.hub.log().is_some() {
-            let hub = self.hub.clone();
-            let run = move || syncer::run(&hub, hub.log().expect("a log"));
-            self.syncer = Some(spawn("syncer".to_owned(), run)?);
-        }
-        let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
-        for (listener, wire) in &self.listeners {
-            let (listener, wire, hub, threads) = (listener.clone(), *wire, self.hub.clone(), threads.clone());
-            let run = move || listener::run(&listener, wire, &hub, &threads);
-            self.listener_threads.push(spawn("listener".to_owned(), run)?);
+    fn run(&mut self) -> io::Result<()> {
+        self.running.lock().start()?;
+        if self.hub.config().protocols.allow_shutdown {
+            self.stopper = Some(running::stop_when_asked(self.hub.clone(), self.running.clone())?);
         }
         Ok(())
     }
@@ -234,23 +225,38 @@ impl Server {
 
     /// The address of the first TCP listener for this protocol, if there is one.
     pub fn address_of(&self, wire: Wire) -> Option<SocketAddr> {
-        let mut listeners = self.listeners.iter().filter(|(_, speaks)| *speaks == wire);
-        listeners.find_map(|(listener, _)| listener.local_address())
+        self.places.iter().filter(|place| place.wire == wire).find_map(|place| place.address)
     }
 
     /// What the server listens on, in words.
     pub fn names(&self) -> Vec<String> {
-        let name = |(listener, wire): &(Arc<Listener>, Wire)| match wire {
-            Wire::Beanstalk => listener.name(),
-            Wire::Gearman => format!("{} (Gearman)", listener.name()),
-            Wire::Workq => format!("{} (Workq)", listener.name()),
+        let name = |Place { name, wire, .. }: &Place| match wire {
+            Wire::Beanstalk => name.clone(),
+            Wire::Gearman => format!("{name} (Gearman)"),
+            Wire::Workq => format!("{name} (Workq)"),
         };
-        self.listeners.iter().map(name).collect()
+        self.places.iter().map(name).collect()
     }
 
     /// Takes no more jobs, for good; everything else goes on.
     pub fn drain(&self) {
         self.hub.drain();
+    }
+
+    /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to clients that
+    /// read it, for a second at the most, and all connections are closed. Returns when that is done.
+    pub fn stop(&self) {
+        self.running.lock().stop();
+    }
+
+    /// Whether it has stopped, for instance because a client shut it down.
+    pub fn is_stopped(&self) -> bool {
+        self.hub.shutdown().is_stopped()
+    }
+
+    /// Waits until it has stopped: until a client shuts it down, or another thread calls [`Server::stop`].
+    pub fn wait(&self) {
+        self.hub.shutdown().wait();
     }
 
     /// Panics unless the queue is in order; slow, for tests.
@@ -260,36 +266,12 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second at
-    /// the most.
     fn drop(&mut self) {
-        self.hub.stop();
-        for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
-            let (listener, wire) = listener;
-            let inherited = self.inherited && *wire == Wire::Beanstalk;
-            // Again and again, since another server on the same inherited socket may take the call.
-            while !thread.is_finished() {
-                listener.wake(inherited);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let _ = thread.join();
+        self.stop();
+        if let Some(stopper) = self.stopper.take() {
+            let _ = stopper.join();
         }
-        self.listeners.clear();
-        self.owners.iter().for_each(|owner| owner.send(Note::Stop));
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-        // After the pool: its last words may be waiting for the log, and what it did last must be brought there.
-        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
-            log.stop();
-            let _ = syncer.join();
-        }
-        self.hub.close();
     }
-}
-
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name).stack_size(STACK).spawn(run)
 }
 
 /// Takes all addresses, those for beanstalk clients only if asked to.

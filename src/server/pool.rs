@@ -12,9 +12,11 @@ use crossbeam_channel::{unbounded, Receiver};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
+use super::admission::Seat;
 use super::connection::{Connection, Desk, Next, Seen};
 use super::delivery::{Outlet, Owner};
 use super::hub::Hub;
+use super::idle::{Found, Idle, CLOSINGS};
 use super::socket::{Peer, Stream};
 use crate::protocol::Wire;
 
@@ -44,8 +46,8 @@ const STOP_STEP: Duration = Duration::from_millis(20);
 /// What other threads tell a pool thread.
 #[derive(Debug)]
 pub enum Note {
-    /// This connection is yours; who it is, and what it speaks.
-    Adopt(Stream, Peer, Wire),
+    /// This connection is yours; who it is, what it speaks, and what it gives back when it is gone.
+    Adopt(Stream, Peer, Wire, Seat),
     /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
     Resume(usize),
     /// Send what waits, and end.
@@ -59,11 +61,15 @@ pub struct PoolThread {
     owner: Arc<Owner>,
     inbox: Receiver<Note>,
     connections: Slab<Connection>,
+    /// What each of them gives back when it is gone, by its number.
+    seats: Vec<Seat>,
     /// Connections with more to do, the next one first.
     again: VecDeque<usize>,
     desk: Desk,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
+    /// None if clients may be silent without end.
+    idle: Option<Idle>,
 }
 
 impl PoolThread {
@@ -74,11 +80,13 @@ impl PoolThread {
         let waker = Waker::new(poll.registry(), WAKER)?;
         let owner = Arc::new(Owner::new(sender, waker, hub.memory().clone()));
         let thread = PoolThread {
+            idle: Idle::new(hub.config().idle_timeout, hub.clock()),
             hub,
             poll,
             owner: owner.clone(),
             inbox,
             connections: Slab::new(),
+            seats: Vec::new(),
             again: VecDeque::new(),
             desk: Desk::default(),
             relieved: None,
@@ -97,9 +105,9 @@ impl PoolThread {
                 self.hub.commit(&mut self.desk.scratch);
                 turns = 0;
             }
-            let wait = self.relieve();
+            let patience = [self.close_idle(), self.relieve()].into_iter().flatten().min();
             self.owner.will_sleep();
-            let wait = if self.again.is_empty() && self.inbox.is_empty() { wait } else { Some(Duration::ZERO) };
+            let wait = if self.again.is_empty() && self.inbox.is_empty() { patience } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             self.owner.is_awake();
             for event in &events {
@@ -111,6 +119,9 @@ impl PoolThread {
                         urgent: event.is_priority(),
                         half_closed: closed,
                     };
+                    if let Some(idle) = &mut self.idle {
+                        idle.heard(event.token().0);
+                    }
                     self.look(event.token().0, seen);
                 }
             }
@@ -118,7 +129,7 @@ impl PoolThread {
             for _ in 0..self.inbox.len() {
                 let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
-                    Note::Adopt(stream, peer, wire) => self.adopt(stream, peer, wire),
+                    Note::Adopt(stream, peer, wire, seat) => self.adopt(stream, peer, wire, seat),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
                     Note::Stop => return self.stop(&mut events),
                 }
@@ -169,17 +180,24 @@ impl PoolThread {
         }
     }
 
-    fn adopt(&mut self, mut stream: Stream, peer: Peer, wire: Wire) {
+    fn adopt(&mut self, mut stream: Stream, peer: Peer, wire: Wire, seat: Seat) {
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         if let Err(error) = stream.register(self.poll.registry(), Token(number)) {
             log::warn!("{peer}: cannot be served: {error}");
-            return self.hub.dismiss();
+            return self.hub.admission().leave(seat);
         }
         let outlet = Outlet::new(stream, self.owner.clone(), number);
         let client = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.connect(outlet.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         entry.insert(Connection::new(outlet, client, wire, peer));
+        if self.seats.len() <= number {
+            self.seats.resize(number + 1, seat);
+        }
+        self.seats[number] = seat;
+        if let Some(idle) = &mut self.idle {
+            idle.enter(number);
+        }
     }
 
     fn look(&mut self, number: usize, seen: Seen) {
@@ -208,6 +226,48 @@ impl PoolThread {
         }
     }
 
+    /// Closes connections that have been silent for too long, some at a time. Tells how long the thread may sleep.
+    fn close_idle(&mut self) -> Option<Duration> {
+        let idle = self.idle.as_mut()?;
+        let now = idle.now(self.desk.scratch.now, self.hub.clock());
+        if let Some(wait) = idle.wait(now) {
+            return Some(wait);
+        }
+        let mut suspects = Vec::new();
+        for number in idle.portion(now) {
+            let Some(connection) = self.connections.get(number) else { continue };
+            if idle.is_suspect(number, connection.queued, now) {
+                suspects.push((number, connection, false));
+            }
+        }
+        if !suspects.is_empty() {
+            self.hub.turn(&mut self.desk.scratch, |core, _, _| {
+                for (_, connection, engaged) in &mut suspects {
+                    *engaged = core.is_engaged(connection.client());
+                }
+            });
+        }
+        let timeout = idle.timeout_secs();
+        let mut silent = Vec::new();
+        for (number, connection, engaged) in suspects {
+            if silent.len() == CLOSINGS {
+                idle.come_back(number, now);
+                break;
+            }
+            let unread = if engaged { None } else { connection.unread() };
+            if idle.is_over(number, unread.map_or(Found::Engaged, Found::Unread), now) {
+                silent.push(number);
+            }
+        }
+        let wait = idle.wait(now);
+        for number in silent {
+            let connection = &self.connections[number];
+            log::info!("{}: closed: it was silent for {timeout} seconds", connection.peer());
+            self.close(number);
+        }
+        wait
+    }
+
     fn close(&mut self, number: usize) {
         let connection = self.connections.remove(number);
         if connection.queued {
@@ -220,7 +280,7 @@ impl PoolThread {
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.desk.scratch, |core, _, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());
-        self.hub.dismiss();
+        self.hub.admission().leave(self.seats[number]);
     }
 
     /// Sends what waits to clients that read it, for a bounded time.

@@ -33,13 +33,7 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Asks this process to stop, as the signal would.
-pub fn request_stop() {
-    // Cannot fail for a signal that exists.
-    let _ = signal_hook::low_level::raise(SIGTERM);
-}
-
-/// Waits for the next one.
+/// Waits for the next one, or until their handle is closed, which means the end as well.
 pub fn next(signals: &mut Signals) -> Wish {
     match signals.forever().next() {
         Some(SIGUSR1) => Wish::Drain,

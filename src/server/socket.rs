@@ -6,10 +6,11 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
@@ -19,16 +20,15 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::config::Keepalive;
+
 /// Connections that may wait to be accepted. The kernel cuts it to its own limit.
 const BACKLOG: i32 = 1024;
-
-/// How long a silent peer may be gone before the kernel asks for it.
-const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// How long to wait for others that bind a socket in the same folder, and how often to look. Our own kind needs no
 /// time to speak of; whoever holds the folder's lock for longer does so for a reason of his own.
 const TURN_TRIES: u32 = 100;
-const TURN_STEP: std::time::Duration = std::time::Duration::from_millis(10);
+const TURN_STEP: Duration = Duration::from_millis(10);
 
 /// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, whoever has a reply writes.
 #[derive(Debug)]
@@ -58,6 +58,28 @@ impl Stream {
             (Stream::Unix(stream), [one]) => (&mut &*stream).write(one),
             (Stream::Tcp(stream), buffers) => (&mut &*stream).write_vectored(buffers),
             (Stream::Unix(stream), buffers) => (&mut &*stream).write_vectored(buffers),
+        }
+    }
+
+    /// Bytes that the system still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if that
+    /// cannot be told.
+    #[allow(unsafe_code)]
+    pub fn unsent(&self) -> usize {
+        let mut count: nix::libc::c_int = 0;
+        // SAFETY: the descriptor is open as long as `self` is there, and TIOCOUTQ writes one int.
+        let result = unsafe { nix::libc::ioctl(self.as_raw_fd(), nix::libc::TIOCOUTQ, &mut count) };
+        if result == 0 {
+            usize::try_from(count).unwrap_or(0)
+        } else {
+            0
+        }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> io::Result<Peer> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().map(Peer::Tcp),
+            Stream::Unix(_) => Ok(Peer::Unix),
         }
     }
 
@@ -93,6 +115,21 @@ pub enum Peer {
     Tcp(SocketAddr),
     /// Somebody on this machine.
     Unix,
+}
+
+impl Peer {
+    /// Its IP address over TCP; the same for an IPv4 peer whether the listener speaks IPv4 or IPv6.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Peer::Tcp(address) => Some(address.ip().to_canonical()),
+            Peer::Unix => None,
+        }
+    }
+
+    /// Whether it is on this machine for certain: at a Unix socket or a loopback address.
+    pub fn is_local(&self) -> bool {
+        self.ip().is_none_or(|address| address.is_loopback())
+    }
 }
 
 impl fmt::Display for Peer {
@@ -169,13 +206,13 @@ impl Bound {
     }
 
     /// Lets clients connect.
-    pub fn listen(self) -> io::Result<Listener> {
+    pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));
         }
         self.socket.listen(BACKLOG)?;
         let listener = Listener::tcp(self.socket);
-        listener.prepare()?;
+        listener.prepare(keepalive)?;
         Ok(listener)
     }
 }
@@ -192,13 +229,18 @@ impl Listener {
     }
 
     /// Options that accepted connections inherit.
-    pub fn prepare(&self) -> io::Result<()> {
-        if let Listener::Tcp(listener) = self {
-            let socket = SockRef::from(listener);
-            socket.set_tcp_nodelay(true)?;
-            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    pub fn prepare(&self, keepalive: &Keepalive) -> io::Result<()> {
+        let Listener::Tcp(listener) = self else { return Ok(()) };
+        let socket = SockRef::from(listener);
+        socket.set_tcp_nodelay(true)?;
+        if keepalive.idle == 0 {
+            return socket.set_keepalive(false);
         }
-        Ok(())
+        let [idle, interval] = [keepalive.idle, keepalive.interval].map(|secs| Duration::from_secs(secs.into()));
+        let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
+        socket.set_tcp_keepalive(&probes)?;
+        // Probes are sent to silent peers only. This is for one that owes the acknowledgement of what it was sent.
+        socket.set_tcp_user_timeout(Some(idle + interval * keepalive.count))
     }
 
     /// Waits for a connection; tells who it is.
@@ -223,6 +265,14 @@ impl Listener {
             // It is shut down already, and its thread has not got round to it.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => log::debug!("waking {}: {error}", self.name()),
+        }
+    }
+
+    /// Another descriptor of the same listener.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Listener::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
         }
     }
 
@@ -277,7 +327,7 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     match socket.connect(address) {
         Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {
             // Gone too soon, it would never be accepted.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             Ok(())
         }
         other => other,
@@ -319,15 +369,42 @@ fn is_alive(path: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn no_reply_waits_for_another_and_no_dead_peer_stays_for_ever() {
+    fn accepted(keepalive: Keepalive) -> mio::net::TcpStream {
         let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-        let listener = bound.listen().expect("a listener");
+        let listener = bound.listen(&keepalive).expect("a listener");
         let _client = std::net::TcpStream::connect(listener.local_address().expect("TCP")).expect("a connection");
         let (stream, _) = listener.accept().expect("a connection");
         let Stream::Tcp(stream) = stream else { panic!("{stream:?} came over TCP") };
+        stream
+    }
+
+    #[test]
+    fn no_reply_waits_for_another_and_no_dead_peer_stays_for_ever() {
+        let stream = accepted(Keepalive { idle: 61, interval: 11, count: 4 });
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().expect("an option") && socket.keepalive().expect("an option"));
-        assert_eq!(socket.tcp_keepalive_time().expect("an option"), KEEPALIVE);
+        assert_eq!(socket.tcp_keepalive_time().expect("an option"), Duration::from_secs(61));
+        assert_eq!(socket.tcp_keepalive_interval().expect("an option"), Duration::from_secs(11));
+        assert_eq!(socket.tcp_keepalive_retries().expect("an option"), 4);
+        assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(61 + 4 * 11)));
+    }
+
+    #[test]
+    fn peers_are_not_asked_if_they_are_not_to_be() {
+        let stream = accepted(Keepalive { idle: 0, interval: 10, count: 3 });
+        let socket = SockRef::from(&stream);
+        assert!(!socket.keepalive().expect("an option"));
+        assert_eq!(socket.tcp_user_timeout().expect("an option"), None);
+    }
+
+    #[test]
+    fn what_a_peer_has_not_read_is_known() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
+        assert_eq!(stream.unsent(), 0);
+        assert_eq!(stream.write(&[IoSlice::new(b"hello")]).expect("room"), 5);
+        assert!(stream.unsent() > 0);
+        (&theirs).read_exact(&mut [0; 5]).expect("hello");
+        assert_eq!(stream.unsent(), 0);
     }
 }

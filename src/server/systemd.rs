@@ -48,13 +48,11 @@ fn take(number: RawFd) -> io::Result<Listener> {
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;
-    let listener = match socket.local_addr()?.domain() {
-        Domain::UNIX => Listener::unix(socket, None),
-        Domain::IPV4 | Domain::IPV6 => Listener::tcp(socket),
-        _ => return Err(wrong("TCP or Unix socket")),
-    };
-    listener.prepare()?;
-    Ok(listener)
+    match socket.local_addr()?.domain() {
+        Domain::UNIX => Ok(Listener::unix(socket, None)),
+        Domain::IPV4 | Domain::IPV6 => Ok(Listener::tcp(socket)),
+        _ => Err(wrong("TCP or Unix socket")),
+    }
 }
 
 /// Tells systemd how the server is, for example `READY=1`.

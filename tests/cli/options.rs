@@ -13,7 +13,7 @@ use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE}
 const BAD_USAGE: i32 = 5;
 
 /// What is wrong, and what would be right.
-const REFUSED: [(&str, &[&str]); 32] = [
+const REFUSED: [(&str, &[&str]); 38] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
     ("--frobnicate", &["unknown flag: --frobnicate"]),
@@ -40,6 +40,12 @@ const REFUSED: [(&str, &[&str]); 32] = [
     ("--socket-mode 888", &["--socket-mode", "888", "octal"]),
     ("--socket-mode 1777", &["--socket-mode", "1777", "0 to 777"]),
     ("--max-memory 101%", &["--max-memory", "101", "1 to 100"]),
+    ("--max-memory 0", &["--max-memory", "0 bytes", "at least 1M"]),
+    ("--max-memory 1023K", &["--max-memory", "1023K", "at least 1M"]),
+    ("--max-connections-per-address 0", &["--max-connections-per-address", "invalid number: 0", "1 to"]),
+    ("--idle-timeout -1", &["--idle-timeout", "invalid number: -1", "0 to"]),
+    ("--keepalive-interval 0", &["--keepalive-interval", "invalid number: 0", "1 to 32767"]),
+    ("--keepalive-count 128", &["--keepalive-count", "invalid number: 128", "1 to 127"]),
     ("-b", &["flag requires an argument: -b"]),
     ("-f soon", &["-f", "invalid number: soon", "0 to"]),
     ("-f -1", &["-f", "invalid number: -1", "0 to"]),

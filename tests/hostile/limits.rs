@@ -1,15 +1,21 @@
 //! Limits that are reached: connections, files, tubes, watched tubes. Each refuses one thing and nothing else.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::daemon::{shell, wait_until, Daemon, PATIENCE};
+use socket2::{Domain, Socket, Type};
+
+use crate::daemon::{shell, wait_until, Daemon, Folder, PATIENCE};
 use crate::wire::{at_rest, calm, serves, Wire};
 
 /// The server's line when it turns connections away.
 const TURNED_AWAY: &str = "too many connections";
 
 /// Its line when the system has no file for a connection.
-const NO_FILES: &str = "no connection can be accepted";
+const NO_FILES: &str = "too many open files";
+
+/// Connections beyond `--max-connections` that are kept for this machine, from where all come here.
+const KEPT: usize = 8;
 
 fn lines_with(daemon: &Daemon, text: &str) -> usize {
     daemon.log().lines().filter(|line| line.contains(text)).count()
@@ -33,7 +39,7 @@ fn let_in(daemon: &Daemon) -> Wire {
 #[test]
 fn one_connection_too_many() {
     let daemon = Daemon::start(&["--max-connections", "10"]);
-    let mut clients: Vec<Wire> = (0..10).map(|_| let_in(&daemon)).collect();
+    let mut clients: Vec<Wire> = (0..10 + KEPT).map(|_| let_in(&daemon)).collect();
     for number in 0..20 {
         let mut refused = Wire::to(&daemon);
         if number % 2 == 1 {
@@ -62,7 +68,7 @@ fn one_connection_too_many() {
 #[test]
 fn a_crowd_at_a_full_server() {
     let daemon = Daemon::start(&["--max-connections", "10"]);
-    let clients: Vec<Wire> = (0..10).map(|_| let_in(&daemon)).collect();
+    let clients: Vec<Wire> = (0..10 + KEPT).map(|_| let_in(&daemon)).collect();
     for _ in 0..10 {
         let mut crowd: Vec<Wire> = (0..50).map(|_| Wire::to(&daemon)).collect();
         for refused in &mut crowd {
@@ -70,7 +76,7 @@ fn a_crowd_at_a_full_server() {
         }
     }
     drop(clients);
-    let clients: Vec<Wire> = (0..10).map(|_| let_in(&daemon)).collect();
+    let clients: Vec<Wire> = (0..10 + KEPT).map(|_| let_in(&daemon)).collect();
     drop(clients);
     wait_until("all are gone", || let_in(&daemon).stream().peer_addr().is_ok());
     calm(&daemon);
@@ -86,28 +92,49 @@ fn few_files() -> Option<Daemon> {
     limited.then_some(daemon)
 }
 
-/// The system's limit is lower than the server's own: those that cannot be accepted wait, until others leave.
+/// What a client is told that asks for the tube it uses: true if it was let in.
+fn is_let_in(client: &mut Wire) -> bool {
+    match client.line().as_str() {
+        "USING default" => true,
+        "OUT_OF_MEMORY" => {
+            client.expect_end();
+            false
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// The system's limit is lower than the server's own: those that there is no file for are told so, and the others served.
 #[test]
 fn no_files_left() {
     let Some(daemon) = few_files() else { return };
     let mut clients: Vec<Wire> = (0..34).map(|_| Wire::to(&daemon)).collect();
     clients.iter_mut().for_each(|client| client.send("list-tube-used\r\n"));
-    daemon.wait_log(NO_FILES);
-    clients[0].expect("USING default");
-    std::thread::sleep(Duration::from_millis(200));
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for mut client in clients {
+        let side = if is_let_in(&mut client) { &mut inside } else { &mut outside };
+        side.push(client);
+    }
+    assert!(inside.len() >= 15 && outside.len() >= 5, "{} of 34 are let in", inside.len());
     at_rest(&daemon);
-    serves(&daemon, &mut clients[0]);
+    serves(&daemon, &mut inside[0]);
     assert_eq!(lines_with(&daemon, NO_FILES), 1, "{}", daemon.log());
-    let waiting = clients.split_off(15);
-    for client in &mut clients[1..] {
-        client.expect("USING default");
-    }
-    drop(clients);
-    for mut client in waiting {
-        client.expect("USING default");
-        serves(&daemon, &mut client);
-    }
+    let mut other = Wire::to(&daemon);
+    assert_eq!(other.line(), "OUT_OF_MEMORY");
+    let rejected = outside.len() as u64 + 1;
+    let mut client = daemon_client(&mut inside, &daemon);
+    assert_eq!(client.figure("stats", "rejected-connections").unwrap(), rejected.to_string());
+    drop((client, inside, outside, other));
+    drop(let_in(&daemon));
     calm(&daemon);
+}
+
+/// A client in place of one of those inside.
+fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
+    let open = daemon.open_files();
+    drop(inside.pop());
+    wait_until("a file is closed", || daemon.open_files() < open);
+    daemon.client()
 }
 
 /// Without a file for one connection more, connections come and go for a while: no crash, and no flood of log lines.
@@ -120,10 +147,12 @@ fn no_files_left_for_a_while() {
         drop(clients.remove(0));
         clients.push(Wire::to(&daemon));
     }
-    serves(&daemon, &mut clients[0]);
-    let lines = lines_with(&daemon, NO_FILES);
-    assert!(lines <= 61, "{lines} lines of log for 60 connections");
+    drop(clients.split_off(1));
     drop(clients);
+    let mut client = let_in(&daemon);
+    serves(&daemon, &mut client);
+    assert_eq!(lines_with(&daemon, NO_FILES), 1, "{}", daemon.log());
+    drop(client);
     calm(&daemon);
 }
 
@@ -133,12 +162,81 @@ fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "--max-connections", "1000"]));
     let warning = daemon.wait_log("--max-connections 1000");
-    assert!(warning.contains("room for 36"), "{warning}");
-    let mut clients: Vec<Wire> = (0..36).map(|_| let_in(&daemon)).collect();
+    assert!(warning.contains("room for 50"), "{warning}");
+    let mut clients: Vec<Wire> = (0..50 + 6).map(|_| let_in(&daemon)).collect();
     let mut refused = Wire::to(&daemon);
     assert_eq!(refused.line(), "OUT_OF_MEMORY");
     clients[0].ask("stats-job 1", "NOT_FOUND");
     assert_eq!(lines_with(&daemon, NO_FILES), 0, "{}", daemon.log());
+}
+
+/// However few files there are, every client is answered.
+#[test]
+fn hardly_any_files() {
+    for files in [14, 16, 20, 40] {
+        let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let daemon = Daemon::spawn(shell(&script, &["-p", "0", "-t", "1"]));
+        let mut clients: Vec<Wire> = (0..30).map(|_| Wire::to(&daemon)).collect();
+        clients.iter_mut().for_each(|client| client.send("list-tube-used\r\n"));
+        let inside = clients.iter_mut().filter_map(|client| is_let_in(client).then_some(())).count();
+        assert!((1..30).contains(&inside), "{inside} are let in with {files} files");
+        at_rest(&daemon);
+    }
+}
+
+/// A connection from this address of the machine.
+fn from(daemon: &Daemon, host: [u8; 4]) -> Wire {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from((host, 0)).into()).expect("an address of this machine");
+    socket.connect(&daemon.address().into()).expect("a connection");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a connection");
+    Wire::of(socket.into())
+}
+
+#[test]
+fn too_many_connections_from_one_address() {
+    let folder = Folder::new();
+    let unix = format!("unix:{}", folder.file("socket").display());
+    let daemon = Daemon::start(&["-l", "0.0.0.0:0", "-l", &unix, "--max-connections-per-address", "3"]);
+    let (one, two) = ([127, 0, 0, 1], [127, 0, 0, 2]);
+    let mut inside: Vec<Wire> = (0..3).map(|_| from(&daemon, one)).collect();
+    inside.iter_mut().for_each(|client| client.ask("list-tube-used", "USING default"));
+    for _ in 0..5 {
+        let mut refused = from(&daemon, one);
+        refused.expect("OUT_OF_MEMORY");
+        refused.expect_end();
+    }
+    let line = "127.0.0.1:";
+    let log = daemon.log();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("too many connections from its address")).collect();
+    assert!(told.len() == 1 && told[0].contains(line), "{log}");
+    from(&daemon, two).ask("list-tube-used", "USING default");
+    let operators: Vec<_> = (0..5).map(|_| daemon.unix()).collect();
+    let mut operator = beanpole::Client::connect_unix(daemon.path()).expect("a connection");
+    assert_eq!(operator.figure("stats", "rejected-connections").unwrap(), "5");
+    drop(operators);
+    // One who leaves makes room for one.
+    drop(inside.pop());
+    wait_until("another is let in", || {
+        let mut client = from(&daemon, one);
+        client.send("list-tube-used\r\n");
+        client.line() == "USING default"
+    });
+}
+
+/// The last places are for this machine: with those of other machines used up, an operator gets in.
+#[test]
+fn some_places_are_kept_for_unix_sockets() {
+    let folder = Folder::new();
+    let unix = format!("unix:{}", folder.file("socket").display());
+    let daemon = Daemon::start(&["-l", "127.0.0.1:0", "-l", &unix, "--max-connections", "2"]);
+    let mut clients: Vec<Wire> = (0..2 + KEPT).map(|_| let_in(&daemon)).collect();
+    Wire::to(&daemon).expect("OUT_OF_MEMORY");
+    drop(clients.pop());
+    wait_until("there is a place", || {
+        let client = beanpole::Client::connect_unix(daemon.path());
+        client.and_then(|mut it| it.figure("stats", "max-connections").map_err(std::io::Error::other)).is_ok()
+    });
 }
 
 #[test]

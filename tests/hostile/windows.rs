@@ -265,3 +265,28 @@ fn long_lists_that_nobody_reads_are_on_account() {
     wait_until("the account is settled", || stat(&daemon, "current-memory") < 16 << 20);
     calm(&daemon);
 }
+
+/// What slow readers made the server take goes back to the system when they leave, though the server lives on.
+#[test]
+fn memory_comes_back_when_readers_leave() {
+    const READERS: usize = 60;
+    let daemon = Daemon::start(&["-t", "2"]);
+    let mut producer = Wire::to(&daemon);
+    producer.put(&[b'x'; 1024], 60);
+    let before = daemon.rss();
+    let commands = "peek-ready\r\n".repeat(9000);
+    let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
+    readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
+    // Each has more coming to it than the system and the server keep for it, so all that they keep is full in the end.
+    let mut last = 0;
+    wait_until("the server is at rest", || {
+        let now = stat(&daemon, "cmd-peek-ready");
+        std::thread::sleep(Duration::from_millis(100));
+        std::mem::replace(&mut last, now) == now
+    });
+    let full = daemon.rss();
+    drop(readers);
+    wait_until("memory has come back", || daemon.rss() < before + (full - before) / 4 + (4 << 20));
+    assert!(producer.put(b"x", 60) > 0);
+    calm(&daemon);
+}

@@ -1,0 +1,38 @@
+//! The memory allocator of the C library, told once how to behave.
+//!
+//! Owns the settings of glibc's malloc for this program. With its own, malloc learns from each large piece that is freed to
+//! cut pieces of that size from its heaps, and a heap gives nothing back to the system that lies below a piece in use: a
+//! queue that was once long, or clients that once did not read, would take their memory for ever. Other C libraries map and
+//! unmap large pieces anyway, and are left alone.
+
+/// Bytes from which on a piece of memory is mapped by itself, and goes back to the system when it is freed. The engine's
+/// tables and the buffers of replies grow in pieces of at least this size; bodies of the default size limit are below it, for
+/// which mapping would cost too much.
+#[cfg(target_env = "gnu")]
+const MMAP_THRESHOLD: i32 = 64 * 1024;
+
+/// Bytes that may be free at the end of a heap before they go back to the system. Fewer would go back and forth with every
+/// few bodies.
+#[cfg(target_env = "gnu")]
+const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
+
+/// To be called before there are threads. `is_limited`: the address space is, of which each heap but the first reserves 64
+/// MiB; then there is only the first.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+pub fn configure(is_limited: bool) {
+    use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD};
+    // SAFETY: these set numbers inside malloc, under its own lock. What it does not know or take, it leaves as it was.
+    unsafe {
+        // Setting either one also ends the learning.
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+        if is_limited {
+            mallopt(M_ARENA_MAX, 1);
+        }
+    }
+}
+
+/// Nothing to tell this C library.
+#[cfg(not(target_env = "gnu"))]
+pub fn configure(_is_limited: bool) {}

@@ -1,0 +1,186 @@
+//! Who may connect: the limits of connections.
+//!
+//! Owns the count of connections, of all and of each address. Must not know sockets beyond who is at the other end, and
+//! answers nobody: a listener tells a client that it is turned away.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use slab::Slab;
+
+use super::memory::{Memory, CONNECTION_COST};
+use super::socket::Peer;
+use crate::config::{local_connections, Config};
+
+/// Why a connection was turned away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// There are as many as may be.
+    Connections,
+    /// There are as many from its address as may be.
+    Address,
+    /// The system has no file for one more.
+    Files,
+    /// There is no memory for one more.
+    Memory,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Refusal; 4] = [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory];
+
+    /// The reason in words, for the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Refusal::Connections => "too many connections",
+            Refusal::Address => "too many connections from its address",
+            Refusal::Files => "too many open files",
+            Refusal::Memory => "too little memory",
+        }
+    }
+}
+
+/// What an admitted connection gives back when it is gone: the number of its address, or [`Seat::UNCOUNTED`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat(u32);
+
+impl Seat {
+    /// Of a connection whose address is not counted.
+    const UNCOUNTED: Seat = Seat(u32::MAX);
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Admission {
+    most: usize,
+    /// Beyond `most`, for Unix sockets and loopback addresses.
+    most_local: usize,
+    most_per_address: Option<usize>,
+    connections: AtomicUsize,
+    addresses: Mutex<Addresses>,
+    memory: Arc<Memory>,
+}
+
+/// Addresses with at least one connection, by small numbers.
+#[derive(Debug, Default)]
+struct Addresses {
+    numbers: HashMap<IpAddr, u32>,
+    counts: Slab<(IpAddr, usize)>,
+}
+
+impl Admission {
+    /// With nobody connected.
+    pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
+        Admission {
+            most: config.max_connections,
+            most_local: config.max_connections.saturating_add(local_connections()),
+            most_per_address: config.max_connections_per_address.map(|most| most.max(1)),
+            connections: AtomicUsize::new(0),
+            addresses: Mutex::default(),
+            memory,
+        }
+    }
+
+    /// Counts one connection more, unless there are too many.
+    pub fn admit(&self, peer: &Peer) -> Result<Seat, Refusal> {
+        let most = if peer.is_local() { self.most_local } else { self.most };
+        if self.connections.fetch_add(1, Ordering::AcqRel) >= most {
+            self.connections.fetch_sub(1, Ordering::AcqRel);
+            return Err(Refusal::Connections);
+        }
+        let seat = if self.memory.is_exhausted() { Err(Refusal::Memory) } else { self.seat(peer) };
+        match seat {
+            Ok(_) => self.memory.charge(0, CONNECTION_COST),
+            Err(_) => drop(self.connections.fetch_sub(1, Ordering::AcqRel)),
+        }
+        seat
+    }
+
+    fn seat(&self, peer: &Peer) -> Result<Seat, Refusal> {
+        let (Some(most), Some(address)) = (self.most_per_address, peer.ip()) else { return Ok(Seat::UNCOUNTED) };
+        self.addresses.lock().enter(address, most).ok_or(Refusal::Address)
+    }
+
+    /// A connection that was admitted is gone.
+    pub fn leave(&self, seat: Seat) {
+        self.memory.charge(CONNECTION_COST, 0);
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+        if seat != Seat::UNCOUNTED {
+            self.addresses.lock().leave(seat);
+        }
+    }
+}
+
+impl Addresses {
+    /// One connection more; `most` is at least 1.
+    fn enter(&mut self, address: IpAddr, most: usize) -> Option<Seat> {
+        if let Some(&number) = self.numbers.get(&address) {
+            let (_, count) = &mut self.counts[number as usize];
+            return (*count < most).then(|| {
+                *count += 1;
+                Seat(number)
+            });
+        }
+        let number = self.counts.insert((address, 1)) as u32;
+        self.numbers.insert(address, number);
+        Some(Seat(number))
+    }
+
+    fn leave(&mut self, Seat(number): Seat) {
+        let (address, count) = &mut self.counts[number as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.numbers.remove(address);
+            self.counts.remove(number as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(address: &str) -> Peer {
+        Peer::Tcp(format!("{address}:1").parse().expect("an address"))
+    }
+
+    fn admission(most: usize, per_address: Option<usize>) -> Admission {
+        let config = Config { max_connections: most, max_connections_per_address: per_address, ..Config::embedded() };
+        Admission { most_local: most + 2, ..Admission::new(&config, Arc::new(Memory::new(1 << 30))) }
+    }
+
+    #[test]
+    fn some_places_are_kept_for_those_on_this_machine() {
+        let admission = admission(1, None);
+        let far = peer("192.0.2.1");
+        let seat = admission.admit(&far).expect("the first");
+        assert_eq!(admission.admit(&far), Err(Refusal::Connections));
+        admission.admit(&Peer::Unix).expect("an operator");
+        admission.admit(&peer("[::ffff:127.0.0.2]")).expect("an operator");
+        assert_eq!(admission.admit(&Peer::Unix), Err(Refusal::Connections));
+        admission.leave(seat);
+        assert_eq!(admission.admit(&far), Err(Refusal::Connections), "those of this machine count");
+        admission.admit(&Peer::Unix).expect("a place that is free again");
+    }
+
+    #[test]
+    fn each_address_has_its_share() {
+        let admission = admission(10, Some(2));
+        let seats =
+            [peer("192.0.2.1"), peer("[::ffff:192.0.2.1]")].map(|peer| admission.admit(&peer).expect("a share"));
+        assert_eq!(admission.admit(&peer("192.0.2.1")), Err(Refusal::Address));
+        admission.admit(&peer("192.0.2.2")).expect("another address");
+        for _ in 0..5 {
+            admission.admit(&Peer::Unix).expect("Unix sockets have no address");
+        }
+        admission.leave(seats[1]);
+        admission.admit(&peer("192.0.2.1")).expect("a share that is free again");
+        assert_eq!(admission.admit(&peer("192.0.2.1")), Err(Refusal::Address));
+        // Those turned away do not count.
+        assert_eq!(admission.connections.load(Ordering::Relaxed), 8);
+        assert_eq!(admission.addresses.lock().counts.len(), 2);
+    }
+}

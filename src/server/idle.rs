@@ -1,0 +1,229 @@
+//! Connections whose client says nothing: which of one pool thread's are to be closed, and when to look.
+//!
+//! Owns when each was last heard of. All are checked in portions, each [`LOOKS`] times in the time that they may be silent,
+//! so that a million connections cause no stall. A command costs no more than a note that something came: the time is taken
+//! at the next check. So a connection is closed late, by up to the time between four checks, and never early. Must not know
+//! sockets or the engine: the thread tells what it finds there.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::clock::Clock;
+use crate::engine::{Span, Time};
+
+/// How often each connection is checked in the time that it may be silent.
+const LOOKS: u64 = 12;
+
+/// Connections checked in one go.
+const PORTION: usize = 256;
+
+/// Connections closed in one go; each costs some 40 µs.
+pub const CLOSINGS: usize = 16;
+
+/// The least time between two portions.
+const LEAST_STEP: Span = Span::from_millis(1);
+
+/// What is known of one connection.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// When it was last found not to be silent.
+    since: Time,
+    /// Bytes that the client had not read at the last closer look.
+    unread: usize,
+    /// Something came from the client since the last check.
+    heard: bool,
+    /// The last check found it engaged, or it may have become so since; it has all its time from the end of that.
+    engaged: bool,
+}
+
+/// What a closer look at a connection finds that may have been silent for too long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The client waits or sleeps or holds a job, or something that the server owes it is not ready to be sent.
+    Engaged,
+    /// So many bytes of replies have not been read.
+    Unread(usize),
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Idle {
+    timeout: Span,
+    connections: Vec<Silence>,
+    /// The first connection of the next portion.
+    cursor: usize,
+    /// When that is checked.
+    next: Time,
+    /// The time of the turn that was seen last.
+    last_turn: Time,
+}
+
+impl Idle {
+    /// For connections that may be silent for `timeout`. None if there is no such limit, or time is moved by hand.
+    pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
+        let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
+        Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
+    }
+
+    /// The seconds that a client may be silent.
+    pub fn timeout_secs(&self) -> u64 {
+        self.timeout.secs()
+    }
+
+    /// A connection has come under this number.
+    pub fn enter(&mut self, number: usize) {
+        let new = Silence { since: Time::default(), unread: 0, heard: true, engaged: false };
+        if self.connections.len() <= number {
+            self.connections.resize(number + 1, new);
+        }
+        self.connections[number] = new;
+    }
+
+    /// Something came from the client, or it has read something.
+    pub fn heard(&mut self, number: usize) {
+        if let Some(silence) = self.connections.get_mut(number) {
+            silence.heard = true;
+        }
+    }
+
+    /// The time, as exactly as it is needed here: that of the thread's last turn, if there was one since the last call.
+    pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
+        if turn == self.last_turn {
+            return clock.now();
+        }
+        self.last_turn = turn;
+        turn
+    }
+
+    /// How long the next portion has time, if it has.
+    pub fn wait(&self, now: Time) -> Option<Duration> {
+        (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
+    }
+
+    /// The numbers of the next portion. Some of them may be of no connection.
+    pub fn portion(&mut self, now: Time) -> Range<usize> {
+        let count = self.connections.len();
+        let portions = count.div_ceil(PORTION).max(1) as u64;
+        self.next = now + Span::from_nanos(self.timeout.nanos() / LOOKS / portions).max(LEAST_STEP);
+        let start = if self.cursor < count { self.cursor } else { 0 };
+        self.cursor = (start + PORTION).min(count);
+        start..self.cursor
+    }
+
+    /// Has the next portion begin soon, with this connection: there is more to close than is closed in one go.
+    pub fn come_back(&mut self, number: usize, now: Time) {
+        self.cursor = number;
+        self.next = now + LEAST_STEP;
+    }
+
+    /// Whether a closer look at this connection is due. `busy`: the thread has work to do for it.
+    pub fn is_suspect(&mut self, number: usize, busy: bool, now: Time) -> bool {
+        let silence = &mut self.connections[number];
+        if std::mem::take(&mut silence.heard) || busy {
+            silence.since = now;
+            // Only a client that spoke can have begun to wait; whether this one has, the next look finds.
+            silence.engaged = true;
+            return false;
+        }
+        silence.engaged || now.since(silence.since) >= self.timeout
+    }
+
+    /// After a closer look: whether the connection is to be closed.
+    pub fn is_over(&mut self, number: usize, found: Found, now: Time) -> bool {
+        let silence = &mut self.connections[number];
+        let was_engaged = std::mem::replace(&mut silence.engaged, found == Found::Engaged);
+        match found {
+            Found::Engaged => {
+                silence.since = now;
+                silence.unread = 0;
+                false
+            }
+            Found::Unread(unread) => {
+                // Fewer than before, or none before: somebody else's command may have brought them.
+                let before = std::mem::replace(&mut silence.unread, unread);
+                let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
+                if goes_on {
+                    silence.since = now;
+                }
+                !goes_on
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: u32 = 120;
+
+    fn at(secs: u64) -> Time {
+        Time::default() + Span::from_secs(1_000_000 + secs)
+    }
+
+    fn idle(connections: usize) -> Idle {
+        let mut idle = Idle::new(Some(TIMEOUT), &Clock::system()).expect("a limit");
+        (0..connections).for_each(|number| idle.enter(number));
+        idle
+    }
+
+    #[test]
+    fn without_a_limit_or_with_a_clock_moved_by_hand_nobody_is_looked_at() {
+        assert!(Idle::new(None, &Clock::system()).is_none() && Idle::new(Some(1), &Clock::manual()).is_none());
+    }
+
+    #[test]
+    fn all_are_looked_at_in_portions_spread_over_the_time() {
+        let mut idle = idle(3 * PORTION - 1);
+        let mut now = at(0);
+        let portions: Vec<_> = (0..4)
+            .map(|_| {
+                let portion = idle.portion(now);
+                let wait = idle.wait(now).expect("a time until the next one");
+                assert!(wait <= Duration::from_secs(10) / 3 && wait > Duration::from_secs(3), "{wait:?}");
+                now = now + Span::from_secs(10);
+                assert_eq!(idle.wait(now), None);
+                portion
+            })
+            .collect();
+        assert_eq!(portions, [0..256, 256..512, 512..767, 0..256]);
+        idle.come_back(7, now);
+        assert!(idle.wait(now) == Some(Duration::from_millis(1)) && idle.portion(now) == (7..263));
+        assert_eq!(super::Idle { connections: Vec::new(), ..idle }.portion(now), 0..0);
+    }
+
+    #[test]
+    fn the_silent_are_closed_when_their_time_is_up() {
+        let mut idle = idle(1);
+        assert!(!idle.is_suspect(0, false, at(0)), "it has come just now");
+        assert!(idle.is_suspect(0, false, at(10)) && !idle.is_over(0, Found::Unread(0), at(10)));
+        assert!(!idle.is_suspect(0, false, at(129)));
+        assert!(idle.is_suspect(0, false, at(130)) && idle.is_over(0, Found::Unread(0), at(130)));
+        idle.heard(0);
+        assert!(!idle.is_suspect(0, false, at(131)) && !idle.is_suspect(0, true, at(141)));
+        assert!(idle.is_suspect(0, false, at(151)) && !idle.is_over(0, Found::Unread(0), at(151)));
+        assert!(!idle.is_suspect(0, false, at(270)) && idle.is_suspect(0, false, at(271)));
+    }
+
+    #[test]
+    fn after_a_wait_all_the_time_is_there_again() {
+        let mut idle = idle(1);
+        assert!(!idle.is_suspect(0, false, at(0)));
+        for secs in [10, 20, 200] {
+            assert!(idle.is_suspect(0, false, at(secs)) && !idle.is_over(0, Found::Engaged, at(secs)));
+        }
+        assert!(idle.is_suspect(0, false, at(210)) && !idle.is_over(0, Found::Unread(0), at(210)));
+        assert!(!idle.is_suspect(0, false, at(329)));
+        assert!(idle.is_suspect(0, false, at(330)) && idle.is_over(0, Found::Unread(0), at(330)));
+    }
+
+    #[test]
+    fn who_reads_is_not_silent() {
+        let mut idle = idle(1);
+        assert!(!idle.is_suspect(0, false, at(0)) && idle.is_suspect(0, false, at(10)));
+        assert!(!idle.is_over(0, Found::Unread(1000), at(10)));
+        assert!(idle.is_suspect(0, false, at(130)) && !idle.is_over(0, Found::Unread(999), at(130)));
+        assert!(!idle.is_suspect(0, false, at(249)) && idle.is_suspect(0, false, at(250)));
+        assert!(idle.is_over(0, Found::Unread(999), at(250)), "nothing was read");
+    }
+}

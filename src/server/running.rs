@@ -1,0 +1,164 @@
+//! What runs: listeners, threads, and their end.
+//!
+//! Owns the order of starting and stopping. A client that may shut the server down asks for it here; then a thread of its
+//! own stops the server, since the thread that carried out the client's command cannot wait for its own end.
+
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::clock::Clock;
+use super::delivery::Owner;
+use super::hub::Hub;
+use super::listener::{self, Threads};
+use super::pool::{Note, PoolThread};
+use super::socket::Listener;
+use super::{syncer, timer};
+use crate::protocol::Wire;
+
+/// Bytes of stack of each thread: the deepest call needs a fraction of it.
+const STACK: usize = 256 * 1024;
+
+/// Whether the server is to stop, and whether it has.
+#[derive(Debug, Default)]
+pub struct Shutdown {
+    state: Mutex<ShutdownState>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ShutdownState {
+    /// By a client.
+    asked: bool,
+    stopped: bool,
+}
+
+impl Shutdown {
+    /// A client wants the server to stop.
+    pub fn ask(&self) {
+        self.state.lock().asked = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the server has stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    /// Waits until it has.
+    pub fn wait(&self) {
+        self.changed.wait_while(&mut self.state.lock(), |state| !state.stopped);
+    }
+
+    /// Waits until a client asks for it, or it comes otherwise; true in the first case.
+    fn is_asked(&self) -> bool {
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| !state.asked && !state.stopped);
+        !state.stopped
+    }
+
+    fn has_come(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The threads and the listeners of a server.
+#[derive(Debug)]
+pub struct Running {
+    hub: Arc<Hub>,
+    listeners: Vec<(Arc<Listener>, Wire)>,
+    /// The listeners for beanstalk clients were handed to this process.
+    inherited: bool,
+    owners: Vec<Arc<Owner>>,
+    listener_threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    syncer: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Nothing runs yet.
+    pub fn new(hub: Arc<Hub>, listeners: Vec<(Listener, Wire)>, inherited: bool) -> Running {
+        Running {
+            hub,
+            listeners: listeners.into_iter().map(|(listener, wire)| (Arc::new(listener), wire)).collect(),
+            inherited,
+            owners: Vec::new(),
+            listener_threads: Vec::new(),
+            threads: Vec::new(),
+            syncer: None,
+        }
+    }
+
+    /// Starts all threads; the listeners' last, since there must be somebody to hand connections to. After an error some
+    /// run, and are to be stopped.
+    pub fn start(&mut self) -> io::Result<()> {
+        for number in 0..self.hub.config().threads.max(1) {
+            let (thread, owner) = PoolThread::new(self.hub.clone())?;
+            self.owners.push(owner);
+            self.threads.push(spawn(format!("pool-{number}"), move || thread.run())?);
+        }
+        if matches!(self.hub.clock(), Clock::System { .. }) {
+            let hub = self.hub.clone();
+            self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
+        }
+        if self.hub.log().is_some() {
+            let hub = self.hub.clone();
+            let run = move || syncer::run(&hub, hub.log().expect("a log"));
+            self.syncer = Some(spawn("syncer".to_owned(), run)?);
+        }
+        let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
+        for (listener, wire) in &self.listeners {
+            let (listener, wire, hub, threads) = (listener.clone(), *wire, self.hub.clone(), threads.clone());
+            let run = move || listener::run(&listener, wire, &hub, &threads);
+            self.listener_threads.push(spawn("listener".to_owned(), run)?);
+        }
+        Ok(())
+    }
+
+    /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second at
+    /// the most. The second time, there is nothing left to do.
+    pub fn stop(&mut self) {
+        self.hub.stop();
+        for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
+            let (listener, wire) = listener;
+            let inherited = self.inherited && *wire == Wire::Beanstalk;
+            // Again and again, since another server on the same inherited socket may take the call.
+            while !thread.is_finished() {
+                listener.wake(inherited);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let _ = thread.join();
+        }
+        self.listeners.clear();
+        self.owners.drain(..).for_each(|owner| owner.send(Note::Stop));
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        // After the pool: its last words may be waiting for the log, and what it did last must be brought there.
+        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
+            log.stop();
+            let _ = syncer.join();
+        }
+        self.hub.close();
+        self.hub.shutdown().has_come();
+    }
+}
+
+/// The thread that stops the server when a client asks for it.
+pub fn stop_when_asked(hub: Arc<Hub>, running: Arc<Mutex<Running>>) -> io::Result<JoinHandle<()>> {
+    spawn("stopper".to_owned(), move || {
+        if hub.shutdown().is_asked() {
+            log::info!("a client shuts the server down");
+            running.lock().stop();
+        }
+    })
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).stack_size(STACK).spawn(run)
+}

@@ -1,0 +1,107 @@
+//! Clients that say nothing: with `--idle-timeout`, which are dropped and which are not.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use crate::daemon::{wait_until, Daemon};
+use crate::wire::{calm, Wire};
+
+/// Long enough that a client which speaks once a round is heard in time on a busy machine, short enough to wait for.
+const TIMEOUT: [&str; 2] = ["--idle-timeout", "3"];
+
+/// The server's line for a client that it drops.
+fn dropped(stream: &TcpStream) -> String {
+    format!("{}: closed: it was silent for 3 seconds", stream.local_addr().expect("a bound socket"))
+}
+
+#[test]
+fn the_silent_are_dropped_with_half_a_command_or_half_a_body_too() {
+    let daemon = Daemon::start(&TIMEOUT);
+    let mut clients: Vec<Wire> = (0..4).map(|_| Wire::to(&daemon)).collect();
+    for (client, bytes) in clients.iter_mut().zip(["", "put 0 0 1", "put 0 0 60 10\r\nhello", "list-tube-used\r\n"]) {
+        client.send(bytes);
+    }
+    clients[3].expect("USING default");
+    for client in &mut clients {
+        client.expect_end();
+        daemon.wait_log(&dropped(client.stream()));
+    }
+    drop(clients);
+    calm(&daemon);
+}
+
+#[test]
+fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
+    let daemon = Daemon::start(&[&TIMEOUT[..], &["--gearman=127.0.0.1:0"]].concat());
+    let gearman = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
+    let gearman = || TcpStream::connect(gearman).expect("a connection");
+    let (mut waits, mut holds, mut speaks) = (Wire::to(&daemon), Wire::to(&daemon), Wire::to(&daemon));
+    let id = holds.put(b"held", 3600);
+    holds.send("reserve\r\n");
+    assert_eq!(holds.job().0, id);
+    waits.send("watch work\r\nreserve\r\n");
+    waits.expect("WATCHING 2");
+    let (mut sleeps, mut submits) = (gearman(), gearman());
+    // CAN_DO f, PRE_SLEEP; SUBMIT_JOB g.
+    sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
+    submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
+    // Three who came after them are dropped one after the other: so much time has passed.
+    for _ in 0..3 {
+        let mut silent = Wire::to(&daemon);
+        wait_until("a silent client is dropped", || {
+            speaks.ask("list-tube-used", "USING default");
+            daemon.log().contains(&dropped(silent.stream()))
+        });
+        silent.expect_end();
+    }
+    assert_eq!(daemon.log().matches(": closed: ").count(), 3, "{}", daemon.log());
+    speaks.ask("use work", "USING work");
+    speaks.put(b"new", 60);
+    assert_eq!(waits.job().1, b"new");
+    holds.ask(&format!("delete {id}"), "DELETED");
+    // ECHO_REQ is answered with ECHO_RES, behind what the submitter was told when it came.
+    for client in [&mut sleeps, &mut submits] {
+        client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
+        let mut client = Wire::of(client.try_clone().expect("a connection"));
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\0RES\0\0\0\x11\0\0\0\x02on") {
+            let mut byte = [0];
+            std::io::Read::read_exact(client.reader(), &mut byte).expect("an answer");
+            bytes.push(byte[0]);
+        }
+    }
+}
+
+/// A client whose wait is over has all its time from then on.
+#[test]
+fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
+    let daemon = Daemon::start(&TIMEOUT);
+    let mut client = Wire::to(&daemon);
+    client.send("reserve-with-timeout 7\r\n");
+    client.expect("TIMED_OUT");
+    client.ask("list-tube-used", "USING default");
+    client.expect_end();
+    daemon.wait_log(&dropped(client.stream()));
+}
+
+/// A reader that is stuck is named, and what it was owed goes.
+#[test]
+fn who_does_not_read_is_dropped() {
+    let daemon = Daemon::start(&TIMEOUT);
+    let mut client = Wire::to(&daemon);
+    client.put(&[b'x'; 60_000], 60);
+    client.send("peek-ready\r\n".repeat(1000));
+    daemon.wait_log(&dropped(client.stream()));
+    drop(client);
+    calm(&daemon);
+}
+
+#[test]
+fn without_the_option_nobody_is_dropped() {
+    let (with, without) = (Daemon::start(&TIMEOUT), Daemon::start(&[]));
+    let (mut first, mut second) = (Wire::to(&with), Wire::to(&without));
+    second.send("put 0 0 60 3\r\nab");
+    first.expect_end();
+    second.send("c\r\n");
+    second.expect("INSERTED 1");
+}
