@@ -134,7 +134,12 @@ impl Call {
                 let mut kick = super::super::Kick::new(bound);
                 let steps = engine.steps().left();
                 while engine.kick(client, &mut kick, now) == Progress::More {
+                    // As in a server, others come in between.
                     engine.grant_steps(steps);
+                    while engine.has_unfinished() {
+                        engine.go_on(now);
+                        engine.grant_steps(steps);
+                    }
                 }
                 Answer::Count(kick.done)
             }
