@@ -75,15 +75,10 @@ impl Engine {
         state.search = None;
         self.producers -= usize::from(std::mem::take(&mut state.producer));
         self.workers -= usize::from(std::mem::take(&mut state.worker));
-        let used = std::mem::replace(&mut state.used, NIL);
         self.leaving += 1;
         self.retime_client(client.0);
         if self.disconnect_on(client, now) == Progress::More {
             self.unfinished.push_back(Unfinished::Disconnect(client));
-        }
-        if used != NIL {
-            self.tubes.get_mut(used).using -= 1;
-            self.close_tube_if_idle(used);
         }
     }
 
@@ -111,8 +106,12 @@ impl Engine {
                 self.unwatch(client, self.watches.get(watch).tube, now);
                 self.steps.take(1);
             } else {
-                self.clients.remove(number);
+                let used = self.clients.remove(number).used;
                 self.leaving -= 1;
+                if used != NIL {
+                    self.tubes.get_mut(used).using -= 1;
+                    self.close_tube_if_idle(used);
+                }
                 return Progress::Done;
             }
             if self.steps.are_used_up() {

@@ -65,16 +65,20 @@ impl Output {
 
     /// The buffer to append short bytes to.
     pub fn text(&mut self) -> &mut Vec<u8> {
-        match self.chunks.back() {
-            Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK => {}
-            // More of the same will come, and a buffer that doubles would be half empty.
-            Some(Chunk::Bytes(_)) => self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(CHUNK))),
-            _ => self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(REPLY))),
+        if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
+            self.add_buffer();
         }
         match self.chunks.back_mut() {
             Some(Chunk::Bytes(bytes)) => bytes,
             _ => unreachable!("bytes were just put there"),
         }
+    }
+
+    #[cold]
+    fn add_buffer(&mut self) {
+        // Behind a full one, more of the same will come, and a buffer that doubles would be half empty.
+        let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
+        self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(size)));
     }
 
     /// Appends a job's body.

@@ -27,7 +27,7 @@ pub enum Request {
     /// In the Workq protocol.
     Workq(Box<workq::Request>),
     /// The rest of one that was too much for a turn.
-    Continue(Continuation),
+    Continue(Box<Continuation>),
 }
 
 /// The rest of a command that was too much for one turn.
@@ -36,9 +36,9 @@ pub enum Continuation {
     /// In the beanstalk protocol.
     Beanstalk(beanstalk::Continuation),
     /// In the Gearman protocol.
-    Gearman(Box<gearman::Continuation>),
+    Gearman(gearman::Continuation),
     /// In the Workq protocol.
-    Workq(Box<workq::Continuation>),
+    Workq(workq::Continuation),
 }
 
 impl Wire {
@@ -120,9 +120,11 @@ impl Dialogue {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => gearman::execute(request, &mut both.1, world, out),
             (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, world, out),
-            (_, Request::Continue(Continuation::Beanstalk(rest))) => beanstalk::go_on(rest, world, out),
-            (_, Request::Continue(Continuation::Gearman(rest))) => gearman::go_on(*rest, world, out),
-            (_, Request::Continue(Continuation::Workq(rest))) => workq::go_on(*rest, world, out),
+            (_, Request::Continue(rest)) => match *rest {
+                Continuation::Beanstalk(rest) => beanstalk::go_on(rest, world, out),
+                Continuation::Gearman(rest) => gearman::go_on(rest, world, out),
+                Continuation::Workq(rest) => workq::go_on(rest, world, out),
+            },
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
     }
@@ -152,8 +154,10 @@ impl Request {
             Request::Beanstalk(request) => request.log_size(),
             Request::Gearman(request) => request.log_size(),
             Request::Workq(request) => request.log_size(),
-            Request::Continue(Continuation::Beanstalk(rest)) => rest.log_size(),
-            Request::Continue(_) => 0,
+            Request::Continue(rest) => match &**rest {
+                Continuation::Beanstalk(rest) => rest.log_size(),
+                Continuation::Gearman(_) | Continuation::Workq(_) => 0,
+            },
         }
     }
 
@@ -164,9 +168,11 @@ impl Request {
             Request::Beanstalk(request) => request.footprint(),
             Request::Gearman(request) => request.footprint(),
             Request::Workq(request) => request.footprint(),
-            Request::Continue(Continuation::Beanstalk(rest)) => rest.footprint(),
-            Request::Continue(Continuation::Gearman(rest)) => rest.footprint(),
-            Request::Continue(Continuation::Workq(rest)) => rest.footprint(),
+            Request::Continue(rest) => match &**rest {
+                Continuation::Beanstalk(rest) => rest.footprint(),
+                Continuation::Gearman(rest) => rest.footprint(),
+                Continuation::Workq(rest) => rest.footprint(),
+            },
         }
     }
 

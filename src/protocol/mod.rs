@@ -143,7 +143,7 @@ pub enum Flow {
     /// The connection closes.
     Close,
     /// The rest of the command, in another turn, before any other of this client: it was too much for one.
-    Continue(Continuation),
+    Continue(Box<Continuation>),
     /// The server stops: at once, or when no job is left.
     Stop {
         /// When no job is left.

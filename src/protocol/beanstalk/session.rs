@@ -121,7 +121,7 @@ pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
 }
 
 fn later(rest: Continuation) -> Flow {
-    Flow::Continue(protocol::Continuation::Beanstalk(rest))
+    Flow::Continue(Box::new(protocol::Continuation::Beanstalk(rest)))
 }
 
 fn list_tubes(world: &mut World, out: &mut Output) -> Flow {

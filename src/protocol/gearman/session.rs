@@ -98,7 +98,7 @@ pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
 }
 
 fn later(rest: Continuation) -> Flow {
-    Flow::Continue(protocol::Continuation::Gearman(rest.into()))
+    Flow::Continue(Box::new(protocol::Continuation::Gearman(rest)))
 }
 
 fn list(command: Command, mut place: Place, world: &mut World, out: &mut Output) -> Flow {

@@ -83,7 +83,7 @@ pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
 }
 
 fn later(rest: Continuation) -> Flow {
-    Flow::Continue(protocol::Continuation::Workq(rest.into()))
+    Flow::Continue(Box::new(protocol::Continuation::Workq(rest)))
 }
 
 fn queues(mut page: NamePage, world: &mut World, out: &mut Output) -> Flow {
