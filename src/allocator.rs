@@ -16,17 +16,23 @@ const MMAP_THRESHOLD: i32 = 64 * 1024;
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 
+/// Bytes that each heap keeps at its end, whatever is given back: bodies above the threshold find room there while there are
+/// few of them. To have the system map each anew costs several times what is done with it.
+#[cfg(target_env = "gnu")]
+const TOP_PAD: i32 = 768 * 1024;
+
 /// To be called before there are threads. `is_limited`: the address space is, of which each heap but the first reserves 64
 /// MiB; then there is only the first.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
-    use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD};
+    use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_TOP_PAD, M_TRIM_THRESHOLD};
     // SAFETY: these set numbers inside malloc, under its own lock. What it does not know or take, it leaves as it was.
     unsafe {
         // Setting either one also ends the learning.
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+        mallopt(M_TOP_PAD, TOP_PAD);
         if is_limited {
             mallopt(M_ARENA_MAX, 1);
         }

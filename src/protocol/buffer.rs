@@ -9,8 +9,9 @@ use std::sync::Arc;
 use crate::engine::BodyRef;
 
 /// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so without
-/// this a client that is always a little behind would make one buffer grow for ever.
-const CHUNK: usize = 64 * 1024;
+/// this a client that is always a little behind would make one buffer grow for ever. The replies of one turn with the largest
+/// bodies that are copied fit into one, so that a thread uses the same buffer again and again.
+const CHUNK: usize = 256 * 1024;
 
 /// The first size of a buffer: enough for most replies, and for one that waits for the log.
 const REPLY: usize = 128;

@@ -26,8 +26,9 @@ const SLICES: usize = 16;
 /// the timer, or a thread that has its own.
 const ROUNDS: usize = 4;
 
-/// A buffer above this capacity is given back rather than kept for the next replies.
-const KEEP_BUFFER: usize = 64 * 1024;
+/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must be kept:
+/// to have the system map so much memory for each turn costs more than the commands.
+const KEEP_BUFFER: usize = 512 * 1024;
 
 /// The way to the thread that owns a connection.
 #[derive(Debug)]
