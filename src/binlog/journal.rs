@@ -474,7 +474,12 @@ impl Journal {
 
     /// Whether the log takes more than it should, because compaction has not kept up or what it freed is not gone yet.
     pub fn is_behind(&self) -> bool {
-        self.health == Health::Ok && self.disk() > self.bound() && (self.retiring > 0 || self.debt() > 0)
+        self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
+    }
+
+    /// Whether the log may come to take less space on the disk by itself: by compaction, or because segments go.
+    pub fn can_shrink(&self) -> bool {
+        self.retiring > 0 || self.debt() > 0
     }
 
     /// Somebody waits for space for records of so many bytes; none if it is zero.

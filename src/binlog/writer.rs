@@ -84,6 +84,8 @@ pub struct Writer {
     current: Option<Open>,
     /// Segments that were left and not synced since.
     left: Vec<Open>,
+    /// Without syncs: segments that were left and written to their ends, and not cut to their lengths yet.
+    uncut: Vec<Open>,
     /// Written but not safe, and behind them not even written, both in order.
     unsafe_pieces: VecDeque<Piece>,
     /// How many of the pieces are written.
@@ -102,6 +104,7 @@ impl Writer {
             prepared: VecDeque::new(),
             current: None,
             left: Vec::new(),
+            uncut: Vec::new(),
             unsafe_pieces: VecDeque::new(),
             written_pieces: 0,
             written: 0,
@@ -192,7 +195,7 @@ impl Writer {
             self.written_pieces += 1;
         }
         if self.mode == SyncMode::Never {
-            self.left.drain(..).for_each(|open| drop(open.file.truncate(open.length)));
+            self.uncut.append(&mut self.left);
             self.forget(self.written);
         }
         Ok(())
@@ -200,6 +203,11 @@ impl Writer {
 
     fn open(&self, number: u64) -> Option<&Open> {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
+    }
+
+    /// Files to be cut to these lengths, without holding the writer; with syncs, those cut them.
+    pub fn take_uncut(&mut self) -> Vec<(Arc<dyn LogFile>, u64)> {
+        self.uncut.drain(..).map(|open| (open.file, open.length)).collect()
     }
 
     /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::delivery::{Flushed, Gate, Outlet};
 use super::hub::{Hub, Scratch};
+use super::space::Claim;
 use crate::engine::{ClientId, Span, Time};
 use crate::protocol::{Dialogue, Flow, Request, Wire};
 
@@ -21,9 +22,6 @@ const SLICE: Span = Span::from_millis(2);
 
 /// After so many commands it is looked whether that is over.
 const GLANCE: usize = 16;
-
-/// How often a command is put off when others have used up the log's room that was made for it; then it is told so.
-const PUT_OFFS: usize = 8;
 
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;
@@ -55,8 +53,6 @@ struct Shift {
     began: Option<Time>,
     /// They have taken longer than [`SLICE`].
     over: bool,
-    /// How often the next one was put off for want of room in the log.
-    put_off: usize,
 }
 
 impl Default for Desk {
@@ -78,6 +74,8 @@ pub struct Connection {
     pending: VecDeque<Request>,
     /// The account of a body that is arriving.
     uploading: u64,
+    /// Space in the log that its next command waits for.
+    claim: Claim,
     /// There may be bytes to read.
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
@@ -148,6 +146,7 @@ impl Connection {
             rest: Rest::default(),
             pending: VecDeque::new(),
             uploading: 0,
+            claim: Claim::default(),
             readable: false,
             half_closed: false,
             urgent: false,
@@ -171,6 +170,9 @@ impl Connection {
             let _ = self.outlet.stream().deregister(registry);
         }
         hub.account_upload(self.uploading, 0);
+        if let Some(log) = hub.log() {
+            log.space().forget(self.claim);
+        }
     }
 
     /// Takes note of what the poller saw.
@@ -228,7 +230,7 @@ impl Connection {
                     self.hang_up(hub, desk);
                     continue;
                 }
-                Gate::Waiting | Gate::Held | Gate::Full => return Next::Wait,
+                Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
             if batches == BATCHES || desk.shift.over {
@@ -359,25 +361,20 @@ impl Connection {
     /// there is none.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
         let Some(mut request) = self.understand(input, hub, desk) else { return false };
-        if hub.log().is_some() {
-            hub.provide(request.log_size() + self.pending.iter().map(Request::log_size).sum::<u64>());
-        }
         let mut out = std::mem::take(&mut desk.scratch.out);
         let was_clear = self.clear;
         let mut silent = false;
-        let mut lacking = 0;
         let shift = &mut desk.shift;
         hub.turn(&mut desk.scratch, |core, scratch, now| {
             let before = core.promised();
             let end = *shift.began.get_or_insert(now) + SLICE;
-            let mut count = 0;
+            let (mut count, mut lacking) = (0, 0);
             let flow = loop {
-                if shift.put_off < PUT_OFFS && core.lacks_log_room(request.log_size()) {
-                    shift.put_off += 1;
+                if !core.admits(hub, &mut self.claim, request.log_size(), count == 0) {
                     self.pending.push_front(request);
+                    lacking = self.pending.iter().map(Request::log_size).sum();
                     break Flow::Next;
                 }
-                shift.put_off = 0;
                 let mut world = core.world(hub, self.client, now, self.half_closed);
                 let flow = self.dialogue.execute(request, &mut world, &mut out);
                 count += 1;
@@ -391,7 +388,7 @@ impl Connection {
                 request = next;
             };
             core.record();
-            lacking = core.take_lacking();
+            lacking = core.take_lacking().max(lacking);
             match flow {
                 Flow::Next | Flow::Wait => {}
                 Flow::Close => self.closing = true,
@@ -400,7 +397,7 @@ impl Connection {
                 Flow::Stop { graceful } => core.wish_stop(graceful),
             }
             let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
-            self.clear &= flow != Flow::Wait && !held;
+            self.clear &= flow != Flow::Wait && !held && lacking == 0;
             silent = was_clear && out.is_empty();
             if !self.clear {
                 self.outlet.reply(&mut out, flow == Flow::Wait, held);
@@ -408,8 +405,11 @@ impl Connection {
             if let (true, Some(log)) = (held, hub.log()) {
                 log.hold(before, core.promised(), &self.outlet);
             }
+            if let (1.., Some(log)) = (lacking, hub.log()) {
+                self.outlet.lacks_space();
+                log.space().wait(&mut self.claim, lacking, &self.outlet);
+            }
         });
-        hub.provide(lacking);
         if self.closing {
             self.pending.clear();
         }

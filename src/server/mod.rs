@@ -12,6 +12,7 @@ mod listener;
 mod pool;
 mod recovery;
 mod socket;
+mod space;
 mod syncer;
 mod timer;
 
@@ -34,6 +35,7 @@ use listener::Threads;
 use pool::{Note, PoolThread};
 use socket::Bound;
 pub use socket::Listener;
+use syncer::Log;
 
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
@@ -108,7 +110,7 @@ pub struct Server {
     owners: Vec<Arc<Owner>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
-    syncer: Option<JoinHandle<()>>,
+    log_threads: Vec<JoinHandle<()>>,
 }
 
 /// Moves the time of a server that was started by [`Server::with_manual_clock`].
@@ -196,7 +198,7 @@ impl Server {
             owners: Vec::new(),
             listener_threads: Vec::new(),
             threads: Vec::new(),
-            syncer: None,
+            log_threads: Vec::new(),
         };
         server.spawn().map_err(|error| StartError::system(&error))?;
         Ok(server)
@@ -212,10 +214,9 @@ impl Server {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
         }
-        if self.hub.log().is_some() {
+        for (name, run) in self.hub.log().map_or_else(Vec::new, Log::threads) {
             let hub = self.hub.clone();
-            let run = move || syncer::run(&hub, hub.log().expect("a log"));
-            self.syncer = Some(spawn("syncer".to_owned(), run)?);
+            self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log().expect("a log")))?);
         }
         let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
         for (listener, wire) in &self.listeners {
@@ -279,9 +280,12 @@ impl Drop for Server {
             let _ = thread.join();
         }
         // After the pool: its last words may be waiting for the log, and what it did last must be brought there.
-        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
+        if let Some(log) = self.hub.log() {
             log.stop();
-            let _ = syncer.join();
+            for thread in self.log_threads.drain(..) {
+                let _ = thread.join();
+            }
+            log.close(&self.hub);
         }
         self.hub.close();
     }
