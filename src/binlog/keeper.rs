@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::journal::Journal;
+use super::journal::{Journal, LARGE};
 use super::storage::Storage;
 use super::terms::Health;
 use super::writer::{segment_name, SyncMode, Writer};
@@ -70,13 +70,13 @@ impl Latency {
         (self.start.elapsed().as_nanos() as u64).max(1)
     }
 
-    /// Does it, and takes the time.
-    fn measure<R>(&self, work: impl FnOnce() -> R) -> R {
+    /// Does it, and takes the time, of which one part in `parts` counts.
+    fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
         let result = work();
         self.began.store(0, Ordering::Relaxed);
-        let average = self.average.load(Ordering::Relaxed) / 8 * 7 + (self.now() - began) / 8;
+        let average = self.average.load(Ordering::Relaxed) / 8 * 7 + (self.now() - began) / parts / 8;
         self.average.store(average, Ordering::Relaxed);
         result
     }
@@ -144,24 +144,31 @@ impl Keeper {
     /// Writes all that was appended; false if the disk fails.
     pub fn write(&self, books: &impl Books) -> bool {
         // Before the lock as well: whoever tries a failing disk holds it for long.
-        !self.is_failing() && self.write_with(self.writer.lock(), books)
+        !self.is_failing() && self.write_with(self.writer.lock(), books, |_| false)
     }
 
-    /// The same for who must not wait for a slow disk; false also if the write is left to others.
+    /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to others.
     pub fn write_promptly(&self, books: &impl Books) -> bool {
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(STUCK) {
             return false;
         }
-        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, books))
+        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, books, Journal::is_large))
     }
 
-    fn write_with(&self, mut writer: MutexGuard<Writer>, books: &impl Books) -> bool {
+    fn write_with(
+        &self,
+        mut writer: MutexGuard<Writer>,
+        books: &impl Books,
+        leave: impl FnOnce(&Journal) -> bool,
+    ) -> bool {
         if self.is_failing() {
             return false;
         }
-        let spare = writer.spare();
-        let batch = books.with(|journal, _| journal.take(spare));
-        match self.writes.measure(|| writer.write(batch)) {
+        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare()));
+        let Some(batch) = books.with(|journal, _| take(journal)) else { return false };
+        // Of many bytes, so many as a pool thread would write count.
+        let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
+        match self.writes.measure(share, || writer.write(batch)) {
             Ok(()) => {
                 self.safe.store(writer.safe(), Ordering::Release);
                 true
@@ -201,7 +208,7 @@ impl Keeper {
             }
             writer.sync_task()
         };
-        if let Err(error) = self.syncs.measure(|| task.run()) {
+        if let Err(error) = self.syncs.measure(1, || task.run()) {
             self.fail(books, &error);
             return false;
         }

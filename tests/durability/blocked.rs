@@ -276,6 +276,40 @@ fn a_sync_that_blocks_holds_up_nobody_else() {
     MODES[..2].iter().for_each(|&mode| blocked(mode, Deed::Sync));
 }
 
+/// A large write takes long on any disk, so nobody waits for it who need not, however fast the disk was until then.
+#[test]
+fn a_large_body_that_is_being_written_holds_up_nobody_else() {
+    for mode in MODES {
+        let home = Home::new();
+        let (disk, gate) = Gated::new(home.path());
+        let config = Config { max_job_size: 4 << 20, ..config(mode) };
+        let server = Server::with_storage(config, disk).expect("a server");
+        let (mut bystander, mut client) = (connect(&server), connect(&server));
+        bystander.use_tube("bystander").unwrap();
+        bystander.watch("bystander").unwrap();
+        let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
+        bystander.put(b"another", 1, 0, 600).expect("a job");
+        gate.set(Some(Deed::Write), None);
+        let large = body(1, 1, 3 << 20);
+        let put = beside(move || {
+            let id = client.put(&large, 0, 0, 60).expect("a job");
+            assert_eq!(client.peek(id).expect("a job").body, large);
+            id
+        });
+        gate.wait_until_blocking();
+        let done = beside(move || bystand(&mut bystander, ready));
+        let answered = done.recv_timeout(PATIENCE);
+        let shut = gate.is_blocking();
+        gate.set(None, None);
+        assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while a large body is written");
+        let id = put.recv_timeout(PATIENCE).expect("an answer");
+        drop(server);
+        let config = Config { max_job_size: 4 << 20, log_folder: Some(home.path().into()), ..Config::embedded() };
+        let server = Server::with(config).expect("a server");
+        assert_eq!(connect(&server).peek(id).expect("a job that was acknowledged").body, body(1, 1, 3 << 20));
+    }
+}
+
 /// With syncs that may come later, a put needs none.
 #[test]
 fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
