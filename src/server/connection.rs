@@ -213,7 +213,9 @@ impl Connection {
         let mut input = self.take_up(desk);
         let next = self.work_through(&mut input, hub, desk);
         self.put_down(&input, desk);
-        let uploading = self.dialogue.uploading();
+        // Bodies that have come and wait, for space in the log mostly, count like those that are coming.
+        let waiting: u64 = self.pending.iter().map(Request::log_size).sum();
+        let uploading = self.dialogue.uploading() + waiting;
         hub.account_upload(self.uploading, uploading);
         self.uploading = uploading;
         next

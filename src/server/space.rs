@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use super::delivery::Outlet;
 use super::hub::Hub;
@@ -147,15 +147,14 @@ impl Space {
             if state.stop {
                 return Task::Stop;
             }
-            let kept_until = state.kept_until.filter(|_| self.kept.load(Ordering::Relaxed) > 0);
-            if !state.waiting.is_empty() && kept_until.is_none_or(|until| until <= Instant::now()) {
+            if self.is_urgent(&state) {
                 self.kept.store(0, Ordering::Relaxed);
                 return next_portion(&state, portion);
             }
             if std::mem::take(&mut state.tidy) {
                 return Task::Tidy;
             }
-            match kept_until.filter(|_| !state.waiting.is_empty()) {
+            match state.kept_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
                 None if retry => state.tidy |= self.changed.wait_for(&mut state, RETRY).timed_out(),
                 None => self.changed.wait(&mut state),
@@ -166,9 +165,14 @@ impl Space {
     /// Rests, unless something urgent comes.
     fn rest(&self, length: Duration) {
         let end = Instant::now() + length;
-        let is_urgent = |state: &mut MutexGuard<State>| state.stop || !state.waiting.is_empty();
         let mut state = self.state.lock();
-        while !is_urgent(&mut state) && !self.changed.wait_until(&mut state, end).timed_out() {}
+        while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
+    }
+
+    /// Whether space must be made now: somebody waits, and nobody has yet to use what is kept.
+    fn is_urgent(&self, state: &State) -> bool {
+        let is_over = || state.kept_until.is_none_or(|until| until <= Instant::now());
+        !state.waiting.is_empty() && (self.kept.load(Ordering::Relaxed) == 0 || is_over())
     }
 }
 
