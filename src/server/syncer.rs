@@ -21,6 +21,9 @@ use crate::protocol::Output;
 /// How long may stay unsynced what no reply depends on.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
+/// The syncer rests for so long: clients that its sync has answered say something again, and share the next one.
+const GATHER: Duration = Duration::from_millis(1);
+
 /// A connection whose replies wait.
 struct Hold {
     position: u64,
@@ -269,6 +272,7 @@ fn run_syncer(hub: &Hub, log: &Log) {
         if hub.with(|journal: &mut Journal, _| journal.needs_tidying()) {
             log.space.tidy();
         }
+        std::thread::sleep(GATHER);
     }
 }
 
