@@ -331,7 +331,8 @@ impl Keeper {
 
     /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job that
     /// finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with deletes, it does
-    /// so now: whoever makes work waits for it. Returns with less only if others have taken it, or if the disk is full or fails.
+    /// so now: whoever makes work waits for it. Returns with less only if others have taken it, or if the disk is full or
+    /// fails.
     pub fn provide(&self, books: &impl Books, bytes: u64) {
         let lacks = || books.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {

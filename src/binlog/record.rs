@@ -357,8 +357,8 @@ fn state_letter(state: State) -> u8 {
     }
 }
 
-/// Of a whole record, in two parts, whose checksum field may hold anything. The segment's number is part of it, so that bytes of another
-/// segment are never taken for this one's.
+/// Of a whole record, in two parts, whose checksum field may hold anything. The segment's number is part of it, so that
+/// bytes of another segment are never taken for this one's.
 fn checksum(segment: u64, head: &[u8], tail: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&segment.to_le_bytes());

@@ -171,7 +171,7 @@ impl Connection {
         }
         hub.account_upload(self.uploading, 0);
         if let Some(log) = hub.log() {
-            log.space().forget(self.claim);
+            log.space().forget(self.claim, &self.outlet);
         }
     }
 

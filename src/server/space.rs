@@ -94,9 +94,18 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// A connection is gone.
-    pub fn forget(&self, claim: Claim) {
-        self.give_back(claim.bytes);
+    /// The connection of `outlet` is gone.
+    pub fn forget(&self, claim: Claim, outlet: &Arc<Outlet>) {
+        if claim.bytes > 0 {
+            let mut state = self.state.lock();
+            let count = state.waiting.len();
+            state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outlet, outlet));
+            let still_waits = state.waiting.len() < count;
+            drop(state);
+            if !still_waits {
+                self.give_back(claim.bytes);
+            }
+        }
     }
 
     /// So many of the bytes that are kept need not be any longer.
