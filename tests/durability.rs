@@ -18,6 +18,8 @@ mod support;
 #[path = "durability/wires.rs"]
 mod wires;
 
+#[path = "durability/blocked.rs"]
+mod blocked;
 #[path = "durability/failing.rs"]
 mod failing;
 #[path = "durability/fields.rs"]

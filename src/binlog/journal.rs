@@ -11,8 +11,9 @@ mod room;
 
 use std::collections::VecDeque;
 
+use super::bytes::{Bytes, Tail};
 use super::homes::{Homes, Inhabitants};
-use super::record::{encode, full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, OUTCOME, PUT, SNAPSHOT};
+use super::record::{full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, OUTCOME, PUT, SNAPSHOT};
 use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired};
 use crate::engine::{Change, Engine, Job};
 
@@ -21,6 +22,9 @@ const COMPACT_BYTES: u64 = 128 * 1024;
 
 /// While the disk fails, changes are kept in memory up to this size; then only deletes are.
 const BACKLOG: u64 = 16 << 20;
+
+/// Bytes that take long to write: half a millisecond, say, into the memory of the system.
+pub const LARGE: usize = 1 << 20;
 
 /// Bytes of the full record of the job in `slot`, at most.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
@@ -56,7 +60,7 @@ pub struct Journal {
     segment_size: u64,
     /// The segment that the first bytes of the buffer belong to.
     first_segment: u64,
-    buffer: Vec<u8>,
+    buffer: Bytes,
     cuts: Vec<Cut>,
     position: u64,
     /// The oldest first; the last is being written to.
@@ -96,7 +100,7 @@ impl Journal {
         Journal {
             segment_size: segment_size.max(HEADER as u64 + 1),
             first_segment: 0,
-            buffer: Vec::new(),
+            buffer: Bytes::default(),
             cuts: Vec::new(),
             position: 0,
             segments: VecDeque::new(),
@@ -188,7 +192,7 @@ impl Journal {
     /// Writes down the job in `slot` as it is, where it is at home from now on.
     fn write_whole(&mut self, slot: u32, size: u64, engine: &Engine) {
         self.make_room(size, engine.last_id());
-        self.append(&Record::Snapshot(JobRecord::of(engine.job_at(slot), engine)));
+        self.append_job(slot, engine, Record::Snapshot);
         self.move_in(slot, size);
     }
 
@@ -196,7 +200,15 @@ impl Journal {
     /// last to know: whenever the job's home must go, the job is written again with its outcome, and homes go in order.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64, engine.last_id());
-        self.append(&Record::outcome(&engine.job_at(slot), engine));
+        let job = engine.job_at(slot);
+        let mut record = Record::outcome(&job, engine);
+        let mut tail = None;
+        if let Record::Outcome { result, .. } = &mut record {
+            // The result is the end of the body.
+            tail = Tail::of(job.body(), job.body().len() - result.len());
+            *result = if tail.is_some() { &[] } else { result };
+        }
+        self.append_with(&record, tail);
         self.grow(slot, result as u64);
     }
 
@@ -245,7 +257,7 @@ impl Journal {
             Change::Put(slot) => {
                 let size = size_of(slot, engine);
                 self.make_room(size - (SNAPSHOT - PUT) as u64, engine.last_id());
-                self.append(&Record::Put(JobRecord::of(engine.job_at(slot), engine)));
+                self.append_job(slot, engine, Record::Put);
                 self.jobs += 1;
                 self.live += size;
                 self.move_in(slot, size);
@@ -324,16 +336,30 @@ impl Journal {
     /// Goes on in a new segment.
     pub fn begin(&mut self, number: u64, size: u64, last_id: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
-        self.cuts.push(Cut { at: self.buffer.len(), segment: number });
-        self.buffer.extend_from_slice(&Header { segment: number, last_id }.encode());
+        self.cuts.push(Cut { at: self.buffer.place(), segment: number });
+        self.buffer.extend(&Header { segment: number, last_id }.encode());
         self.position += HEADER as u64;
         self.segments.push_back(Segment::new(number, size, HEADER as u64));
         self.pauses_due = true;
     }
 
+    /// Appends the full record of the job in `slot`.
+    fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(JobRecord<'a>) -> Record<'a>) {
+        let mut job = JobRecord::of(engine.job_at(slot), engine);
+        let tail = Tail::of(engine.job_at(slot).body(), 0);
+        if tail.is_some() {
+            job.body = &[];
+        }
+        self.append_with(&kind(job), tail);
+    }
+
     fn append(&mut self, record: &Record) {
+        self.append_with(record, None);
+    }
+
+    fn append_with(&mut self, record: &Record, tail: Option<Tail>) {
         let segment = self.segments.back_mut().expect("a segment");
-        let bytes = encode(record, segment.number, &mut self.buffer) as u64;
+        let bytes = self.buffer.append(record, segment.number, tail) as u64;
         segment.bytes += bytes;
         self.position += bytes;
         self.written += 1;
@@ -427,16 +453,16 @@ impl Journal {
     /// The bytes that were appended since the last time.
     pub fn take(&mut self, mut spare: Vec<u8>) -> Batch {
         debug_assert!(spare.is_empty());
-        spare.reserve(self.buffer.len().min(1 << 16)); // as much will come again
-        let bytes = std::mem::replace(&mut self.buffer, spare);
+        spare.reserve(self.buffer.place().min(1 << 16)); // as much will come again
+        let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
         Batch { segment, bytes, cuts: std::mem::take(&mut self.cuts), end: self.position }
     }
 
-    /// Whether there are many of them.
+    /// Whether there are so many of them that to write them takes long on any disk.
     pub fn is_large(&self) -> bool {
-        self.buffer.len() > 1 << 20
+        self.buffer.len() > LARGE
     }
 
     /// Whether there are any.
@@ -447,34 +473,6 @@ impl Journal {
     /// The position behind all that was appended.
     pub fn position(&self) -> u64 {
         self.position
-    }
-
-    /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
-    /// deleting every job.
-    pub fn wanted(&self) -> bool {
-        if self.wish > 0 && self.is_short(self.wish) {
-            return true;
-        }
-        let enough = if self.health == Health::Full { self.segment_size } else { self.segment_size / 2 };
-        if self.health == Health::Failing || self.ahead() >= enough + self.reserve() {
-            return false;
-        }
-        self.disk() + self.segment_size <= self.bound() || self.ahead() < self.reserve()
-    }
-
-    /// Bytes that the log may take on the disk.
-    fn bound(&self) -> u64 {
-        2 * self.live + 2 * self.segment_size
-    }
-
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::wish`].
-    pub fn is_short(&self, bytes: u64) -> bool {
-        self.health == Health::Ok && self.space(self.reserve()) < bytes + (PUT + DELETE) as u64
-    }
-
-    /// Whether the log takes more than it should, because compaction has not kept up or what it freed is not gone yet.
-    pub fn is_behind(&self) -> bool {
-        self.health == Health::Ok && self.disk() > self.bound() && (self.retiring > 0 || self.debt() > 0)
     }
 
     /// Somebody waits for space for records of so many bytes; none if it is zero.

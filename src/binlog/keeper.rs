@@ -1,25 +1,30 @@
 //! Keeping the log: who writes and syncs it, what happens when the disk fails, and what is done between.
 //!
 //! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes under
-//! the lock and brings them to the disk without it. Lock order: tidying, syncing,
-//! writer, engine. Must not know connections: whoever
-//! calls it asks [`Keeper::safe`] which promises hold.
+//! the lock and brings them to the disk without it. Lock order: tidying, syncing, writer, engine. Must not know connections:
+//! whoever calls it asks [`Keeper::safe`] which promises hold.
+//!
+//! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names: those
+//! give up when the disk is slow or busy, and somebody else must do what they have left undone.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::journal::Journal;
+use super::journal::{Journal, LARGE};
 use super::storage::Storage;
 use super::terms::Health;
 use super::writer::{segment_name, SyncMode, Writer};
 use crate::engine::Engine;
 
-/// A disk on which a sync takes longer than this is slow: then nobody but the syncer waits for it.
+/// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);
+
+/// A sync that is under way for longer than this may hold up writes to the same disk as well.
+const STUCK: Duration = Duration::from_millis(20);
 
 /// So often [`Keeper::provide`] tries to keep the log within its bound, before it lets it grow.
 const ROUNDS: usize = 8;
@@ -43,11 +48,49 @@ pub struct Keeper {
     full: AtomicBool,
     /// A segment cannot be removed.
     stuck: AtomicBool,
-    /// What a sync takes, in nanoseconds: a moving average.
-    pace: AtomicU64,
-    /// When the sync began that is under way, in nanoseconds since `start`; zero if there is none.
-    sync_began: AtomicU64,
+    writes: Latency,
+    syncs: Latency,
+}
+
+/// How long one kind of operation takes, of which one is under way at a time.
+struct Latency {
+    /// A moving average, in nanoseconds.
+    average: AtomicU64,
+    /// When the one that is under way began, in nanoseconds since `start`; zero if there is none.
+    began: AtomicU64,
     start: Instant,
+}
+
+impl Latency {
+    fn new(first: Duration) -> Latency {
+        Latency { average: AtomicU64::new(first.as_nanos() as u64), began: AtomicU64::new(0), start: Instant::now() }
+    }
+
+    fn now(&self) -> u64 {
+        (self.start.elapsed().as_nanos() as u64).max(1)
+    }
+
+    /// Does it, and takes the time, of which one part in `parts` counts.
+    fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
+        let began = self.now();
+        self.began.store(began, Ordering::Relaxed);
+        let result = work();
+        self.began.store(0, Ordering::Relaxed);
+        let average = self.average.load(Ordering::Relaxed) / 8 * 7 + (self.now() - began) / parts / 8;
+        self.average.store(average, Ordering::Relaxed);
+        result
+    }
+
+    /// Whether one is under way for longer than this.
+    fn hangs_for(&self, length: Duration) -> bool {
+        let began = self.began.load(Ordering::Relaxed);
+        began != 0 && self.now() > began + length.as_nanos() as u64
+    }
+
+    /// Whether they take longer than [`SLOW`], as far as the last few and the one that is under way tell.
+    fn is_slow(&self) -> bool {
+        self.average.load(Ordering::Relaxed) > SLOW.as_nanos() as u64 || self.hangs_for(SLOW)
+    }
 }
 
 impl Keeper {
@@ -63,9 +106,8 @@ impl Keeper {
             failing: AtomicBool::new(false),
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
-            pace: AtomicU64::new(first_sync.as_nanos() as u64),
-            sync_began: AtomicU64::new(0),
-            start: Instant::now(),
+            writes: Latency::new(Duration::ZERO),
+            syncs: Latency::new(first_sync),
         }
     }
 
@@ -91,11 +133,7 @@ impl Keeper {
 
     /// Whether a sync takes so long that it should not hold up commands which need none.
     pub fn is_slow(&self) -> bool {
-        let slow = SLOW.as_nanos() as u64;
-        let began = self.sync_began.load(Ordering::Relaxed);
-        // One that takes long is not waited for to know that it does.
-        let hangs = began != 0 && self.start.elapsed().as_nanos() as u64 > began + slow;
-        hangs || self.pace.load(Ordering::Relaxed) > slow
+        self.syncs.is_slow()
     }
 
     /// Whether something is written and not synced, and should be.
@@ -106,16 +144,31 @@ impl Keeper {
     /// Writes all that was appended; false if the disk fails.
     pub fn write(&self, books: &impl Books) -> bool {
         // Before the lock as well: whoever tries a failing disk holds it for long.
+        !self.is_failing() && self.write_with(self.writer.lock(), books, |_| false)
+    }
+
+    /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to others.
+    pub fn write_promptly(&self, books: &impl Books) -> bool {
+        if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(STUCK) {
+            return false;
+        }
+        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, books, Journal::is_large))
+    }
+
+    fn write_with(
+        &self,
+        mut writer: MutexGuard<Writer>,
+        books: &impl Books,
+        leave: impl FnOnce(&Journal) -> bool,
+    ) -> bool {
         if self.is_failing() {
             return false;
         }
-        let mut writer = self.writer.lock();
-        if self.is_failing() {
-            return false;
-        }
-        let spare = writer.spare();
-        let batch = books.with(|journal, _| journal.take(spare));
-        match writer.write(batch) {
+        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare()));
+        let Some(batch) = books.with(|journal, _| take(journal)) else { return false };
+        // Of many bytes, so many as a pool thread would write count.
+        let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
+        match self.writes.measure(share, || writer.write(batch)) {
             Ok(()) => {
                 self.safe.store(writer.safe(), Ordering::Release);
                 true
@@ -129,29 +182,37 @@ impl Keeper {
 
     /// Syncs all that was written; false if the disk fails.
     pub fn sync(&self, books: &impl Books) -> bool {
-        let _turn = self.syncing.lock();
+        self.sync_with(&self.syncing.lock(), || Some(self.writer.lock()), books)
+    }
+
+    /// The same for who must not wait for a slow disk; false also if the sync is left to others.
+    pub fn sync_promptly(&self, books: &impl Books) -> bool {
+        let turn = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
+        turn.is_some_and(|turn| self.sync_with(&turn, || self.writer.try_lock_for(SLOW), books))
+    }
+
+    /// If the writer cannot be had after the sync, nobody learns of the sync, and whoever makes the next one does it again.
+    fn sync_with<'a>(
+        &self,
+        _turn: &MutexGuard<()>,
+        lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
+        books: &impl Books,
+    ) -> bool {
         if self.is_failing() {
             return false;
         }
         let task = {
-            let writer = self.writer.lock();
+            let Some(writer) = lock_writer() else { return false };
             if !writer.is_unsynced() {
                 return true;
             }
             writer.sync_task()
         };
-        let began = self.start.elapsed().as_nanos() as u64;
-        self.sync_began.store(began.max(1), Ordering::Relaxed);
-        let result = task.run();
-        self.sync_began.store(0, Ordering::Relaxed);
-        let taken = self.start.elapsed().as_nanos() as u64 - began;
-        let pace = self.pace.load(Ordering::Relaxed) / 8 * 7 + taken / 8;
-        self.pace.store(pace, Ordering::Relaxed);
-        if let Err(error) = result {
+        if let Err(error) = self.syncs.measure(1, || task.run()) {
             self.fail(books, &error);
             return false;
         }
-        let mut writer = self.writer.lock();
+        let Some(mut writer) = lock_writer() else { return false };
         writer.synced(&task);
         self.safe.store(writer.safe(), Ordering::Release);
         true
@@ -169,6 +230,7 @@ impl Keeper {
     /// Leaves the log in order; nothing may be appended afterwards.
     pub fn close(&self, books: &impl Books) {
         let closed = self.write(books) && self.sync(books);
+        self.cut_left();
         if let Err(error) = if closed { self.writer.lock().close() } else { Ok(()) } {
             log::warn!("binlog: it is not left in order: {error}");
         }
@@ -199,12 +261,24 @@ impl Keeper {
         if self.is_failing() && !self.recover(books) {
             return false;
         }
+        self.cut_left();
         let removed = self.drop_retired(books);
         if removed || try_full || !self.is_full() {
             self.prepare(books);
         }
-        self.full.store(books.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
+        self.note_full(books);
         books.with(|journal, engine| journal.compact(engine))
+    }
+
+    fn note_full(&self, books: &impl Books) {
+        self.full.store(books.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
+    }
+
+    /// Cuts the segments that were left and that no sync will cut.
+    fn cut_left(&self) {
+        let left = self.writer.lock().take_uncut();
+        // If it fails, the file takes more space than it needs, until it goes.
+        left.into_iter().for_each(|(file, length)| drop(file.truncate(length)));
     }
 
     /// Tries whether the disk is back: everything that is not safe goes into a new segment.
@@ -257,7 +331,8 @@ impl Keeper {
 
     /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job that
     /// finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with deletes, it does
-    /// so now: whoever makes work waits for it.
+    /// so now: whoever makes work waits for it. Returns with less only if others have taken it, or if the disk is full or
+    /// fails.
     pub fn provide(&self, books: &impl Books, bytes: u64) {
         let lacks = || books.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
@@ -265,6 +340,9 @@ impl Keeper {
                 return;
             }
             self.tidy(books);
+            if lacks() && !books.with(|journal, _| journal.can_shrink()) {
+                break;
+            }
             if lacks() && !(self.write(books) && self.sync(books)) {
                 return;
             }
@@ -273,6 +351,7 @@ impl Keeper {
         if books.with(|journal, _| journal.is_short(bytes)) {
             books.with(|journal, _| journal.wish(bytes));
             self.prepare(books);
+            self.note_full(books);
         }
     }
 

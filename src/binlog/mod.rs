@@ -4,6 +4,7 @@
 //! record stands; the `writer` brings the bytes into files and knows how far they are safe; [`open`] reads them back at the
 //! start. `record` and `replay` are pure; [`Storage`] alone touches files. Must not know protocols, connections or threads.
 
+mod bytes;
 mod homes;
 mod import;
 mod journal;

@@ -227,14 +227,27 @@ impl Header {
 /// Appends a record of `segment` and tells how many bytes it took.
 pub fn encode(record: &Record, segment: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
+    let length = encode_head(record, 0, out);
+    seal(segment, &mut out[start..], &[]);
+    length
+}
+
+/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took without
+/// them. Its checksum is left out; see [`seal`].
+pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
     out.extend_from_slice(&[0; PREFIX]);
     let kind = payload(record, out);
-    let length = (out.len() - start - PREFIX) as u32;
+    let length = (out.len() - start - PREFIX + tail) as u32;
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     out[start + 8] = kind;
-    let sum = checksum(segment, &out[start..]);
-    out[start + 4..start + 8].copy_from_slice(&sum.to_le_bytes());
     out.len() - start
+}
+
+/// Fills in the checksum of a record of `segment`, which is `head` and then `tail`.
+pub fn seal(segment: u64, head: &mut [u8], tail: &[u8]) {
+    let sum = checksum(segment, head, tail);
+    head[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
@@ -344,13 +357,14 @@ fn state_letter(state: State) -> u8 {
     }
 }
 
-/// Of a whole record whose checksum field may hold anything. The segment's number is part of it, so that bytes of another
-/// segment are never taken for this one's.
-fn checksum(segment: u64, record: &[u8]) -> u32 {
+/// Of a whole record, in two parts, whose checksum field may hold anything. The segment's number is part of it, so that
+/// bytes of another segment are never taken for this one's.
+fn checksum(segment: u64, head: &[u8], tail: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&segment.to_le_bytes());
-    hasher.update(&record[..4]);
-    hasher.update(&record[8..]);
+    hasher.update(&head[..4]);
+    hasher.update(&head[8..]);
+    hasher.update(tail);
     hasher.finalize()
 }
 
@@ -365,7 +379,7 @@ pub fn decode(segment: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     }
     let whole = bytes.get(..PREFIX + length)?;
     let sum = u32::from_le_bytes(prefix[4..8].try_into().ok()?);
-    if checksum(segment, whole) != sum {
+    if checksum(segment, whole, &[]) != sum {
         return None;
     }
     Some((fields(kind, &whole[PREFIX..])?, whole.len()))

@@ -2,10 +2,12 @@
 //!
 //! Owns the words for bytes on their way, segments that go, and the state of the log. Must not do anything.
 
+use super::bytes::Bytes;
+
 /// Where in the bytes that were taken a new segment begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The place in the batch's bytes, where the new segment's header stands.
+    /// The place in the batch's bytes, see [`Bytes::place`], where the new segment's header stands.
     pub at: usize,
     /// The number of the new segment.
     pub segment: u64,
@@ -17,7 +19,7 @@ pub struct Batch {
     /// The segment that the first of them belong to.
     pub segment: u64,
     /// Records, and the headers of segments that begin among them.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// Where they begin.
     pub cuts: Vec<Cut>,
     /// The position behind them.

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::record::{decode, encode, HEADER};
+use super::bytes::Bytes;
+use super::record::{HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
 use super::terms::{Batch, Retired};
 
@@ -43,7 +44,7 @@ struct Piece {
     segment: u64,
     /// Where in the segment they belong.
     place: u64,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     /// The position behind it.
     end: u64,
 }
@@ -58,13 +59,18 @@ struct Open {
 }
 
 impl Open {
-    /// Writes bytes at a place. Where the file must grow, a zero byte more stays behind them: without space at its end, it would be
-    /// taken for one that was left in order.
-    fn write(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
-        if place + (bytes.len() as u64) < self.size {
-            return self.file.write_at(place, bytes);
+    /// Writes bytes at a place. Where the file must grow, a zero byte more stays behind them: without space at its end, it
+    /// would be taken for one that was left in order. So that comes first.
+    fn write(&self, mut place: u64, bytes: &Bytes) -> io::Result<()> {
+        let end = place + bytes.len() as u64;
+        if end >= self.size {
+            self.file.write_at(end, &[0])?;
         }
-        self.file.write_at(place, &[bytes, &[0]].concat())
+        for chunk in bytes.chunks() {
+            self.file.write_at(place, chunk)?;
+            place += chunk.len() as u64;
+        }
+        Ok(())
     }
 }
 
@@ -84,6 +90,8 @@ pub struct Writer {
     current: Option<Open>,
     /// Segments that were left and not synced since.
     left: Vec<Open>,
+    /// Without syncs: segments that were left and written to their ends, and not cut to their lengths yet.
+    uncut: Vec<Open>,
     /// Written but not safe, and behind them not even written, both in order.
     unsafe_pieces: VecDeque<Piece>,
     /// How many of the pieces are written.
@@ -102,6 +110,7 @@ impl Writer {
             prepared: VecDeque::new(),
             current: None,
             left: Vec::new(),
+            uncut: Vec::new(),
             unsafe_pieces: VecDeque::new(),
             written_pieces: 0,
             written: 0,
@@ -155,27 +164,29 @@ impl Writer {
 
     /// Divides a batch into the pieces of its segments.
     fn queue(&mut self, mut batch: Batch) {
-        let total = batch.bytes.len();
-        let start = batch.end - total as u64;
-        let bounds: Vec<usize> = batch.cuts.iter().map(|cut| cut.at).chain([total]).collect();
-        if bounds[0] > 0 {
+        let total = batch.bytes.place();
+        let mut end = batch.end - batch.bytes.len() as u64;
+        let first = batch.cuts.first().map_or(total, |cut| cut.at);
+        if first > 0 {
             // The usual case keeps the buffer as it is.
-            let bytes =
-                if bounds.len() == 1 { std::mem::take(&mut batch.bytes) } else { batch.bytes[..bounds[0]].to_vec() };
-            self.push_piece(bytes, start + bounds[0] as u64);
+            let bytes = if first == total { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(0, first) };
+            self.push_piece(bytes, &mut end);
         }
-        for (place, cut) in batch.cuts.iter().enumerate() {
-            let (from, to) = (cut.at, bounds[place + 1]);
+        let ends = batch.cuts.iter().skip(1).map(|cut| cut.at).chain([total]);
+        for (cut, to) in batch.cuts.iter().zip(ends) {
             self.turn_to(cut.segment);
-            self.push_piece(batch.bytes[from..to].to_vec(), start + to as u64);
+            self.push_piece(batch.bytes.part(cut.at, to), &mut end);
         }
     }
 
-    fn push_piece(&mut self, bytes: Vec<u8>, end: u64) {
+    /// The next piece, which moves the position `end` behind itself.
+    fn push_piece(&mut self, mut bytes: Bytes, end: &mut u64) {
         let current = self.current.as_mut().expect("a segment to write to");
         let (segment, place) = (current.number, current.length);
         current.length += bytes.len() as u64;
-        self.unsafe_pieces.push_back(Piece { segment, place, bytes, end });
+        *end += bytes.len() as u64;
+        bytes.seal(segment);
+        self.unsafe_pieces.push_back(Piece { segment, place, bytes, end: *end });
     }
 
     /// The next piece goes into this segment, which must be prepared.
@@ -192,7 +203,7 @@ impl Writer {
             self.written_pieces += 1;
         }
         if self.mode == SyncMode::Never {
-            self.left.drain(..).for_each(|open| drop(open.file.truncate(open.length)));
+            self.uncut.append(&mut self.left);
             self.forget(self.written);
         }
         Ok(())
@@ -200,6 +211,11 @@ impl Writer {
 
     fn open(&self, number: u64) -> Option<&Open> {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
+    }
+
+    /// Files to be cut to these lengths, without holding the writer; with syncs, those cut them.
+    pub fn take_uncut(&mut self) -> Vec<(Arc<dyn LogFile>, u64)> {
+        self.uncut.drain(..).map(|open| (open.file, open.length)).collect()
     }
 
     /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.
@@ -221,7 +237,7 @@ impl Writer {
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.unsafe_pieces[0].end <= position {
             self.written_pieces -= 1;
-            let mut bytes = self.unsafe_pieces.pop_front().expect("a written piece").bytes;
+            let mut bytes = self.unsafe_pieces.pop_front().expect("a written piece").bytes.into_spare();
             if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
                 bytes.clear();
                 self.spare = bytes;
@@ -260,7 +276,7 @@ impl Writer {
     pub fn take_over(&mut self, pending: Batch, header: &Batch, size: u64, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;
-        let mut bytes = header.bytes.clone();
+        let mut bytes = header.bytes.part(0, header.bytes.place());
         self.unsafe_pieces.iter().for_each(|piece| recode(piece, number, &mut bytes));
         let open = Open { number, file, size, length: bytes.len() as u64 };
         open.write(0, &bytes)?;
@@ -280,11 +296,12 @@ impl Writer {
     fn queue_pending(&mut self, batch: Batch) {
         let mut segment = batch.segment;
         let mut from = 0;
-        let start = batch.end - batch.bytes.len() as u64;
-        let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.len(), None)]);
+        let mut end = batch.end - batch.bytes.len() as u64;
+        let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.place(), None)]);
         for (to, next) in ends {
             if to > from {
-                let (bytes, end) = (batch.bytes[from..to].to_vec(), start + to as u64);
+                let bytes = batch.bytes.part(from, to);
+                end += bytes.len() as u64;
                 self.unsafe_pieces.push_back(Piece { segment, place: 0, bytes, end });
             }
             segment = next.unwrap_or(segment);
@@ -304,16 +321,9 @@ impl Writer {
 }
 
 /// Appends the records of a piece as records of another segment.
-fn recode(piece: &Piece, number: u64, out: &mut Vec<u8>) {
-    let mut bytes = piece.bytes.as_slice();
-    if bytes.starts_with(super::record::MAGIC) {
-        bytes = &bytes[HEADER..];
-    }
-    while let Some((record, length)) = decode(piece.segment, bytes) {
-        encode(&record, number, out);
-        bytes = &bytes[length..];
-    }
-    assert!(bytes.is_empty(), "a record of our own does not read back");
+fn recode(piece: &Piece, number: u64, out: &mut Bytes) {
+    let header = if piece.bytes.starts_with(MAGIC) { HEADER } else { 0 };
+    piece.bytes.recode(header, number, out);
 }
 
 impl SyncTask {

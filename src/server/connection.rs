@@ -12,6 +12,7 @@ use super::delivery::{Flushed, Gate, Outlet};
 use super::hub::{Hub, Scratch};
 use super::memory::LEAST_READ;
 use super::socket::Peer;
+use super::space::Claim;
 use crate::engine::ClientId;
 use crate::protocol::{Dialogue, Flow, Request, Wire};
 
@@ -20,9 +21,6 @@ const BATCH: usize = 128;
 
 /// Steps of the engine that an ordinary command counts for: with [`BATCH`] of them, a turn is over.
 const COMMAND: u64 = 8;
-
-/// How often a command is put off when others have used up the log's room that was made for it; then it is told so.
-const PUT_OFFS: usize = 8;
 
 /// Reads in a row before the thread looks after its other connections.
 const READS: usize = 16;
@@ -59,8 +57,6 @@ pub struct Desk {
 struct Stop {
     /// A turn has used up its steps.
     tired: bool,
-    /// How often the next one was put off for want of room in the log.
-    put_off: usize,
 }
 
 impl Default for Desk {
@@ -85,6 +81,8 @@ pub struct Connection {
     charged: u64,
     /// When that last changed, if anything is.
     heard: Option<Instant>,
+    /// Space in the log that its next command waits for.
+    claim: Claim,
     /// There may be bytes to read.
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
@@ -147,6 +145,7 @@ impl Connection {
             pending: VecDeque::new(),
             charged: 0,
             heard: None,
+            claim: Claim::default(),
             readable: false,
             half_closed: false,
             urgent: false,
@@ -175,6 +174,9 @@ impl Connection {
             let _ = self.outlet.stream().deregister(registry);
         }
         hub.memory().charge(self.charged, 0);
+        if let Some(log) = hub.log() {
+            log.space().forget(self.claim, &self.outlet);
+        }
     }
 
     /// Takes note of what the poller saw.
@@ -251,7 +253,7 @@ impl Connection {
                     self.hang_up(hub, desk);
                     continue;
                 }
-                Gate::Waiting | Gate::Held | Gate::Full => return Next::Wait,
+                Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
             if turns == 0 || desk.stop.tired {
@@ -387,25 +389,20 @@ impl Connection {
         let Some(mut request) = self.understand(input, hub, desk) else { return false };
         // A body that is complete now must not count twice when its job is taken in.
         self.charge(self.dialogue.uploading(), hub);
-        if hub.log().is_some() {
-            hub.provide(request.log_size() + self.pending.iter().map(Request::log_size).sum::<u64>());
-        }
         let mut out = std::mem::take(&mut desk.scratch.out);
         let was_clear = self.clear;
         let mut silent = false;
-        let mut lacking = 0;
         let stop = &mut desk.stop;
         let max_output = hub.max_output();
         hub.turn(&mut desk.scratch, |core, scratch, begin| {
             let before = core.promised();
-            let mut now = begin;
+            let (mut now, mut first, mut lacking) = (begin, true, 0);
             let flow = loop {
-                if stop.put_off < PUT_OFFS && core.lacks_log_room(request.log_size()) {
-                    stop.put_off += 1;
+                if !core.admits(hub, &mut self.claim, request.log_size(), first) {
                     self.pending.push_front(request);
+                    lacking = self.pending.iter().map(Request::log_size).sum();
                     break Flow::Next;
                 }
-                stop.put_off = 0;
                 let mut world = core.world(hub, self.client, now, self.half_closed);
                 let flow = self.dialogue.execute(request, &mut world, &mut out);
                 stop.tired = core.spend(COMMAND);
@@ -413,12 +410,13 @@ impl Connection {
                     break flow;
                 }
                 now = hub.clock().after(now);
+                first = false;
                 let Some(next) = self.pending.pop_front() else { break flow };
                 core.settle(hub, scratch, Some((self.client, &mut out)));
                 request = next;
             };
             core.record();
-            lacking = core.take_lacking();
+            lacking = core.take_lacking().max(lacking);
             let waits = matches!(flow, Flow::Wait);
             match flow {
                 Flow::Next | Flow::Wait => {}
@@ -427,7 +425,7 @@ impl Connection {
                 Flow::Stop { graceful } => core.wish_stop(graceful),
             }
             let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
-            self.clear &= !waits && !held;
+            self.clear &= !waits && !held && lacking == 0;
             silent = was_clear && out.is_empty();
             if !self.clear {
                 self.outlet.reply(&mut out, waits, held);
@@ -435,8 +433,11 @@ impl Connection {
             if let (true, Some(log)) = (held, hub.log()) {
                 log.hold(before, core.promised(), &self.outlet);
             }
+            if let (1.., Some(log)) = (lacking, hub.log()) {
+                self.outlet.lacks_space();
+                log.space().wait(&mut self.claim, lacking, &self.outlet);
+            }
         });
-        hub.provide(lacking);
         if self.closing {
             self.pending.clear();
         }

@@ -88,6 +88,8 @@ struct OutletState {
     waiting: bool,
     /// The output promises what the log does not hold yet; it must not leave, and no command is read until it has.
     held: bool,
+    /// The next command waits for space in the log.
+    lacks_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
     resume: bool,
     /// A thread is writing.
@@ -149,6 +151,8 @@ pub enum Gate {
     Waiting,
     /// Its replies wait for the log.
     Held,
+    /// Its next command waits for space in the log.
+    LacksSpace,
     /// Too much output waits for the client to read it.
     Full,
     /// All there was to send is sent; only asked for when closing.
@@ -214,6 +218,22 @@ impl Outlet {
         }
     }
 
+    /// The owner's next command waits for space in the log until [`Outlet::has_space`]. With the engine locked.
+    pub fn lacks_space(&self) {
+        self.state.lock().lacks_space = true;
+    }
+
+    /// There is space in the log.
+    pub fn has_space(&self) {
+        let mut state = self.state.lock();
+        state.lacks_space = false;
+        let resume = std::mem::take(&mut state.resume);
+        drop(state);
+        if resume {
+            self.wake_owner();
+        }
+    }
+
     /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A client
     /// with more than `most` bytes to read already is given up: news come whether it reads or not.
     pub fn tell(&self, out: &mut Output, most: usize) -> bool {
@@ -269,12 +289,14 @@ impl Outlet {
             Gate::Drained
         } else if closing || state.output.len() > max_output {
             Gate::Full
+        } else if state.lacks_space {
+            Gate::LacksSpace
         } else if state.flushing || !state.output.is_empty() {
             Gate::Open
         } else {
             Gate::Clear
         };
-        state.resume = matches!(gate, Gate::Waiting | Gate::Held | Gate::Full) && more;
+        state.resume = matches!(gate, Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full) && more;
         gate
     }
 

@@ -17,6 +17,7 @@ use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
 use super::running::Shutdown;
+use super::space::Claim;
 use super::syncer::Log;
 use super::timer::Alarm;
 use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
@@ -142,8 +143,7 @@ impl Hub {
         }
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
-            let space = if journal.is_behind() { 0 } else { journal.engine_room().puts };
-            log.appended(journal.position(), space, journal.needs_tidying());
+            log.appended(journal.position(), journal.needs_tidying());
         }
         if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
@@ -205,13 +205,6 @@ impl Hub {
     pub fn commit(&self, scratch: &mut Scratch) {
         if let Some(log) = &self.log {
             log.commit(self, &mut scratch.event);
-        }
-    }
-
-    /// Before a turn whose records take so many bytes: sees to it that the log has space for them.
-    pub fn provide(&self, bytes: u64) {
-        if let Some(log) = self.log.as_ref().filter(|_| bytes > 0) {
-            log.provide(self, bytes);
         }
     }
 
@@ -394,9 +387,13 @@ impl Core {
         World { engine, tally, roster, settings, host: &hub.process, log, now, client, half_closed }
     }
 
-    /// Whether the log has no room at hand for records of so many bytes, and may have it soon.
-    pub fn lacks_log_room(&self, bytes: u64) -> bool {
-        bytes > 0 && self.journal.as_ref().is_some_and(|journal| journal.is_short(bytes))
+    /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see
+    /// [`Space::admits`](super::space::Space::admits).
+    pub fn admits(&self, hub: &Hub, claim: &mut Claim, bytes: u64, first: bool) -> bool {
+        match (&hub.log, &self.journal) {
+            (Some(log), Some(journal)) if bytes > 0 => log.space().admits(claim, journal, bytes, first),
+            _ => true,
+        }
     }
 
     /// Tells the engine what the log can take.

@@ -17,6 +17,7 @@ mod pool;
 mod recovery;
 mod running;
 mod socket;
+mod space;
 mod syncer;
 mod timer;
 

@@ -17,7 +17,8 @@ use super::hub::Hub;
 use super::listener::{self, Threads};
 use super::pool::{Note, PoolThread};
 use super::socket::Listener;
-use super::{syncer, timer};
+use super::syncer::Log;
+use super::timer;
 use crate::protocol::Wire;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
@@ -77,7 +78,7 @@ pub struct Running {
     owners: Vec<Arc<Owner>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
-    syncer: Option<JoinHandle<()>>,
+    log_threads: Vec<JoinHandle<()>>,
 }
 
 impl Running {
@@ -90,7 +91,7 @@ impl Running {
             owners: Vec::new(),
             listener_threads: Vec::new(),
             threads: Vec::new(),
-            syncer: None,
+            log_threads: Vec::new(),
         }
     }
 
@@ -106,10 +107,9 @@ impl Running {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
         }
-        if self.hub.log().is_some() {
+        for (name, run) in self.hub.log().map_or_else(Vec::new, Log::threads) {
             let hub = self.hub.clone();
-            let run = move || syncer::run(&hub, hub.log().expect("a log"));
-            self.syncer = Some(spawn("syncer".to_owned(), run)?);
+            self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log().expect("a log")))?);
         }
         let threads = Arc::new(Threads { owners: self.owners.clone(), next: AtomicUsize::new(0) });
         for (listener, wire) in &self.listeners {
@@ -140,9 +140,15 @@ impl Running {
             let _ = thread.join();
         }
         // After the pool: its last words may be waiting for the log, and what it did last must be brought there.
-        if let (Some(log), Some(syncer)) = (self.hub.log(), self.syncer.take()) {
+        if let Some(log) = self.hub.log() {
             log.stop();
-            let _ = syncer.join();
+            let threads = self.log_threads.len();
+            for thread in self.log_threads.drain(..) {
+                let _ = thread.join();
+            }
+            if threads > 0 {
+                log.close(&self.hub);
+            }
         }
         self.hub.close();
         self.hub.shutdown().has_come();

@@ -1,8 +1,8 @@
-//! The log in the server: replies that wait for it, and the thread that looks after it.
+//! The log in the server: replies that wait for it, and the threads that write and sync it.
 //!
 //! Owns the holding back of replies: one that promises durability stays in its connection's output until the log is safe up
 //! to the records that it depends on. One write (and with `-f0` one sync) at the end of a round of a pool thread serves all
-//! connections of that round; on a slow disk the syncer thread does it, so that commands which need no disk are answered
+//! connections of that round; on a slow disk the log's own threads do it, so that commands which need no disk are answered
 //! meanwhile. Must not know the format of the log.
 
 use std::collections::VecDeque;
@@ -14,17 +14,15 @@ use parking_lot::{Condvar, Mutex};
 
 use super::delivery::Outlet;
 use super::hub::Hub;
-use crate::binlog::{Keeper, Promised, SyncMode};
+use super::space::{self, Space};
+use crate::binlog::{Books, Journal, Keeper, Promised, SyncMode};
 use crate::protocol::Output;
-
-/// How often a failing or full disk is tried.
-const RETRY: Duration = Duration::from_millis(250);
-
-/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their turn.
-const PORTION: Duration = Duration::from_millis(1);
 
 /// How long may stay unsynced what no reply depends on.
 const UNHURRIED: Duration = Duration::from_millis(50);
+
+/// The syncer rests for so long: clients that its sync has answered say something again, and share the next one.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// A connection whose replies wait.
 struct Hold {
@@ -43,27 +41,31 @@ pub struct Log {
     appended: AtomicU64,
     /// The one up to which somebody has written, or asked for it.
     committed: AtomicU64,
-    /// Bytes that new jobs could take after the last turn.
-    space: AtomicU64,
+    /// There is work beside writing.
     tidy: AtomicBool,
-    bell: Bell,
+    space: Space,
+    /// For who writes what a pool thread did not.
+    writer: Bell,
+    syncer: Bell,
 }
 
-/// What the syncer thread is asked to do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Wishes {
-    sync_at: Option<Instant>,
-    tidy: bool,
-    stop: bool,
+/// Wakes one thread at a time that is agreed upon.
+#[derive(Default)]
+struct Bell {
+    state: Mutex<BellState>,
+    rung: Condvar,
+    /// A time is agreed upon; for a look without the lock.
+    armed: AtomicBool,
 }
 
 #[derive(Default)]
-struct Bell {
-    wishes: Mutex<Wishes>,
-    rung: Condvar,
-    /// A sync is asked for already; for a look without the lock.
-    armed: AtomicBool,
+struct BellState {
+    at: Option<Instant>,
+    stop: bool,
 }
+
+/// What one of the log's threads runs.
+pub type Run = fn(&Hub, &Log);
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
@@ -79,26 +81,34 @@ impl Log {
             holds: Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
-            space: AtomicU64::new(0),
             tidy: AtomicBool::new(true),
-            bell: Bell::default(),
+            space: Space::default(),
+            writer: Bell::default(),
+            syncer: Bell::default(),
         }
     }
 
-    /// After a turn, with the engine locked: how far the log goes, how many bytes new jobs could take, and whether there is
-    /// work beside writing.
-    pub fn appended(&self, position: u64, space: u64, tidy: bool) {
+    /// The log's own threads: their names and what they run. With `-f0`, who syncs writes as well.
+    pub fn threads(&self) -> Vec<(&'static str, Run)> {
+        let writer = (self.keeper.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
+        [("syncer", run_syncer as Run), ("segments", space::run as Run)].into_iter().chain(writer).collect()
+    }
+
+    /// Those who wait for space.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// What writes and syncs.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// After a turn, with the engine locked: how far the log goes, and whether there is work beside writing.
+    pub fn appended(&self, position: u64, tidy: bool) {
         self.appended.store(position, Ordering::Release);
-        self.space.store(space, Ordering::Relaxed);
         if tidy {
             self.tidy.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Makes space for records of so many bytes, if the syncer thread has not kept up.
-    pub fn provide(&self, hub: &Hub, bytes: u64) {
-        if bytes > self.space.load(Ordering::Relaxed) {
-            self.keeper.provide(hub, bytes);
         }
     }
 
@@ -122,39 +132,62 @@ impl Log {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
-            match self.keeper.mode() {
-                // What nobody waits for, such as that a job was reserved, is synced with what comes next.
-                SyncMode::Always if self.holds.lock().is_empty() => {
-                    if !self.keeper.is_slow() {
-                        self.keeper.write(hub);
-                    }
-                    self.bell.sync_by(Instant::now() + UNHURRIED);
-                }
-                SyncMode::Always if self.keeper.is_slow() => self.bell.sync_by(Instant::now()),
-                SyncMode::Always => {
-                    let _ = self.keeper.write(hub) && self.keeper.sync(hub);
-                }
-                SyncMode::Every(_) | SyncMode::Never => {
-                    self.keeper.write(hub);
-                }
-            }
+            self.bring(hub);
             // For the sync, if one is owed, and for a look whether the log is still there.
-            if !self.bell.armed.load(Ordering::Acquire) {
+            if !self.syncer.armed.load(Ordering::Acquire) {
                 let within = match self.keeper.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
                     SyncMode::Always | SyncMode::Never => UNHURRIED,
                 };
-                self.bell.sync_by(Instant::now() + within);
+                self.syncer.ring_by(Instant::now() + within);
             }
         }
         self.release(spare);
         if self.tidy.swap(false, Ordering::Relaxed) || self.keeper.is_failing() {
-            self.bell.tidy();
+            self.space.tidy();
         }
     }
 
-    /// Lets go of the replies that need wait no longer.
-    fn release(&self, spare: &mut Output) {
+    fn bring(&self, hub: &Hub) {
+        let keeper = &self.keeper;
+        match keeper.mode() {
+            // What nobody waits for, such as that a job was reserved, is synced with what comes next.
+            SyncMode::Always if self.holds.lock().is_empty() => {
+                if !keeper.is_slow() {
+                    keeper.write_promptly(hub);
+                }
+                self.syncer.ring_by(Instant::now() + UNHURRIED);
+            }
+            SyncMode::Always => {
+                if keeper.is_slow() || !keeper.write_promptly(hub) || !keeper.sync_promptly(hub) {
+                    self.syncer.ring_by(Instant::now());
+                }
+            }
+            SyncMode::Every(_) | SyncMode::Never => {
+                if !keeper.write_promptly(hub) {
+                    self.writer.ring_by(Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Writes what compaction has appended, and sees to it that it is synced.
+    pub fn write_compacted(&self, hub: &Hub) {
+        self.keeper.write(hub);
+        if self.keeper.is_unsynced() {
+            match self.keeper.mode() {
+                SyncMode::Every(millis) => self.syncer.ring_by(Instant::now() + Duration::from_millis(millis)),
+                SyncMode::Always => self.syncer.ring_by(Instant::now()),
+                SyncMode::Never => {}
+            }
+        }
+    }
+
+    /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on it.
+    pub fn release(&self, spare: &mut Output) {
+        if self.keeper.is_failing() {
+            self.space.go_on(usize::MAX);
+        }
         let mut free;
         {
             let mut holds = self.holds.lock();
@@ -178,95 +211,76 @@ impl Log {
         free.into_iter().for_each(|outlet| outlet.release(spare));
     }
 
-    /// Has the syncer thread write and sync everything, and end.
+    /// Ends the log's threads.
     pub fn stop(&self) {
-        self.bell.wishes.lock().stop = true;
-        self.bell.rung.notify_one();
+        self.space.stop();
+        self.writer.stop();
+        self.syncer.stop();
+    }
+
+    /// When they have ended: writes and syncs everything.
+    pub fn close(&self, hub: &Hub) {
+        self.keeper.close(hub);
+        self.release(&mut Output::new());
+        self.space.go_on(usize::MAX);
     }
 }
 
 impl Bell {
-    fn sync_by(&self, at: Instant) {
+    fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
-        let mut wishes = self.wishes.lock();
-        if wishes.sync_at.is_none_or(|other| at < other) {
-            wishes.sync_at = Some(at);
+        let mut state = self.state.lock();
+        if state.at.is_none_or(|other| at < other) {
+            state.at = Some(at);
             self.rung.notify_one();
         }
     }
 
-    fn tidy(&self) {
-        let mut wishes = self.wishes.lock();
-        if !std::mem::replace(&mut wishes.tidy, true) {
-            self.rung.notify_one();
-        }
+    fn stop(&self) {
+        self.state.lock().stop = true;
+        self.rung.notify_one();
     }
 
-    /// Waits until there is something to do, and takes it; `retry`: the disk must be tried again soon.
-    fn wait(&self, retry: bool) -> Wishes {
-        let mut wishes = self.wishes.lock();
+    /// Waits until the time that was agreed upon; false if it is to end.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
         loop {
-            let now = Instant::now();
-            let due = wishes.sync_at.is_some_and(|at| at <= now);
-            if due || wishes.tidy || wishes.stop {
-                let taken = Wishes { sync_at: wishes.sync_at.filter(|_| due), ..*wishes };
-                wishes.tidy = false;
-                if due {
-                    wishes.sync_at = None;
-                    self.armed.store(false, Ordering::Release);
-                }
-                return taken;
+            if state.stop {
+                return false;
             }
-            if retry {
-                self.rung.wait_for(&mut wishes, RETRY);
-                wishes.tidy = true;
-            } else if let Some(at) = wishes.sync_at {
-                self.rung.wait_until(&mut wishes, at);
-            } else {
-                self.rung.wait(&mut wishes);
+            match state.at {
+                Some(at) if at <= Instant::now() => {
+                    state.at = None;
+                    self.armed.store(false, Ordering::Release);
+                    return true;
+                }
+                Some(at) => drop(self.rung.wait_until(&mut state, at)),
+                None => self.rung.wait(&mut state),
             }
         }
     }
 }
 
 /// The syncer thread: runs until [`Log::stop`].
-pub fn run(hub: &Hub, log: &Log) {
+fn run_syncer(hub: &Hub, log: &Log) {
     let mut spare = Output::new();
-    let mut tidied = Instant::now();
-    loop {
-        let wishes = log.bell.wait(log.keeper.is_failing() || log.keeper.is_full());
-        if log.keeper.is_failing() && !wishes.stop {
-            std::thread::sleep(RETRY);
-        }
-        if wishes.stop {
-            log.keeper.close(hub);
-            return log.release(&mut spare);
-        }
-        if wishes.sync_at.is_some() {
-            let _ = log.keeper.write(hub) && log.keeper.sync(hub);
-            log.keeper.check(hub);
-            log.release(&mut spare);
-        }
-        let more = if tidied.elapsed() < RETRY {
-            log.keeper.tidy_sparingly(hub)
-        } else {
-            tidied = Instant::now();
-            log.keeper.tidy(hub)
-        };
-        log.keeper.write(hub);
-        if log.keeper.is_unsynced() {
-            match log.keeper.mode() {
-                SyncMode::Every(millis) => log.bell.sync_by(Instant::now() + Duration::from_millis(millis)),
-                SyncMode::Always => {
-                    log.keeper.sync(hub);
-                }
-                SyncMode::Never => {}
-            }
-        }
+    while log.syncer.wait() {
+        let _ = log.keeper.write(hub) && log.keeper.sync(hub);
+        log.keeper.check(hub);
         log.release(&mut spare);
-        std::thread::sleep(PORTION);
-        if more {
-            log.bell.tidy();
+        // Segments that waited for this sync may go.
+        if hub.with(|journal: &mut Journal, _| journal.needs_tidying()) {
+            log.space.tidy();
         }
+        std::thread::sleep(GATHER);
+    }
+}
+
+/// The writer thread: writes when a pool thread would have to wait for the disk. Runs until [`Log::stop`].
+fn run_writer(hub: &Hub, log: &Log) {
+    let mut spare = Output::new();
+    while log.writer.wait() {
+        log.keeper.write(hub);
+        log.release(&mut spare);
     }
 }

@@ -105,7 +105,7 @@ fn at_every_deed(mode: SyncMode, end: End) {
     let (wished, mut done) = (wished().div_ceil(share), 0);
     let mut seed = 1;
     while done < wished {
-        let size = [512, 700, 1500, 4096, 8192][seed as usize % 5];
+        let size = [512, 700, 1500, 4096, 8192, 40_000][seed as usize % 6];
         let (how, steps) = (settings(size, mode), 20 + seed % 50);
         for point in 0..deeds(seed, how, steps) {
             done += lives(seed, how, end, steps, point);
@@ -120,7 +120,7 @@ fn anywhere(mode: SyncMode, end: End) {
     let (wished, mut done) = (wished() / 20, 0);
     let mut seed = 1_000_000;
     while done < wished {
-        let size = [512, 700, 1500, 4096, 8192][seed as usize % 5];
+        let size = [512, 700, 1500, 4096, 8192, 40_000][seed as usize % 6];
         let point = Random::new(seed).below(1500);
         done += lives(seed, settings(size, mode), end, 1000, point);
         seed += 1;

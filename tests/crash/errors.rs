@@ -210,7 +210,7 @@ fn misfortune(life: &mut Life, random: &mut Random) {
 fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
     let mut random = Random::new(seed);
     let disk = Disk::new(seed);
-    let size = random.pick(&[512, 700, 1500, 4096, 8192]);
+    let size = random.pick(&[512, 700, 1500, 4096, 8192, 40_000]);
     let mut life = Life::begin(disk.clone(), settings(size, mode), dawn(), seed).expect("an empty log");
     life.largest = size * 5 / 4;
     life.model.replays = true;

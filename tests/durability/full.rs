@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use beanpole::Client;
 
@@ -186,4 +187,27 @@ fn nobody_is_refused_while_the_disk_has_space() {
     };
     std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(work))));
     assert_eq!(total(&mut daemon.client()), 8 * 375);
+}
+
+/// Space that was made for a large job is not used up by small ones, however many there are.
+#[test]
+fn small_jobs_do_not_starve_large_ones() {
+    let home = Home::new();
+    let daemon = home.start(&["-F", "-s", "4096", "-t", "2"]);
+    let done = AtomicBool::new(false);
+    let flood = || {
+        let mut client = daemon.client();
+        while !done.load(Ordering::SeqCst) {
+            let id = client.put(&[b'x'; 300], 5, 0, 60).expect("a job, for there is space");
+            client.delete(id).expect("a job of our own");
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..6).for_each(|_| drop(scope.spawn(flood)));
+        let mut client = daemon.client();
+        let large: Vec<_> = (0..30).map(|_| client.put(&[b'x'; 60_000], 5, 0, 60)).collect();
+        done.store(true, Ordering::SeqCst);
+        large.into_iter().for_each(|id| client.delete(id.expect("a large job")).expect("a job of our own"));
+    });
+    assert_eq!(total(&mut daemon.client()), 0);
 }

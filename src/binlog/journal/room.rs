@@ -69,4 +69,37 @@ impl Journal {
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, put: (PUT + DELETE) as u64, change: CHANGE as u64 }
     }
+
+    /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
+    /// deleting every job.
+    pub fn wanted(&self) -> bool {
+        if self.wish > 0 && self.is_short(self.wish) {
+            return true;
+        }
+        let enough = if self.health == Health::Full { self.segment_size } else { self.segment_size / 2 };
+        if self.health == Health::Failing || self.ahead() >= enough + self.reserve() {
+            return false;
+        }
+        self.disk() + self.segment_size <= self.bound() || self.ahead() < self.reserve()
+    }
+
+    /// Bytes that the log may take on the disk.
+    pub(super) fn bound(&self) -> u64 {
+        2 * self.live + 2 * self.segment_size
+    }
+
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::wish`].
+    pub fn is_short(&self, bytes: u64) -> bool {
+        self.health == Health::Ok && self.space(self.reserve()) < bytes + (PUT + DELETE) as u64
+    }
+
+    /// Whether the log takes more than it should, because compaction has not kept up or what it freed is not gone yet.
+    pub fn is_behind(&self) -> bool {
+        self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
+    }
+
+    /// Whether the log may come to take less space on the disk by itself: by compaction, or because segments go.
+    pub fn can_shrink(&self) -> bool {
+        self.retiring > 0 || self.debt() > 0
+    }
 }

@@ -1,0 +1,232 @@
+//! Space in the log: the commands that wait for it, and the thread that makes it.
+//!
+//! Owns the list of connections whose next command needs more space than the log has on the disk, first come first served,
+//! and the thread that makes and removes segments. Such a connection is not read, and its pool thread serves the others, so
+//! that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how space is counted.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::delivery::Outlet;
+use super::hub::Hub;
+use super::syncer::Log;
+use crate::binlog::Journal;
+use crate::protocol::Output;
+
+/// How often a failing or full disk is tried.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their turn.
+const PORTION: Duration = Duration::from_millis(1);
+
+/// How long space is kept for a connection that waited for it: it may be busy with a client that does not read.
+const KEPT: Duration = Duration::from_millis(100);
+
+/// How often one command waits, if what was made for it is used up by work that cannot wait, such as compaction; then it is
+/// carried out as it is, and refused if there is no space.
+const WAITS: u8 = 64;
+
+/// What a connection waits for, or has waited for and not used yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Claim {
+    bytes: u64,
+    /// How often it has waited for the same command.
+    waits: u8,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Space {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Bytes kept for connections that were told to go on and have not done so. Changed with `state` locked.
+    kept: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// Until then, nobody else is told to go on.
+    kept_until: Option<Instant>,
+    tidy: bool,
+    stop: bool,
+}
+
+struct Waiting {
+    bytes: u64,
+    outlet: Arc<Outlet>,
+}
+
+/// What the thread has to do next.
+enum Task {
+    /// Make space of so many bytes for so many connections.
+    Make(u64, usize),
+    Tidy,
+    Stop,
+}
+
+impl Space {
+    /// Whether a command that takes so many bytes in the log may be carried out; if not, [`Space::wait`]. `first`: it is the
+    /// first of its turn. With the engine locked.
+    pub fn admits(&self, claim: &mut Claim, journal: &Journal, bytes: u64, first: bool) -> bool {
+        let waited = claim.waits > 0;
+        let kept = if waited { 0 } else { self.kept.load(Ordering::Relaxed) };
+        // Who makes work waits for compaction, if it has not kept up, but not twice.
+        let lacks = journal.is_short(bytes + kept) || (first && !waited && journal.is_behind());
+        if !waited && !lacks {
+            return true;
+        }
+        self.give_back(claim.bytes);
+        let admits = !lacks || claim.waits == WAITS;
+        *claim = Claim { bytes: 0, waits: if admits { 0 } else { claim.waits + 1 } };
+        admits
+    }
+
+    /// Has `outlet` told when there is space for so many bytes. With the engine locked, and after the outlet knows that it
+    /// waits: it may be told at once.
+    pub fn wait(&self, claim: &mut Claim, bytes: u64, outlet: &Arc<Outlet>) {
+        *claim = Claim { bytes, waits: claim.waits.max(1) };
+        self.state.lock().waiting.push_back(Waiting { bytes, outlet: outlet.clone() });
+        self.changed.notify_one();
+    }
+
+    /// The connection of `outlet` is gone.
+    pub fn forget(&self, claim: Claim, outlet: &Arc<Outlet>) {
+        if claim.bytes > 0 {
+            let mut state = self.state.lock();
+            let count = state.waiting.len();
+            state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outlet, outlet));
+            let still_waits = state.waiting.len() < count;
+            drop(state);
+            if !still_waits {
+                self.give_back(claim.bytes);
+            }
+        }
+    }
+
+    /// So many of the bytes that are kept need not be any longer.
+    fn give_back(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let state = self.state.lock();
+        let kept = self.kept.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.kept.store(kept, Ordering::Relaxed);
+        if kept == 0 && !state.waiting.is_empty() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// There is work that is not urgent.
+    pub fn tidy(&self) {
+        if !std::mem::replace(&mut self.state.lock().tidy, true) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_one();
+    }
+
+    /// Tells the first `count` of those who wait to go on. They find out by themselves whether there is space; if the disk is
+    /// full or fails, their commands are refused.
+    pub fn go_on(&self, count: usize) {
+        let mut state = self.state.lock();
+        let count = count.min(state.waiting.len());
+        let some: Vec<Waiting> = state.waiting.drain(..count).collect();
+        if !some.is_empty() {
+            self.kept.fetch_add(some.iter().map(|waiting| waiting.bytes).sum(), Ordering::Relaxed);
+            state.kept_until = Some(Instant::now() + KEPT);
+        }
+        drop(state);
+        some.into_iter().for_each(|waiting| waiting.outlet.has_space());
+    }
+
+    /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is as
+    /// much as fits into a segment, so that nobody waits until there is space for all of them.
+    fn next(&self, retry: bool, portion: u64) -> Task {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return Task::Stop;
+            }
+            if self.is_urgent(&state) {
+                self.kept.store(0, Ordering::Relaxed);
+                return next_portion(&state, portion);
+            }
+            if std::mem::take(&mut state.tidy) {
+                return Task::Tidy;
+            }
+            match state.kept_until.filter(|_| !state.waiting.is_empty()) {
+                Some(until) => drop(self.changed.wait_until(&mut state, until)),
+                None if retry => state.tidy |= self.changed.wait_for(&mut state, RETRY).timed_out(),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Rests, unless something urgent comes.
+    fn rest(&self, length: Duration) {
+        let end = Instant::now() + length;
+        let mut state = self.state.lock();
+        while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end).timed_out() {}
+    }
+
+    /// Whether space must be made now: somebody waits, and nobody has yet to use what is kept.
+    fn is_urgent(&self, state: &State) -> bool {
+        let is_over = || state.kept_until.is_none_or(|until| until <= Instant::now());
+        !state.waiting.is_empty() && (self.kept.load(Ordering::Relaxed) == 0 || is_over())
+    }
+}
+
+fn next_portion(state: &State, most: u64) -> Task {
+    let (mut bytes, mut count) = (0, 0);
+    for waiting in &state.waiting {
+        if count > 0 && bytes + waiting.bytes > most {
+            break;
+        }
+        bytes += waiting.bytes;
+        count += 1;
+    }
+    Task::Make(bytes, count)
+}
+
+/// The thread that makes and removes segments, tries a failed disk, and compacts: runs until [`Space::stop`].
+pub fn run(hub: &Hub, log: &Log) {
+    let (space, keeper) = (log.space(), log.keeper());
+    let mut spare = Output::new();
+    let mut tried = Instant::now();
+    loop {
+        if keeper.is_failing() {
+            space.rest(RETRY);
+        }
+        let mut more = true;
+        let task = space.next(keeper.is_failing() || keeper.is_full(), hub.config().log.segment_size);
+        match task {
+            Task::Stop => return,
+            Task::Make(bytes, count) => {
+                keeper.provide(hub, bytes);
+                space.go_on(count);
+            }
+            Task::Tidy if tried.elapsed() < RETRY => more = keeper.tidy_sparingly(hub),
+            Task::Tidy => {
+                tried = Instant::now();
+                more = keeper.tidy(hub);
+            }
+        }
+        log.write_compacted(hub);
+        log.release(&mut spare);
+        if let Task::Tidy = task {
+            space.rest(PORTION);
+        }
+        if more {
+            space.tidy();
+        }
+    }
+}

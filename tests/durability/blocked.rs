@@ -1,0 +1,354 @@
+//! A disk that does not answer holds up nobody who needs no disk.
+//!
+//! The server runs inside this process with one pool thread, on a disk on which one kind of operation blocks until the test
+//! lets it go on. What is judged is the order: who is answered while it blocks, and what comes after it. The only time is a
+//! guard against a test that hangs.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use beanpole::binlog::{Folder, LogFile, Settings, Storage, SyncMode};
+use beanpole::{Client, Config, Server};
+use nix::libc::ENOSPC;
+
+use super::daemon::PATIENCE;
+use super::support::{number, total, Home};
+
+const SEGMENT: u64 = 64 * 1024;
+
+/// With syncs, and without.
+const MODES: [SyncMode; 3] = [SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
+
+/// What can block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Deed {
+    Create,
+    Remove,
+    Write,
+    Sync,
+}
+
+#[derive(Default)]
+struct State {
+    shut: Option<Deed>,
+    /// What takes long, which is known before it blocks.
+    slow: Option<Deed>,
+    /// How many operations are blocked.
+    blocked: usize,
+}
+
+/// What every operation passes through.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The error of each new file; zero: none.
+    create_error: AtomicI32,
+}
+
+impl Gate {
+    fn pass(&self, deed: Deed) {
+        let mut state = self.state.lock().unwrap();
+        if state.slow == Some(deed) {
+            drop(state);
+            std::thread::sleep(Duration::from_millis(30));
+            state = self.state.lock().unwrap();
+        }
+        if state.shut == Some(deed) {
+            state.blocked += 1;
+            self.changed.notify_all();
+            state = self.changed.wait_while(state, |state| state.shut == Some(deed)).unwrap();
+            state.blocked -= 1;
+        }
+    }
+
+    fn set(&self, shut: Option<Deed>, slow: Option<Deed>) {
+        let mut state = self.state.lock().unwrap();
+        (state.shut, state.slow) = (shut, slow);
+        self.changed.notify_all();
+    }
+
+    fn is_blocking(&self) -> bool {
+        self.state.lock().unwrap().blocked > 0
+    }
+
+    fn wait_until_blocking(&self) {
+        let state = self.state.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| state.blocked == 0).unwrap().1;
+        assert!(!waited.timed_out(), "nothing comes to the gate");
+    }
+}
+
+struct Gated(Folder, Arc<Gate>);
+
+struct GatedFile(Arc<dyn LogFile>, Arc<Gate>);
+
+impl Gated {
+    fn new(path: &Path) -> (Arc<Gated>, Arc<Gate>) {
+        let gate = Arc::<Gate>::default();
+        (Arc::new(Gated(Folder::new(path), gate.clone())), gate)
+    }
+}
+
+impl Storage for Gated {
+    fn lock(&self) -> io::Result<()> {
+        self.0.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
+        self.0.read(name, bytes)
+    }
+
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        self.1.pass(Deed::Create);
+        match self.1.create_error.load(Ordering::SeqCst) {
+            0 => Ok(Arc::new(GatedFile(self.0.create(name, size)?, self.1.clone()))),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(GatedFile(self.0.open(name)?, self.1.clone())))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.1.pass(Deed::Remove);
+        self.0.remove(name)
+    }
+}
+
+impl LogFile for GatedFile {
+    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        self.1.pass(Deed::Write);
+        self.0.write_at(place, bytes)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.truncate(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.1.pass(Deed::Sync);
+        self.0.sync()
+    }
+}
+
+fn config(mode: SyncMode) -> Config {
+    Config { threads: 1, log: Settings { segment_size: SEGMENT, mode, strict: false }, ..Config::embedded() }
+}
+
+fn connect(server: &Server) -> Client {
+    Client::connect(server.address()).expect("a connection")
+}
+
+/// Runs it beside the test.
+fn beside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Receiver<R> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || drop(sender.send(work())));
+    receiver
+}
+
+fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
+    let mut body = format!("{writer}/{number}:").into_bytes();
+    body.resize(length, b'.');
+    body
+}
+
+/// Sends puts in one breath, each with a delete of an earlier job behind it if there are such; the ids, in the order of the
+/// replies.
+fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
+    let mut text = Vec::new();
+    for (place, body) in bodies.iter().enumerate() {
+        text.extend_from_slice(format!("put 5 0 60 {}\r\n", body.len()).as_bytes());
+        text.extend_from_slice(body);
+        text.extend_from_slice(b"\r\n");
+        if let Some(id) = deletes.get(place) {
+            text.extend_from_slice(format!("delete {id}\r\n").as_bytes());
+        }
+    }
+    client.send(&text).expect("a server that listens");
+    let mut ids = Vec::new();
+    for place in 0..bodies.len() {
+        let line = client.line().expect("an answer");
+        ids.push(line.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("{line}")).parse().expect("an id"));
+        if deletes.get(place).is_some() {
+            assert_eq!(client.line().expect("an answer"), "DELETED");
+        }
+    }
+    ids
+}
+
+fn put_some(client: &mut Client, count: usize) {
+    for _ in 0..count {
+        client.put(b"some", 9, 0, 600).expect("a job");
+    }
+}
+
+/// What needs no disk.
+fn bystand(client: &mut Client, ready: u64) {
+    assert_eq!(client.peek(ready).expect("a job").body, b"ready");
+    assert!(number(client, "stats", "current-jobs-ready") > 0);
+    assert!(client.text("list-tubes").expect("a list").contains("bystander"));
+    assert!(client.reserve(Some(0)).expect("an answer").is_some());
+}
+
+fn blocked(mode: SyncMode, deed: Deed) {
+    let home = Home::new();
+    let (disk, gate) = Gated::new(home.path());
+    let server = Server::with_storage(config(mode), disk).expect("a server");
+    let mut bystander = connect(&server);
+    bystander.use_tube("bystander").unwrap();
+    bystander.watch("bystander").unwrap();
+    bystander.ignore("default").unwrap();
+    let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
+    bystander.put(b"another", 1, 0, 600).expect("a job");
+    // Jobs to be deleted, so that there are segments to be removed.
+    let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
+    let old = pipeline(connect(&server), &old, &[]);
+    // That it is slow is known before it blocks: the first write or sync that blocks is met by whoever makes it.
+    if matches!(deed, Deed::Write | Deed::Sync) {
+        gate.set(None, Some(deed));
+        put_some(&mut bystander, 5);
+    }
+    gate.set(Some(deed), None);
+    // Segments are removed when few of their jobs are left.
+    let lengths = if deed == Deed::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
+    let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
+    let answers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (client, bodies) = (connect(&server), bodies[writer].clone());
+            let deletes = if writer == 0 { old.clone() } else { Vec::new() };
+            beside(move || pipeline(client, &bodies, &deletes))
+        })
+        .collect();
+    gate.wait_until_blocking();
+    let done = beside(move || {
+        bystand(&mut bystander, ready);
+        // Once more, when nothing is new any longer.
+        bystand(&mut bystander, ready);
+    });
+    let answered = done.recv_timeout(PATIENCE);
+    let shut = gate.is_blocking();
+    gate.set(None, None);
+    assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while the disk is blocked in {deed:?}");
+    let ids: Vec<Vec<u64>> = answers.iter().map(|writer| writer.recv_timeout(PATIENCE).expect("answers")).collect();
+    assert!(ids.iter().all(|ids| ids.is_sorted()), "{mode:?}: jobs are put in the order of the commands");
+    server.check();
+    drop(server);
+    let server = Server::with(Config { log_folder: Some(home.path().into()), ..config(mode) }).expect("a server");
+    let mut client = connect(&server);
+    for (id, body) in ids.iter().flatten().zip(bodies.iter().flatten()) {
+        assert_eq!(&client.peek(*id).expect("a job that was acknowledged").body, body);
+    }
+    let slow = if matches!(deed, Deed::Write | Deed::Sync) { 5 } else { 0 };
+    assert_eq!(total(&mut client), 2 + slow + 160);
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_holds_up_nobody_else() {
+    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Create));
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_holds_up_nobody_else() {
+    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Remove));
+}
+
+#[test]
+fn a_write_that_blocks_holds_up_nobody_else() {
+    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Write));
+}
+
+#[test]
+fn a_sync_that_blocks_holds_up_nobody_else() {
+    MODES[..2].iter().for_each(|&mode| blocked(mode, Deed::Sync));
+}
+
+/// A large write takes long on any disk, so nobody waits for it who need not, however fast the disk was until then.
+#[test]
+fn a_large_body_that_is_being_written_holds_up_nobody_else() {
+    for mode in MODES {
+        let home = Home::new();
+        let (disk, gate) = Gated::new(home.path());
+        let config = Config { max_job_size: 4 << 20, ..config(mode) };
+        let server = Server::with_storage(config, disk).expect("a server");
+        let (mut bystander, mut client) = (connect(&server), connect(&server));
+        bystander.use_tube("bystander").unwrap();
+        bystander.watch("bystander").unwrap();
+        let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
+        bystander.put(b"another", 1, 0, 600).expect("a job");
+        gate.set(Some(Deed::Write), None);
+        let large = body(1, 1, 3 << 20);
+        let put = beside(move || {
+            let id = client.put(&large, 0, 0, 60).expect("a job");
+            assert_eq!(client.peek(id).expect("a job").body, large);
+            id
+        });
+        gate.wait_until_blocking();
+        let done = beside(move || bystand(&mut bystander, ready));
+        let answered = done.recv_timeout(PATIENCE);
+        let shut = gate.is_blocking();
+        gate.set(None, None);
+        assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while a large body is written");
+        let id = put.recv_timeout(PATIENCE).expect("an answer");
+        drop(server);
+        let config = Config { max_job_size: 4 << 20, log_folder: Some(home.path().into()), ..Config::embedded() };
+        let server = Server::with(config).expect("a server");
+        assert_eq!(connect(&server).peek(id).expect("a job that was acknowledged").body, body(1, 1, 3 << 20));
+    }
+}
+
+/// With syncs that may come later, a put needs none.
+#[test]
+fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
+    let home = Home::new();
+    let (disk, gate) = Gated::new(home.path());
+    let server = Server::with_storage(config(SyncMode::Every(1)), disk).expect("a server");
+    let mut client = connect(&server);
+    gate.set(Some(Deed::Sync), None);
+    client.put(b"first", 0, 0, 60).expect("a job");
+    gate.wait_until_blocking();
+    let done = beside(move || put_some(&mut client, 20));
+    let answered = done.recv_timeout(PATIENCE);
+    let shut = gate.is_blocking();
+    gate.set(None, None);
+    assert!(shut && answered.is_ok(), "a put waits for a sync");
+}
+
+/// Those who wait for space are told that there is none.
+#[test]
+fn who_waits_for_a_segment_is_refused_when_the_disk_turns_out_to_be_full() {
+    let home = Home::new();
+    let (disk, gate) = Gated::new(home.path());
+    let server = Server::with_storage(config(SyncMode::Always), disk).expect("a server");
+    gate.set(Some(Deed::Create), None);
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = connect(&server);
+            beside(move || {
+                while client.put(&[b'x'; 20_000], 0, 0, 60).is_ok() {}
+                client
+            })
+        })
+        .collect();
+    gate.wait_until_blocking();
+    assert!(clients.iter().all(|client| client.try_recv().is_err()), "nobody is refused before it is known");
+    gate.create_error.store(ENOSPC, Ordering::SeqCst);
+    gate.set(None, None);
+    let mut clients: Vec<_> = clients.iter().map(|client| client.recv_timeout(PATIENCE).expect("a refusal")).collect();
+    assert_eq!(clients[0].figure("stats", "binlog-state").unwrap(), "full");
+    gate.create_error.store(0, Ordering::SeqCst);
+    super::daemon::wait_until("jobs are taken again", || clients[0].put(b"after", 0, 0, 60).is_ok());
+}
