@@ -42,3 +42,21 @@ pub fn configure(is_limited: bool) {
 /// Nothing to tell this C library.
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
+
+/// What gives free memory back to the system that lies below pieces in use, if this C library does not do so by itself. It
+/// holds up whoever allocates meanwhile, a few milliseconds for 100 MB.
+#[cfg(target_env = "gnu")]
+pub const GIVE_BACK: Option<fn()> = Some(trim);
+
+/// This one does.
+#[cfg(not(target_env = "gnu"))]
+pub const GIVE_BACK: Option<fn()> = None;
+
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+fn trim() {
+    // SAFETY: it touches nothing but free memory, under malloc's own locks.
+    unsafe {
+        nix::libc::malloc_trim(TOP_PAD as usize);
+    }
+}

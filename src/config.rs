@@ -118,6 +118,9 @@ pub struct Config {
     pub max_memory: u64,
     /// Bytes of replies that may wait for one client; a client with more is not read until it has read them.
     pub max_output: usize,
+    /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps. None if it
+    /// needs no such word, or the program has its own ways.
+    pub give_back: Option<fn()>,
     /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that all that
     /// may take several turns does.
     pub turn_steps: u64,
@@ -156,6 +159,7 @@ impl Default for Config {
             keepalive: Keepalive { idle: 60, interval: 10, count: 3 },
             max_memory: machine::memory() / whole * share,
             max_output: 1 << 20,
+            give_back: None,
             turn_steps: 1024,
             max_tubes: 1_000_000,
             max_watched: 100_000,

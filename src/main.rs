@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
 use beanpole::server::{log as server_log, signals, systemd};
-use beanpole::{machine, Server, StartError};
+use beanpole::{machine, Config, Server, StartError};
 use signal_hook::iterator::Signals;
 use signals::Wish;
 
@@ -101,6 +101,7 @@ fn start(settings: Settings) -> Result<Server, (u8, String)> {
             log::warn!("listening on inherited sockets; ignoring {option}");
         }
     }
-    let started = Server::with_inherited(settings.config, inherited);
+    let config = Config { give_back: allocator::GIVE_BACK, ..settings.config };
+    let started = Server::with_inherited(config, inherited);
     started.map_err(|error: StartError| (error.code, error.to_string()))
 }

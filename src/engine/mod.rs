@@ -64,7 +64,7 @@ pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
 pub use submit::{Submitted, EXTRA};
 pub use taking::{Awaited, Grab};
-pub use terms::{Ending, Fingerprint, Fingerprints, Terms, Unique, WrittenTerms, WrittenUnique};
+pub use terms::{Ending, Fingerprint, Fingerprinting, Fingerprints, Terms, Unique, WrittenTerms, WrittenUnique};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use verdict::NotConcluded;

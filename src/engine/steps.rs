@@ -7,6 +7,9 @@
 /// Steps of a job that goes from one queue to another: a few places in memory that are seldom in the CPU's cache.
 pub const MOVE: u64 = 4;
 
+/// Steps of a tube that begins or ends.
+pub const TUBE: u64 = 8;
+
 /// What is left of a turn's budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {

@@ -39,12 +39,34 @@ impl Fingerprints {
 
     /// Of this body.
     pub fn of(self, body: &[u8]) -> Fingerprint {
-        let [first, second] = [self.0, !self.0.rotate_left(32)].map(|secret| {
+        let mut taking = self.begin();
+        taking.more(body);
+        taking.finish()
+    }
+
+    /// Of a body that comes in parts.
+    pub fn begin(self) -> Fingerprinting {
+        Fingerprinting([self.0, !self.0.rotate_left(32)].map(|secret| {
             let mut hasher = DefaultHasher::new();
             hasher.write_u64(secret);
-            hasher.write(body);
-            hasher.finish()
-        });
+            hasher
+        }))
+    }
+}
+
+/// The fingerprint of a body that is arriving.
+#[derive(Clone, Debug)]
+pub struct Fingerprinting([DefaultHasher; 2]);
+
+impl Fingerprinting {
+    /// The next part of the body.
+    pub fn more(&mut self, part: &[u8]) {
+        self.0.iter_mut().for_each(|hasher| hasher.write(part));
+    }
+
+    /// The fingerprint, however the body was divided.
+    pub fn finish(&self) -> Fingerprint {
+        let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
     }
 }

@@ -355,11 +355,11 @@ impl Engine {
         Some(self.contracts.get(self.contracts.of(slot)))
     }
 
-    /// The body of a job as it was submitted.
-    pub fn payload<'a>(&'a self, job: &JobView<'a>) -> &'a [u8] {
+    /// How many bytes the body of a job had when it was submitted; behind them is its result, if it is over.
+    pub fn payload_len(&self, job: &JobView) -> usize {
         match (job.state, self.contract(job)) {
-            (State::Finished, Some(contract)) => &job.body.bytes()[..contract.result_at as usize],
-            _ => job.body.bytes(),
+            (State::Finished, Some(contract)) => contract.result_at as usize,
+            _ => job.body.len(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::change::Change;
 use super::client::{ClientId, Manner, Nap, WATCH_COST};
 use super::deadlines::Owner;
 use super::list::NIL;
-use super::steps::Progress;
+use super::steps::{Progress, TUBE};
 use super::time::{Span, Time};
 use super::tube::TooManyTubes;
 use super::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
@@ -303,6 +303,7 @@ impl Engine {
         let before = self.tubes.len();
         let number = self.tubes.open(name);
         if self.tubes.len() > before {
+            self.steps.take(TUBE);
             self.memory.tubes += TUBE_COST + name.len() as u64;
         }
         number
@@ -313,6 +314,7 @@ impl Engine {
         let length = tube.name.len() as u64;
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if self.tubes.close_if_idle(number) {
+            self.steps.take(TUBE);
             self.memory.tubes -= TUBE_COST + length;
             self.paused.remove(&number);
             if let Some(name) = paused {

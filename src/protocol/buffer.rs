@@ -4,9 +4,10 @@
 //! write; large bodies are carried by reference. Must not write anywhere itself.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::BodyRef;
+use crate::engine::{BodyRef, COPY_MAX};
 
 /// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so without
 /// this a client that is always a little behind would make one buffer grow for ever. The replies of one turn with the largest
@@ -27,15 +28,15 @@ const MOVED: usize = 4 * 1024;
 pub enum Chunk {
     /// Replies and small bodies, copied together.
     Bytes(Vec<u8>),
-    /// A large body, shared with its job.
-    Shared(Arc<Box<[u8]>>),
+    /// A part of a large body, shared with its job.
+    Shared(Arc<Box<[u8]>>, Range<usize>),
 }
 
 impl Chunk {
     fn bytes(&self) -> &[u8] {
         match self {
             Chunk::Bytes(bytes) => bytes,
-            Chunk::Shared(bytes) => bytes,
+            Chunk::Shared(bytes, part) => &bytes[part.clone()],
         }
     }
 }
@@ -86,7 +87,15 @@ impl Output {
     pub fn body(&mut self, body: BodyRef) {
         match body {
             BodyRef::Small(bytes) => self.text().extend_from_slice(bytes),
-            BodyRef::Large(bytes) => self.chunks.push_back(Chunk::Shared(bytes.clone())),
+            BodyRef::Large(bytes) => self.part(body, 0..bytes.len()),
+        }
+    }
+
+    /// Appends a part of a job's body.
+    pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
+        match body {
+            BodyRef::Large(bytes) if part.len() > COPY_MAX => self.chunks.push_back(Chunk::Shared(bytes.clone(), part)),
+            _ => self.text().extend_from_slice(&body.bytes()[part]),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns where the next of them belong, and what ends or swallows them. A large body is read from the socket to where it stays.
 //! Must not know what it is for: that is the business of each protocol's decoder.
 
-use crate::engine::Body;
+use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
 /// The part of an arriving body that is made ready to be read into, at most.
 const WINDOW: usize = 64 * 1024;
@@ -20,12 +20,31 @@ pub struct Upload {
     size: usize,
     filled: usize,
     dropped: bool,
+    /// Taken part by part, since a large body would take a while.
+    fingerprint: Option<Box<Fingerprinting>>,
 }
 
 impl Upload {
     /// A body of `size` bytes. None: they are more than `room`.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
-        (size as u64 <= room).then_some(Upload { bytes: Vec::new(), size, filled: 0, dropped: false })
+        (size as u64 <= room).then_some(Upload {
+            bytes: Vec::new(),
+            size,
+            filled: 0,
+            dropped: false,
+            fingerprint: None,
+        })
+    }
+
+    /// The same, whose fingerprint will be asked for.
+    pub fn with_fingerprint(mut self, fingerprints: Fingerprints) -> Upload {
+        self.fingerprint = Some(fingerprints.begin().into());
+        self
+    }
+
+    /// That of what has come.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.fingerprint.as_ref().map(|fingerprint| fingerprint.finish())
     }
 
     /// How many bytes of memory it takes.
@@ -70,6 +89,9 @@ impl Upload {
 
     /// So many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
+        if let (Some(fingerprint), false) = (&mut self.fingerprint, self.dropped) {
+            fingerprint.more(&self.bytes[self.filled..self.filled + count]);
+        }
         self.filled += count;
         assert!(self.dropped || self.filled <= self.bytes.len(), "more was read than there was room for");
     }
@@ -81,6 +103,7 @@ impl Upload {
         if !self.dropped {
             self.bytes.truncate(self.filled);
             self.bytes.extend_from_slice(now);
+            self.fingerprint.iter_mut().for_each(|fingerprint| fingerprint.more(now));
         }
         self.filled += now.len();
         *input = rest;
@@ -147,6 +170,26 @@ mod tests {
         assert_eq!(upload.footprint(), FIRST as u64);
         assert!(Upload::begin(7, 6).is_none());
         assert!(Upload::begin(usize::MAX, usize::MAX as u64 - 1).is_none());
+    }
+
+    #[test]
+    fn a_fingerprint_is_the_same_however_the_body_comes() {
+        let (fingerprints, body) = (Fingerprints::new(7), [5; 10_000]);
+        for step in [1, 999, 10_000] {
+            let mut upload = Upload::begin(10_000, 10_000).expect("room").with_fingerprint(fingerprints);
+            for (number, mut part) in body.chunks(step).enumerate() {
+                if number % 2 == 1 && part.len() <= upload.gap(10_000).map_or(0, |gap| gap.len()) {
+                    upload.gap(10_000).expect("a part is missing")[..part.len()].copy_from_slice(part);
+                    upload.filled(part.len());
+                } else {
+                    let _ = upload.take(&mut part, 10_000);
+                }
+            }
+            assert_eq!(upload.fingerprint(), Some(fingerprints.of(&body)), "in parts of {step}");
+            assert_eq!(upload.finish().expect("a body").bytes(), body);
+        }
+        assert_ne!(fingerprints.of(b"a"), fingerprints.of(b"b"));
+        assert_ne!(fingerprints.of(b"a"), Fingerprints::new(8).of(b"a"));
     }
 
     #[test]

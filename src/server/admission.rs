@@ -91,7 +91,7 @@ impl Admission {
             self.connections.fetch_sub(1, Ordering::AcqRel);
             return Err(Refusal::Connections);
         }
-        let seat = if self.memory.is_exhausted() { Err(Refusal::Memory) } else { self.seat(peer) };
+        let seat = if self.memory.has_for_connection() { self.seat(peer) } else { Err(Refusal::Memory) };
         match seat {
             Ok(_) => self.memory.charge(0, CONNECTION_COST),
             Err(_) => drop(self.connections.fetch_sub(1, Ordering::AcqRel)),

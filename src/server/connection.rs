@@ -22,8 +22,11 @@ const BATCH: usize = 128;
 /// Steps of the engine that an ordinary command counts for: with [`BATCH`] of them, a turn is over.
 const COMMAND: u64 = 8;
 
-/// Reads in a row before the thread looks after its other connections.
-const READS: usize = 16;
+/// Bytes read in a row, a little more or less, before the thread looks after its other connections.
+const READ_IN_A_ROW: usize = 512 * 1024;
+
+/// Reads in a row of what nobody will answer.
+const LAST_READS: usize = 16;
 
 /// Turns in a row before it does, and when others have more to do as well.
 const TURNS: usize = 4;
@@ -204,7 +207,7 @@ impl Connection {
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
     /// not received yet is lost.
     pub fn discard(&self, desk: &mut Desk) {
-        for _ in 0..READS {
+        for _ in 0..LAST_READS {
             match self.outlet.stream().read(&mut [IoSliceMut::new(&mut desk.buffer)]) {
                 Ok(1..) => {}
                 _ => return,
@@ -243,7 +246,7 @@ impl Connection {
     }
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
-        let mut reads = 0;
+        let mut read = 0;
         let mut turns = if desk.others { TURNS_BESIDE_OTHERS } else { TURNS };
         desk.stop = Stop::default();
         loop {
@@ -256,22 +259,22 @@ impl Connection {
                 Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full => return Next::Wait,
                 Gate::Drained | Gate::Broken => return Next::Close,
             }
-            if turns == 0 || desk.stop.tired {
+            // Who is done waits for its peer, and is heard as soon as it speaks.
+            if (turns == 0 || desk.stop.tired) && self.has_more(input) {
                 return Next::Again;
             }
             if self.run_batch(input, hub, desk) {
-                turns -= 1;
+                turns = turns.saturating_sub(1);
                 continue;
             }
             if self.ended {
                 self.closing = true;
             } else if !self.readable {
                 return Next::Wait;
-            } else if reads == READS {
+            } else if read >= READ_IN_A_ROW {
                 return Next::Again;
             } else {
-                reads += 1;
-                self.read(input, hub, desk);
+                read += self.read(input, hub, desk);
             }
         }
     }
@@ -315,8 +318,9 @@ impl Connection {
         }
     }
 
-    /// Reads once. The rest of a body goes straight to its place, what follows it into the buffer.
-    fn read(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) {
+    /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows it into
+    /// the buffer.
+    fn read(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> usize {
         let most = if desk.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory().allowance()).max(LEAST_READ);
         let buffer = &mut desk.buffer;
@@ -331,7 +335,9 @@ impl Connection {
         let room = gap_length + end - input.to;
         let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
         let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
-        match self.outlet.stream().read(slices) {
+        let result = self.outlet.stream().read(slices);
+        let read = *result.as_ref().unwrap_or(&1);
+        match result {
             Ok(0) => {
                 self.ended = true;
                 self.half_closed = true;
@@ -356,6 +362,7 @@ impl Connection {
                 }
             },
         }
+        read.max(1)
     }
 
     /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through it.

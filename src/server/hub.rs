@@ -30,6 +30,9 @@ use crate::protocol::{tell, Intake, Output, Roster, Wire, World};
 /// of that waits for the next turn, so that clients come in between.
 const OTHERS: u64 = 2;
 
+/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that time.
+const GIVE_BACK: Span = Span::from_secs(1);
+
 /// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some, and
 /// a deadline by itself is still kept to the moment.
 const TICK_REST: Span = Span::from_millis(1);
@@ -63,6 +66,8 @@ pub struct Scratch {
     pub out: Output,
     /// The time of the last turn.
     pub now: Time,
+    /// So many connections have their turns one after the other, which are shorter then; not counted if zero.
+    pub sharers: u64,
     event: Output,
     touched: Vec<(Arc<Outlet>, bool)>,
 }
@@ -132,7 +137,7 @@ impl Hub {
         self.memory.try_system();
         core.engine.set_buffers(if self.memory.is_exhausted() { u64::MAX / 2 } else { self.memory.buffers() });
         self.tick(&mut core, scratch, now);
-        core.engine.grant_steps(self.config.turn_steps);
+        core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.settle(self, scratch, None);
         // Nobody else brings a clock that is moved by hand forward.
@@ -154,6 +159,7 @@ impl Hub {
         }
         let next = if core.engine.has_unfinished() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held());
+        let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
         if next <= now {
             // The timer would have the lock again before anybody else.
             MutexGuard::unlock_fair(core);
@@ -226,6 +232,14 @@ impl Hub {
             if next > target {
                 return;
             }
+        }
+    }
+
+    /// Lets the allocator give back to the system what clients have given back, if that is much; takes a while.
+    pub fn give_back(&self) {
+        if self.memory.has_fallen() {
+            self.memory.let_go();
+            self.config.give_back.iter().for_each(|give_back| give_back());
         }
     }
 

@@ -27,6 +27,12 @@ pub const LEAST_READ: usize = 4 * 1024;
 /// always known.
 const TRIAL: u64 = 2 << 20;
 
+/// Bytes that are worth a walk of the allocator through its heaps.
+const MUCH: u64 = 8 << 20;
+
+/// What must be there for a connection when that has failed.
+const CONNECTION_TRIAL: usize = 1 << 20;
+
 /// What must be there beside that: a quarter of what is taken, since some tables double, and not more than this.
 const SPARE: u64 = 4 << 20;
 const SPARE_MOST: u64 = 256 << 20;
@@ -38,7 +44,9 @@ pub struct Memory {
     /// What the engine holds, as of the last turn.
     engine: AtomicU64,
     buffers: AtomicU64,
-    /// Up to here the system had memory.
+    /// The most that was taken since the allocator last let go of what was free.
+    peak: AtomicU64,
+    /// Up to here, in bytes of account, the system had memory.
     tried: AtomicU64,
     /// The system has no more.
     exhausted: AtomicBool,
@@ -51,6 +59,7 @@ impl Memory {
             max,
             engine: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
             tried: AtomicU64::new(0),
             exhausted: AtomicBool::new(false),
         }
@@ -117,12 +126,37 @@ impl Memory {
         self.exhausted.load(Ordering::Relaxed)
     }
 
+    /// Whether so much was given back, of what was taken at a time, that the allocator should let go of it.
+    pub fn has_fallen(&self) -> bool {
+        let taken = self.taken();
+        let peak = self.peak.load(Ordering::Relaxed);
+        if taken > peak {
+            self.peak.store(taken, Ordering::Relaxed);
+        }
+        peak > taken.saturating_mul(2) && peak - taken > MUCH
+    }
+
+    /// It has.
+    pub fn let_go(&self) {
+        self.peak.store(self.taken(), Ordering::Relaxed);
+    }
+
+    /// Whether there is memory for one connection more. While it is short, too: a worker has to connect to give some back.
+    pub fn has_for_connection(&self) -> bool {
+        let mut trial: Vec<u8> = Vec::new();
+        self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
+    }
+
     /// Tries whether the system has memory for more, when the account has grown since the last time or there was none. One
     /// caller at a time.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
-        if taken + TRIAL < tried && !self.is_exhausted() || taken.abs_diff(tried) < 64 * 1024 {
+        if taken + TRIAL / 4 < tried {
+            // What was given back can be taken again.
+            return self.exhausted.store(false, Ordering::Relaxed);
+        }
+        if self.is_exhausted() && taken.abs_diff(tried) < TRIAL / 16 {
             return;
         }
         let spare = SPARE + (taken / 4).min(SPARE_MOST);

@@ -30,6 +30,9 @@ const EVENTS: usize = 256;
 /// before.
 const TURNS: u32 = 8;
 
+/// Connections that have whole turns when they speak at once.
+const CROWD: usize = 32;
+
 /// How often it is looked who must go while memory is short, and for how long somebody may have neither sent nor read.
 const RELIEF: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -110,6 +113,8 @@ impl PoolThread {
             let wait = if self.again.is_empty() && self.inbox.is_empty() { patience } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             self.owner.is_awake();
+            // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
+            self.desk.scratch.sharers = (events.iter().count() / CROWD) as u64;
             for event in &events {
                 if event.token() != WAKER {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -125,8 +130,9 @@ impl PoolThread {
                     self.look(event.token().0, seen);
                 }
             }
-            // Not those that come meanwhile: other connections must be heard, and replies brought to the log.
-            for _ in 0..self.inbox.len() {
+            // A few of them: other connections must be heard, and replies brought to the log.
+            self.desk.scratch.sharers = (self.inbox.len() / CROWD) as u64;
+            for _ in 0..self.inbox.len().min(CROWD) {
                 let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
                     Note::Adopt(stream, peer, wire, seat) => self.adopt(stream, peer, wire, seat),
@@ -134,6 +140,7 @@ impl PoolThread {
                     Note::Stop => return self.stop(&mut events),
                 }
             }
+            self.desk.scratch.sharers = 0;
             if let Some(number) = self.again.pop_front() {
                 turns += 1;
                 if let Some(connection) = self.connections.get_mut(number) {
@@ -213,7 +220,7 @@ impl PoolThread {
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.desk.others = !self.again.is_empty();
+        self.desk.others = !self.again.is_empty() || self.desk.scratch.sharers > 1;
         match connection.work(&self.hub, &mut self.desk) {
             Next::Wait => {}
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.

@@ -4,11 +4,15 @@
 //! deadline leaves it, since a wake-up too many is cheaper than one more lock. Must not know what is due.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::hub::{Hub, Scratch};
 use crate::engine::Time;
+
+/// The least time between two looks whether the allocator should give memory back.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module's page.
 #[derive(Debug)]
@@ -59,6 +63,7 @@ impl Alarm {
 pub fn run(hub: &Hub) {
     let alarm = hub.alarm();
     let mut scratch = Scratch::default();
+    let mut given_back = Instant::now();
     loop {
         let mut state = alarm.state.lock();
         if state.stop {
@@ -76,5 +81,9 @@ pub fn run(hub: &Hub) {
         drop(state);
         hub.turn(&mut scratch, |_, _, _| {});
         hub.commit(&mut scratch);
+        if given_back.elapsed() >= PAUSE {
+            hub.give_back();
+            given_back = Instant::now();
+        }
     }
 }

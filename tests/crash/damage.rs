@@ -64,7 +64,7 @@ impl format::Job {
         };
         let ending = |terms: &WrittenTerms| if terms.ending == Ending::Keep { b'k' } else { b't' };
         Some(format::Job {
-            body: engine.payload(&job).to_vec(),
+            body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
             terms: terms.as_ref().map(|terms| (ending(terms), unique(terms).0, unique(terms).1)),
             times: terms.map(|terms| [terms.ttl.nanos(), terms.expires.nanos(), terms.start.nanos()]),
             limits: terms.map_or([0; 3], |terms| [terms.max_attempts, terms.max_fails, terms.fails]),

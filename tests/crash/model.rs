@@ -116,7 +116,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         state,
         due,
         history: counters(job.history()),
-        body: engine.payload(&job).to_vec(),
+        body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
         terms: terms(job.ending(), contract),
         fails: contract.map_or(0, Contract::fails),
         outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),

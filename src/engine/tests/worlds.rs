@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use super::super::steps::TUBE;
 use super::super::*;
 
 /// Steps of a turn.
 const TURN: u64 = 1000;
 
 /// Steps of the largest piece of work that is not divided: as many watches as a client has at once.
-const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE;
+const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 
 /// Worlds in which every invariant is checked between turns are small.
 const SMALL: usize = 300;

@@ -8,7 +8,7 @@ use super::admin::{self, Command};
 use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
 use super::reply::{self, Fault};
-use crate::engine::{Body, Fingerprints, Priority, Span, Time, Unique};
+use crate::engine::{Body, Fingerprint, Priority, Span, Time, Unique};
 use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::Intake;
 
@@ -157,11 +157,17 @@ pub struct Work {
 }
 
 impl Act {
-    fn set_body(&mut self, body: Body, fingerprints: Fingerprints) {
+    /// Whether what tells its job from others is its data.
+    fn is_unique_by_body(&self) -> bool {
+        matches!(self, Act::Submit(submission) if submission.unique == Unique::Body(None))
+    }
+
+    /// `fingerprint`: of the data, if they tell the job from others.
+    fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Act::Submit(submission) => {
-                if submission.unique == Unique::Body(None) {
-                    submission.unique = Unique::Body(Some(fingerprints.of(body.bytes())));
+                if fingerprint.is_some() {
+                    submission.unique = Unique::Body(fingerprint);
                 }
                 submission.body = body;
             }
@@ -223,7 +229,8 @@ impl Decoder {
                 Reading::Data(arriving) => {
                     arriving.body.take(input, intake.room)?;
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
-                    let act = self.whole(arriving.act, arriving.body.finish(), intake);
+                    let fingerprint = arriving.body.fingerprint();
+                    let act = self.whole(arriving.act, arriving.body.finish(), fingerprint);
                     return Some(Request { act });
                 }
                 Reading::Skip { left, fault } => {
@@ -307,9 +314,13 @@ impl Decoder {
     fn data(&mut self, act: Act, size: usize, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
         if let Some((data, rest)) = input.split_at_checked(size) {
             *input = rest;
-            return Some(Some(self.whole(act, Body::copy(data), intake)));
+            let fingerprint = act.is_unique_by_body().then(|| intake.fingerprints.of(data));
+            return Some(Some(self.whole(act, Body::copy(data), fingerprint)));
         }
-        if let Some(body) = Upload::begin(size, intake.room) {
+        if let Some(mut body) = Upload::begin(size, intake.room) {
+            if act.is_unique_by_body() {
+                body = body.with_fingerprint(intake.fingerprints);
+            }
             self.state = Reading::Data(Box::new(Arriving { act, body }));
             return Some(None);
         }
@@ -321,10 +332,10 @@ impl Decoder {
     }
 
     /// All data are there, unless there was no memory for them.
-    fn whole(&mut self, mut act: Act, data: Option<Body>, intake: &Intake) -> Act {
+    fn whole(&mut self, mut act: Act, data: Option<Body>, fingerprint: Option<Fingerprint>) -> Act {
         match (data, &act) {
             (Some(data), _) => {
-                act.set_body(data, intake.fingerprints);
+                act.set_body(data, fingerprint);
                 act
             }
             (None, Act::Submit(_)) => Act::Refused(reply::QUEUE_MEMORY),
@@ -389,6 +400,7 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
 mod tests {
     use super::super::commands::PACKETS;
     use super::*;
+    use crate::engine::Fingerprints;
 
     const INTAKE: Intake =
         Intake { max_job_size: 10, room: 100_000, max_packet: 50_000, fingerprints: Fingerprints::new(1) };

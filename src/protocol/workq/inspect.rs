@@ -119,14 +119,10 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     text.extend_from_slice(b"\r\n");
     line(text, "ttr", ttr_of(job));
     line(text, "ttl", shown_ttl(engine, job));
-    let payload = engine.payload(job);
-    line(text, "payload-size", payload.len() as u64);
+    let payload = engine.payload_len(job);
+    line(text, "payload-size", payload as u64);
     text.extend_from_slice(b"payload ");
-    match job.state() {
-        // Its body holds the result as well.
-        State::Finished => reply::bytes(out, payload),
-        _ => reply::body(out, job.body()),
-    }
+    reply::part(out, job.body(), 0..payload);
     let text = out.text();
     let count = |of: fn(&crate::engine::Contract) -> u8| contract.map_or(0, of).into();
     line(text, "max-attempts", count(|contract| contract.max_attempts()));

@@ -3,6 +3,8 @@
 //! Owns their spelling. Must not decide when each is due. The texts are those of the original; the ones of
 //! server errors are our own, since nobody has ever seen the original's.
 
+use std::ops::Range;
+
 use super::uuid::{self, Uuid};
 use crate::engine::BodyRef;
 use crate::protocol::text::push_number;
@@ -89,9 +91,8 @@ pub fn body(out: &mut Output, data: BodyRef) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Data that is a part of something else.
-pub fn bytes(out: &mut Output, data: &[u8]) {
-    let text = out.text();
-    text.extend_from_slice(data);
-    text.extend_from_slice(b"\r\n");
+/// Data that is a part of a job's body, carried by reference if it is large.
+pub fn part(out: &mut Output, body: BodyRef, part: Range<usize>) {
+    out.part(body, part);
+    out.text().extend_from_slice(b"\r\n");
 }

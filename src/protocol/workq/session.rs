@@ -214,10 +214,11 @@ fn result(id: Uuid, wait: Span, world: &mut World, out: &mut Output) -> Flow {
 }
 
 fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
-    let outcome = engine.any_job(job).and_then(|job| engine.outcome(&job));
-    let (done, result) = outcome.expect("a job that is over");
+    let job = engine.any_job(job).expect("a job that is there");
+    let (done, result) = engine.outcome(&job).expect("a job that is over");
     reply::outcome(out, &id, done, result.len());
-    reply::bytes(out, result);
+    let body = job.body();
+    reply::part(out, body, body.len() - result.len()..body.len());
 }
 
 fn lease(mut names: Lease, wait: Span, world: &mut World, out: &mut Output) -> Flow {
