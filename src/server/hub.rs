@@ -417,6 +417,11 @@ impl Core {
         }
     }
 
+    /// Whether earlier turns have left something.
+    pub fn has_unfinished(&self) -> bool {
+        self.engine.has_unfinished()
+    }
+
     /// A command has taken so many steps beside what the engine counted; whether the turn is over.
     pub fn spend(&mut self, steps: u64) -> bool {
         self.engine.take_steps(steps);

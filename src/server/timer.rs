@@ -11,6 +11,9 @@ use parking_lot::{Condvar, Mutex};
 use super::hub::{Hub, Scratch};
 use crate::engine::Time;
 
+/// Between two turns for what others have left: on a machine with few CPUs, clients and pool threads need them too.
+const REST: Duration = Duration::from_micros(50);
+
 /// The least time between two looks whether the allocator should give memory back.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -79,8 +82,11 @@ pub fn run(hub: &Hub) {
         // The tick sets the alarm anew, to what is due next.
         alarm.set(&mut state, Time::NEVER);
         drop(state);
-        hub.turn(&mut scratch, |_, _, _| {});
+        let unfinished = hub.turn(&mut scratch, |core, _, _| core.has_unfinished());
         hub.commit(&mut scratch);
+        if unfinished {
+            std::thread::sleep(REST);
+        }
         if given_back.elapsed() >= PAUSE {
             hub.give_back();
             given_back = Instant::now();
