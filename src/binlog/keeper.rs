@@ -149,7 +149,9 @@ impl Keeper {
 
     /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to others.
     pub fn write_promptly(&self, books: &impl Books) -> bool {
-        if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(STUCK) {
+        // A write may have to wait for a sync that is under way.
+        let syncs = self.syncs.hangs_for(if self.syncs.is_slow() { Duration::ZERO } else { STUCK });
+        if self.is_failing() || self.writes.is_slow() || syncs {
             return false;
         }
         self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, books, Journal::is_large))

@@ -21,6 +21,9 @@ const PAGE: usize = 128 * 1024;
 /// Sizes that pages are made for: steps of 16 bytes up to 256, of an eighth of a power of two from there on.
 const CLASSES: usize = 32;
 
+/// To free a body larger than this takes about as long as a turn.
+const RELEASED: usize = 1 << 20;
+
 /// Bodies that are gone and were lent that one look after them covers: clients decide how many there are, and who looks must
 /// not pay for all.
 const LOOKS: usize = 32;
@@ -38,10 +41,21 @@ pub struct BodyKey {
 pub struct Bodies {
     classes: [Class; CLASSES],
     whole: Slab<Body>,
-    /// Bytes that belong to replies only, with their lengths: they take memory until those are sent.
-    lent: VecDeque<(Weak<Box<[u8]>>, u64)>,
+    /// Bytes that belong to replies only: they take memory until those are sent.
+    lent: VecDeque<Lent>,
     /// Their bytes.
     lent_bytes: u64,
+    /// Bodies that are gone, and are so large that to free them takes long.
+    released: Vec<Body>,
+}
+
+/// A body that replies share, and no job has.
+#[derive(Debug)]
+struct Lent {
+    bytes: Weak<Box<[u8]>>,
+    length: u64,
+    /// A large one is not freed by whoever sends the last reply.
+    kept: Option<Arc<Box<[u8]>>>,
 }
 
 /// Bodies of about one size; the place of one is its page's number × bodies in a page + its entry.
@@ -186,7 +200,8 @@ impl Class {
 impl Bodies {
     /// None yet; allocates nothing.
     pub fn new() -> Bodies {
-        Bodies { classes: std::array::from_fn(Class::new), whole: Slab::new(), lent: VecDeque::new(), lent_bytes: 0 }
+        let (classes, lent) = (std::array::from_fn(Class::new), VecDeque::new());
+        Bodies { classes, whole: Slab::new(), lent, lent_bytes: 0, released: Vec::new() }
     }
 
     /// Stores a body.
@@ -211,6 +226,8 @@ impl Bodies {
             let body = self.whole.remove(key.place as usize);
             if body.is_shared() {
                 self.lend(&body);
+            } else if body.len() > RELEASED {
+                self.released.push(body);
             }
         } else {
             self.classes[class_of(key.len())].remove(key.place);
@@ -220,8 +237,10 @@ impl Bodies {
     /// Takes a body that is none of those here any more on account, until no reply shares it. Only for large ones.
     fn lend(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
-            self.lent.push_back((Arc::downgrade(bytes), bytes.len() as u64));
-            self.lent_bytes += bytes.len() as u64;
+            let length = bytes.len();
+            let kept = (length > RELEASED).then(|| bytes.clone());
+            self.lent.push_back(Lent { bytes: Arc::downgrade(bytes), length: length as u64, kept });
+            self.lent_bytes += length as u64;
         }
     }
 
@@ -233,16 +252,22 @@ impl Bodies {
     /// Looks after some of those.
     pub fn look_after_lent(&mut self) {
         for _ in 0..self.lent.len().min(LOOKS) {
-            let Some((reply, length)) = self.lent.pop_front() else { return };
-            if reply.strong_count() == 0 {
-                self.lent_bytes -= length;
+            let Some(lent) = self.lent.pop_front() else { return };
+            if lent.bytes.strong_count() == usize::from(lent.kept.is_some()) {
+                self.lent_bytes -= lent.length;
+                self.released.extend(lent.kept.map(Body::Large));
             } else {
-                self.lent.push_back((reply, length));
+                self.lent.push_back(lent);
             }
         }
         if self.lent.is_empty() && self.lent.capacity() > LOOKS {
             self.lent = VecDeque::new();
         }
+    }
+
+    /// Bodies that are gone, to be freed where nobody waits for it.
+    pub fn take_released(&mut self) -> Vec<Body> {
+        std::mem::take(&mut self.released)
     }
 
     /// How many there are, counted page by page; for checks.

@@ -53,6 +53,11 @@ impl Jobs {
         self.bodies.lent()
     }
 
+    /// Bodies that are gone and are still to be freed.
+    pub fn take_released(&mut self) -> Vec<Body> {
+        self.bodies.take_released()
+    }
+
     /// Looks after some of those.
     pub fn look_after_lent(&mut self) {
         self.bodies.look_after_lent();

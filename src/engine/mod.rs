@@ -573,6 +573,11 @@ impl Engine {
         self.jobs.look_after_lent();
     }
 
+    /// Large bodies of jobs that are gone, to be dropped where nobody waits: that takes milliseconds for each 100 MB.
+    pub fn take_released(&mut self) -> Vec<Body> {
+        self.jobs.take_released()
+    }
+
     /// Whether there are so many bytes left for what asks for more.
     pub fn has_memory(&self, bytes: u64) -> bool {
         !self.lacks_memory(bytes)

@@ -25,6 +25,9 @@ const COMMAND: u64 = 8;
 /// Bytes read in a row, a little more or less, before the thread looks after its other connections.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
+/// A connection that has more than this on account when it ends is dropped where nobody waits for it.
+const DISCARDED: u64 = 1 << 20;
+
 /// Reads in a row of what nobody will answer.
 const LAST_READS: usize = 16;
 
@@ -177,6 +180,9 @@ impl Connection {
             let _ = self.outlet.stream().deregister(registry);
         }
         hub.memory().charge(self.charged, 0);
+        if self.charged > DISCARDED {
+            hub.discard((self.dialogue, self.pending));
+        }
         if let Some(log) = hub.log() {
             log.space().forget(self.claim, &self.outlet);
         }

@@ -4,6 +4,7 @@
 //! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write or a
 //! line of log.
 
+use std::any::Any;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -83,6 +84,8 @@ pub struct Hub {
     config: Config,
     memory: Arc<Memory>,
     fingerprints: Fingerprints,
+    /// What is still to be dropped; see [`Hub::discard`].
+    discarded: Mutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
     stopping: AtomicBool,
     shutdown: Shutdown,
@@ -121,6 +124,7 @@ impl Hub {
             config,
             memory,
             fingerprints,
+            discarded: Mutex::default(),
             admission,
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
@@ -160,6 +164,7 @@ impl Hub {
         let next = if core.engine.has_unfinished() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held());
         let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
+        let released = core.engine.take_released();
         if next <= now {
             // The timer would have the lock again before anybody else.
             MutexGuard::unlock_fair(core);
@@ -168,7 +173,23 @@ impl Hub {
         }
         self.alarm.advance(next);
         self.deliver(scratch);
+        released.into_iter().for_each(|body| self.discard(body));
         result
+    }
+
+    /// Has the timer's thread drop something large; a clock that is moved by hand has no such thread.
+    pub fn discard(&self, thing: impl Send + 'static) {
+        if self.clock.is_manual() {
+            return;
+        }
+        self.discarded.lock().push(Box::new(thing));
+        self.alarm.advance(Time::default());
+    }
+
+    /// Drops what was discarded.
+    pub fn clear_discarded(&self) {
+        let discarded = std::mem::take(&mut *self.discarded.lock());
+        drop(discarded);
     }
 
     /// Lets pass what is due, and goes on with what earlier turns have left, some of both.

@@ -27,8 +27,14 @@ pub const LEAST_READ: usize = 4 * 1024;
 /// always known.
 const TRIAL: u64 = 2 << 20;
 
+/// When the system has no more, and clients have given back this much, it may be taken again.
+const LEAST_TRIAL: u64 = 128 * 1024;
+
 /// Bytes that are worth a walk of the allocator through its heaps.
 const MUCH: u64 = 8 << 20;
+
+/// Turns between two trials while the system has no more.
+const TURNS_BETWEEN: u64 = 64;
 
 /// What must be there for a connection when that has failed.
 const CONNECTION_TRIAL: usize = 1 << 20;
@@ -50,6 +56,8 @@ pub struct Memory {
     tried: AtomicU64,
     /// The system has no more.
     exhausted: AtomicBool,
+    /// Turns since then.
+    turns: AtomicU64,
 }
 
 impl Memory {
@@ -62,6 +70,7 @@ impl Memory {
             peak: AtomicU64::new(0),
             tried: AtomicU64::new(0),
             exhausted: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
         }
     }
 
@@ -152,18 +161,19 @@ impl Memory {
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
-        if taken + TRIAL / 4 < tried {
+        if taken + LEAST_TRIAL < tried {
             // What was given back can be taken again.
             return self.exhausted.store(false, Ordering::Relaxed);
         }
-        if self.is_exhausted() && taken.abs_diff(tried) < TRIAL / 16 {
+        // The system may have some again, though clients have given nothing back.
+        if self.is_exhausted() && self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN != 0 {
             return;
         }
         let spare = SPARE + (taken / 4).min(SPARE_MOST);
         let mut trial: Vec<u8> = Vec::new();
         let has_more = trial.try_reserve_exact(usize::try_from(spare + TRIAL).unwrap_or(usize::MAX)).is_ok();
         self.exhausted.store(!has_more, Ordering::Relaxed);
-        self.tried.store(if has_more { taken + 2 * TRIAL } else { taken }, Ordering::Relaxed);
+        self.tried.store(if has_more { taken + TRIAL } else { taken.max(tried) }, Ordering::Relaxed);
     }
 }
 

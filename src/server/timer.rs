@@ -84,6 +84,7 @@ pub fn run(hub: &Hub) {
         drop(state);
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.has_unfinished());
         hub.commit(&mut scratch);
+        hub.clear_discarded();
         if unfinished {
             std::thread::sleep(REST);
         }
