@@ -50,6 +50,9 @@ pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 /// waste and the neighbours; the kernel would end the whole process, which is worse than refusing one job.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
+/// Bytes of account of a connection, and bytes of output that it may have beside that without being counted for more.
+pub const CONNECTION_COST: u64 = 1024;
+
 /// Where to listen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {

@@ -23,5 +23,7 @@ pub mod protocol;
 pub mod server;
 
 pub use client::{Client, ClientError, ReservedJob};
-pub use config::{Address, Config, Keepalive, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING};
+pub use config::{
+    Address, Config, Keepalive, CONNECTION_COST, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING,
+};
 pub use server::{ManualClock, Server, StartError};

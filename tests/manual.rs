@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use beanpole::engine::{JOB_COST, TUBE_COST};
+use beanpole::engine::{JOB_COST, TUBE_COST, WATCH_COST};
 use beanpole::options::{usage, Opt, OPTIONS};
 use beanpole::protocol::beanstalk::{COMMANDS, MAX_LINE};
+use beanpole::CONNECTION_COST;
 use beanpole::{Client, Config, Server};
 
 /// The README is for a first look; more than this nobody reads at a stretch.
@@ -113,7 +114,10 @@ fn the_man_page_has_every_default_and_bound() {
 fn the_man_page_s_figures_are_true() {
     let page = read("man/beanpole.8");
     for figure in [
-        format!("and {JOB_COST} bytes, a tube as its name and {TUBE_COST} bytes"),
+        format!("A job counts as its body and {JOB_COST} bytes"),
+        format!("A tube counts as its name and {TUBE_COST} bytes"),
+        format!("A watched tube counts as {WATCH_COST} bytes"),
+        format!("A connection counts as {CONNECTION_COST} bytes"),
         format!("at most {MAX_LINE} bytes with its CR LF"),
     ] {
         assert!(page.contains(&figure), "{figure}");

@@ -83,10 +83,13 @@ pub struct Connection {
     rest: Rest,
     /// Requests that wait behind one that is not done.
     pending: VecDeque<Request>,
-    /// What is on account for it: a body that is arriving, and what is read and not done.
-    charged: u64,
-    /// When that last changed, if anything is.
+    /// What is on account for it: what was read and is not done, and a body that is arriving.
+    ahead: u64,
+    uploading: u64,
+    /// When it last sent something, if that is on account.
     heard: Option<Instant>,
+    /// It has sent something since.
+    spoke: bool,
     /// Space in the log that its next command waits for.
     claim: Claim,
     /// There may be bytes to read.
@@ -149,8 +152,10 @@ impl Connection {
             dialogue: Dialogue::new(wire),
             rest: Rest::default(),
             pending: VecDeque::new(),
-            charged: 0,
+            ahead: 0,
+            uploading: 0,
             heard: None,
+            spoke: false,
             claim: Claim::default(),
             readable: false,
             half_closed: false,
@@ -179,8 +184,9 @@ impl Connection {
         if Arc::strong_count(&self.outlet) > 1 {
             let _ = self.outlet.stream().deregister(registry);
         }
-        hub.memory().charge(self.charged, 0);
-        if self.charged > DISCARDED {
+        hub.memory().charge(self.ahead, 0);
+        hub.memory().charge_upload(self.uploading, 0);
+        if self.ahead + self.uploading > DISCARDED {
             hub.discard((self.dialogue, self.pending));
         }
         if let Some(log) = hub.log() {
@@ -232,23 +238,26 @@ impl Connection {
         let next = self.work_through(&mut input, hub, desk);
         self.put_down(&input, desk);
         let pending: u64 = self.pending.iter().map(Request::footprint).sum();
-        self.charge(self.dialogue.uploading() + self.rest.0.len() as u64 + pending, hub);
+        self.charge(self.rest.0.len() as u64 + pending, hub);
         next
     }
 
-    fn charge(&mut self, charged: u64, hub: &Hub) {
-        if charged != self.charged {
-            hub.memory().charge(self.charged, charged);
-            self.heard = (charged > 0).then(Instant::now);
-            self.charged = charged;
+    /// Takes on account what was read and is not done, and the body that is arriving.
+    fn charge(&mut self, ahead: u64, hub: &Hub) {
+        let uploading = self.dialogue.uploading();
+        hub.memory().charge(self.ahead, ahead);
+        hub.memory().charge_upload(self.uploading, uploading);
+        (self.ahead, self.uploading) = (ahead, uploading);
+        if std::mem::take(&mut self.spoke) && ahead + uploading > 0 {
+            self.heard = Some(Instant::now());
         }
     }
 
     /// The bytes of memory that it takes beside what everybody takes, and since when it has neither sent nor read any.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outlet.burden();
-        let silent = self.heard.filter(|_| self.charged > 0);
-        (unread + self.charged, stuck.max(silent))
+        let own = self.ahead + self.uploading;
+        (unread + own, stuck.max(self.heard.filter(|_| own > 0)))
     }
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
@@ -349,6 +358,7 @@ impl Connection {
                 self.half_closed = true;
             }
             Ok(count) => {
+                self.spoke = true;
                 self.dialogue.filled(count.min(gap_length));
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
@@ -401,7 +411,7 @@ impl Connection {
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
         let Some(mut request) = self.understand(input, hub, desk) else { return false };
         // A body that is complete now must not count twice when its job is taken in.
-        self.charge(self.dialogue.uploading(), hub);
+        self.charge(0, hub);
         let mut out = std::mem::take(&mut desk.scratch.out);
         let was_clear = self.clear;
         let mut silent = false;

@@ -5,14 +5,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of account of a connection without buffers, and bytes of output that it may have beside that uncounted.
-pub const CONNECTION_COST: u64 = 1024;
+pub use crate::config::CONNECTION_COST;
 
 /// The part of all memory that is kept for replies and for commands that give memory back, and its most.
 const KEPT: u64 = 16;
 const KEPT_MOST: u64 = 64 << 20;
 
-/// The part of all memory that buffers may take.
+/// The part of all memory that buffers may take, but for bodies that are arriving: those need only find room.
 const BUFFERS: u64 = 4;
 
 /// The part of what is left for buffers that one connection may take. So many connections can take it all, but each finds
@@ -49,7 +48,10 @@ pub struct Memory {
     max: u64,
     /// What the engine holds, as of the last turn.
     engine: AtomicU64,
+    /// What connections take but for bodies that are arriving.
     buffers: AtomicU64,
+    /// Those, as far as they have come.
+    uploads: AtomicU64,
     /// The most that was taken since the allocator last let go of what was free.
     peak: AtomicU64,
     /// Up to here, in bytes of account, the system had memory.
@@ -67,6 +69,7 @@ impl Memory {
             max,
             engine: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
+            uploads: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             tried: AtomicU64::new(0),
             exhausted: AtomicBool::new(false),
@@ -91,9 +94,16 @@ impl Memory {
         }
     }
 
+    /// The same of a body that is arriving.
+    pub fn charge_upload(&self, before: u64, after: u64) {
+        if before != after {
+            self.uploads.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
     /// What connections take.
     pub fn buffers(&self) -> u64 {
-        self.buffers.load(Ordering::Relaxed)
+        self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
 
     fn taken(&self) -> u64 {
@@ -113,7 +123,7 @@ impl Memory {
         if self.is_exhausted() {
             return 0;
         }
-        let buffers = self.buffers();
+        let buffers = self.buffers.load(Ordering::Relaxed);
         let left = (self.max / BUFFERS).saturating_sub(buffers).min(self.max.saturating_sub(self.taken()));
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
@@ -121,7 +131,7 @@ impl Memory {
     /// Whether so little is left that somebody who does not read must go.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
-        let many = self.buffers() > self.max / BUFFERS;
+        let many = self.buffers.load(Ordering::Relaxed) > self.max / BUFFERS;
         self.has_burden() && (many || self.taken() > self.max - kept / 2 || self.is_exhausted())
     }
 
