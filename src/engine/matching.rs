@@ -155,7 +155,8 @@ impl Engine {
             self.steps.take(MOVE);
             if self.steps.are_used_up() {
                 let tube = self.tubes.get(number);
-                if !tube.ready.is_empty() && !(tube.waiting.is_empty() && tube.sleeping.is_empty()) {
+                let somebody = !(tube.waiting.is_empty() && tube.sleeping.is_empty());
+                if somebody && !tube.ready.is_empty() {
                     self.serve_later(number);
                 }
                 return;

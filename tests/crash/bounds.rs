@@ -220,7 +220,9 @@ fn outcomes_of_growing_size_and_many_tries() {
             let submitted = watch.verb(200, |engine, client| engine.submit(client, b"default", new, terms, dawn()));
             let id = submitted.expect("room for a job").id;
             for _ in 0..random.below(5) {
-                watch.verb(100, |engine, _| drop(verbs::lease(engine, leaser, &[b"default"], Span::ZERO, dawn())));
+                watch.verb(100, |engine, _| {
+                    let _ = verbs::lease(engine, leaser, &[b"default"], Span::ZERO, dawn());
+                });
                 if ending == Ending::Keep {
                     let failed = Outcome::Failed(Body::from(vec![b'f'; 30]));
                     watch.verb(130, |engine, _| engine.conclude(id, failed, dawn())).expect("a job that is not over");

@@ -97,6 +97,13 @@ impl Turns {
         }
     }
 
+    /// The client asks for a job, and is told of it by an event if it watches very many tubes.
+    fn ask(&mut self, client: ClientId, timeout: Option<Span>) {
+        self.turn(|engine, now| {
+            let _ = engine.reserve(client, timeout, now);
+        });
+    }
+
     fn watch(&mut self, client: ClientId, count: usize) {
         for number in 0..count {
             let name = format!("t{number}");
@@ -164,7 +171,7 @@ fn a_hang_up_that_ends_very_many_watches() {
     in_both(|world, size| {
         let client = world.engine.connect();
         world.watch(client, size);
-        world.turn(|engine, now| drop(engine.reserve(client, None, now)));
+        world.ask(client, None);
         world.rest();
         world.turn(|engine, now| engine.disconnect(client, now));
         let turns = world.rest();
@@ -193,10 +200,10 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
             assert_eq!(held.map(|job| job.priority()).max(), Some(pri));
         }
         // Nothing is left: it is told so, or waits in each tube, and is handed a job in as many steps as anybody.
-        world.turn(|engine, now| drop(engine.reserve(worker, Some(Span::ZERO), now)));
+        world.ask(worker, Some(Span::ZERO));
         world.rest();
         assert_eq!((world.events, world.engine.stats().waiting), (4, 0));
-        world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+        world.ask(worker, None);
         let turns = world.rest();
         world.took(turns, size);
         assert_eq!((world.events, world.engine.stats().waiting), (4, 1));
@@ -212,7 +219,7 @@ fn a_wait_ends_while_its_search_goes_on() {
     let [worker, producer] = [(); 2].map(|()| world.engine.connect());
     world.watch(worker, SMALL);
     for _ in 0..3 {
-        world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+        world.ask(worker, None);
         for _ in 0..10 {
             world.turn(Engine::go_on);
         }
@@ -222,11 +229,11 @@ fn a_wait_ends_while_its_search_goes_on() {
         world.turn(|_, _| ());
     }
     assert_eq!((world.events, world.engine.stats().jobs.reserved, world.engine.stats().waiting), (3, 3, 0));
-    world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+    world.ask(worker, None);
     world.turn(Engine::go_on);
     assert!(world.engine.cancel_wait(worker));
     world.rest();
-    world.turn(|engine, now| drop(engine.reserve(worker, None, now)));
+    world.ask(worker, None);
     world.turn(|engine, now| engine.disconnect(worker, now));
     world.rest();
     assert_eq!((world.engine.stats().waiting, world.engine.stats().jobs.ready), (0, 3));
