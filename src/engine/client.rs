@@ -97,6 +97,8 @@ pub struct Client {
     pub(super) waiting: Option<Waiting>,
     /// The number of its wait, or of its sleep: it stands in the queues of those tubes whose watches have this number.
     pub(super) wait: u32,
+    /// The engine goes on with its search, which stands in the queue of unfinished work once.
+    pub(super) queued: bool,
     /// A search that goes on in another turn.
     pub(super) search: Option<Box<Search>>,
     /// It has disconnected; what it held and is to give back, in the order of service.
@@ -121,6 +123,7 @@ impl Client {
             reserved: Heap::new(),
             waiting: None,
             wait: 0,
+            queued: false,
             search: None,
             leaving: None,
             attached: List::EMPTY,

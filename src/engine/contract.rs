@@ -320,6 +320,7 @@ impl Contracts {
         let slot = std::mem::replace(&mut left.slot, NIL);
         let unique = std::mem::take(&mut left.unique);
         let expires = std::mem::replace(&mut left.expires, Time::NEVER);
+        left.place = NIL;
         let rare = left.rare.as_mut().expect("somebody is attached");
         let rest = Rare { attached: rare.attached, ..Rare::default() };
         let mut own = std::mem::replace(&mut **rare, rest);

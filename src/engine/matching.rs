@@ -191,7 +191,7 @@ impl Engine {
         tube.ready.first(&self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
     }
 
-    fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
         let watched = &self.clients[client.0 as usize].watched;
         watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube))
     }

@@ -217,6 +217,8 @@ pub struct Engine {
     evicted: u64,
     /// Bytes of the log that a verb lacked and could not have asked for before.
     lacking: u64,
+    /// The system has no memory for more.
+    exhausted: bool,
     steps: Steps,
     unfinished: VecDeque<Unfinished>,
     /// The number of the last lease.
@@ -262,6 +264,7 @@ impl Engine {
             kept_tubes: 0,
             evicted: 0,
             lacking: 0,
+            exhausted: false,
             steps: Steps::ENDLESS,
             unfinished: VecDeque::new(),
             leases: 0,
@@ -441,6 +444,7 @@ impl Engine {
     }
 
     fn kick_slot(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
         self.jobs.get_mut(slot).count(Count::Kicks);
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
@@ -563,9 +567,10 @@ impl Engine {
     }
 
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
-    /// sum of all is bounded.
-    pub fn set_buffers(&mut self, bytes: u64) {
+    /// sum of all is bounded; and whether the system has no memory for more.
+    pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.memory.buffers = bytes;
+        self.exhausted = exhausted;
     }
 
     /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
@@ -585,7 +590,7 @@ impl Engine {
 
     fn lacks_memory(&self, bytes: u64) -> bool {
         let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
-        self.memory.total() + self.jobs.lent() + bytes > most
+        self.exhausted || self.memory.total() + self.jobs.lent() + bytes > most
     }
 }
 

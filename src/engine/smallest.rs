@@ -42,7 +42,7 @@ impl<K: Ord + Clone> Smallest<K> {
     pub fn finish(&mut self) -> Option<Vec<K>> {
         let mut best = std::mem::take(&mut self.best).into_sorted_vec();
         let passed = self.skip.min(best.len());
-        if best.len() == KEPT && self.skip + self.take > KEPT {
+        if best.len() == KEPT && self.skip.saturating_add(self.take) > KEPT {
             self.floor = Some(best[passed - 1].clone());
             self.skip -= passed;
             return None;

@@ -115,6 +115,19 @@ impl Engine {
         }
     }
 
+    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search. False if it
+    /// does not search.
+    pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
+        let state = &mut self.clients[client.0 as usize];
+        match &mut state.waiting {
+            Some(waiting) if state.search.is_some() => {
+                waiting.until = waiting.until.min(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the client watches too many tubes to look at each in what is left of this turn.
     pub(super) fn watches_many(&self, client: ClientId) -> bool {
         let count = self.clients[client.0 as usize].watched.len();
@@ -133,10 +146,9 @@ impl Engine {
             self.look(client, &mut search, usize::MAX);
             return self.found(client, &search);
         }
-        // The same for holders, who are most: in one go, and without a name for the way.
+        // The same for holders, who are most, without a `Search`, since it is never interrupted.
         self.steps.take(state.watched.len() as u64);
-        let heads = state.watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube));
-        heads.min_by_key(|&slot| self.jobs.get(slot).ready_key())
+        self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
     }
 
     /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
@@ -181,23 +193,33 @@ impl Engine {
     /// `client`, which waits or sleeps, stands nowhere yet: its tubes are too many for this turn.
     pub(super) fn search_later(&mut self, client: ClientId, search: Search) {
         self.begin_wait(client);
-        self.clients[client.0 as usize].search = Some(Box::new(search));
-        self.unfinished.push_back(Unfinished::Search(client));
+        let state = &mut self.clients[client.0 as usize];
+        state.search = Some(Box::new(search));
+        if !std::mem::replace(&mut state.queued, true) {
+            self.unfinished.push_back(Unfinished::Search(client));
+        }
         self.retime_client(client.0);
     }
 
     /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of each.
     /// A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
     pub(super) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
-        let is_there = |engine: &Engine| engine.clients.get(client.0 as usize).is_some_and(|it| it.search.is_some());
-        if !is_there(self) {
+        // It may be another client of the same number, and the search of one that grabs is its own to go on with.
+        let Some(state) = self.clients.get_mut(client.0 as usize) else { return Progress::Done };
+        if state.search.is_none() || !(state.waits_for_job() || state.nap == Nap::Asleep) {
+            state.queued = false;
+            self.steps.take(1);
             return Progress::Done;
         }
         if self.catch_up(client, now) == Progress::More {
             return Progress::More;
         }
         // What has just expired may have been given to this client.
-        let Some(mut search) = self.clients[client.0 as usize].search.take() else { return Progress::Done };
+        let state = &mut self.clients[client.0 as usize];
+        let Some(mut search) = state.search.take() else {
+            state.queued = false;
+            return Progress::Done;
+        };
         let progress = if search.standing || self.clients[client.0 as usize].nap == Nap::Asleep {
             self.stand_on(client, &mut search, now)
         } else {
@@ -205,7 +227,10 @@ impl Engine {
         };
         match progress {
             Progress::More => self.clients[client.0 as usize].search = Some(search),
-            Progress::Done => self.retime_client(client.0),
+            Progress::Done => {
+                self.clients[client.0 as usize].queued = false;
+                self.retime_client(client.0);
+            }
         }
         progress
     }

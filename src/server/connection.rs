@@ -248,7 +248,7 @@ impl Connection {
         hub.memory().charge(self.ahead, ahead);
         hub.memory().charge_upload(self.uploading, uploading);
         (self.ahead, self.uploading) = (ahead, uploading);
-        if std::mem::take(&mut self.spoke) && ahead + uploading > 0 {
+        if ahead + uploading > 0 && std::mem::take(&mut self.spoke) {
             self.heard = Some(Instant::now());
         }
     }
@@ -268,7 +268,10 @@ impl Connection {
             match self.gate(input, hub) {
                 Gate::Open | Gate::Clear => {}
                 Gate::Waiting if self.half_closed => {
-                    self.hang_up(hub, desk);
+                    if !self.hang_up(hub, desk) {
+                        // The event that ends its wait is on its way.
+                        return Next::Wait;
+                    }
                     continue;
                 }
                 Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full => return Next::Wait,
@@ -473,17 +476,19 @@ impl Connection {
         true
     }
 
-    /// Ends the wait of a client that will say nothing more.
-    fn hang_up(&mut self, hub: &Hub, desk: &mut Desk) {
+    /// Ends the wait of a client that will say nothing more; false if an event does.
+    fn hang_up(&mut self, hub: &Hub, desk: &mut Desk) -> bool {
         let mut out = std::mem::take(&mut desk.scratch.out);
-        hub.turn(&mut desk.scratch, |core, _, now| {
+        let ended = hub.turn(&mut desk.scratch, |core, _, now| {
             let mut world = core.world(hub, self.client, now, true);
-            // Not waiting any more: the event that ended it is on its way.
-            if self.dialogue.hang_up(&mut world, &mut out) {
+            let ended = self.dialogue.hang_up(&mut world, &mut out);
+            if ended {
                 self.outlet.reply(&mut out, false, false);
             }
+            ended
         });
         desk.scratch.out = out;
         self.outlet.flush(&mut desk.scratch.out);
+        ended
     }
 }

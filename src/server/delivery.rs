@@ -264,10 +264,10 @@ impl Outlet {
         self.state.lock().overflown
     }
 
-    /// Bytes of replies that the peer has not taken yet; none if some are held back.
+    /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (!state.held).then(|| state.output.len() + self.stream.unsent())
+        (!state.held && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
     }
 
     /// Has the owner look at the connection again.

@@ -27,8 +27,8 @@ use crate::engine::{ClientId, Engine, Fingerprints, Limits, Span, Time, FEW_WATC
 use crate::protocol::beanstalk::Tally;
 use crate::protocol::{tell, Intake, Output, Roster, Wire, World};
 
-/// Of the steps of a turn, what goes to deadlines, and to what earlier turns have left, each: one part in so many. The rest
-/// of that waits for the next turn, so that clients come in between.
+/// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so that
+/// clients come in between.
 const OTHERS: u64 = 2;
 
 /// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that time.
@@ -139,7 +139,7 @@ impl Hub {
         scratch.now = now;
         core.engine.look_after_lent();
         self.memory.try_system();
-        core.engine.set_buffers(if self.memory.is_exhausted() { u64::MAX / 2 } else { self.memory.buffers() });
+        core.engine.set_buffers(self.memory.buffers(), self.memory.is_exhausted());
         self.tick(&mut core, scratch, now);
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
@@ -194,7 +194,7 @@ impl Hub {
 
     /// Lets pass what is due, and goes on with what earlier turns have left, some of both.
     fn tick(&self, core: &mut Core, scratch: &mut Scratch, now: Time) {
-        let steps = (self.config.turn_steps / OTHERS).max(1);
+        let steps = (self.config.turn_steps / OTHERS / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
             core.refresh_room();
             core.engine.grant_steps(steps);
@@ -214,8 +214,10 @@ impl Hub {
         if core.engine.has_unfinished() {
             core.refresh_room();
             core.engine.grant_steps(steps);
-            core.engine.go_on(now);
-            core.settle(self, scratch, None);
+            while core.engine.has_unfinished() && !core.engine.steps().are_used_up() {
+                core.engine.go_on(now);
+                core.settle(self, scratch, None);
+            }
         }
     }
 

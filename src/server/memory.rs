@@ -35,6 +35,9 @@ const MUCH: u64 = 8 << 20;
 /// Turns between two trials while the system has no more.
 const TURNS_BETWEEN: u64 = 64;
 
+/// With less room than this for what asks for more, memory is short.
+const LEAST_ROOM: u64 = 128 * 1024;
+
 /// What must be there for a connection when that has failed.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
@@ -132,7 +135,7 @@ impl Memory {
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let many = self.buffers.load(Ordering::Relaxed) > self.max / BUFFERS;
-        self.has_burden() && (many || self.taken() > self.max - kept / 2 || self.is_exhausted())
+        self.has_burden() && (many || self.taken() + LEAST_ROOM > self.max - kept || self.is_exhausted())
     }
 
     /// Whether connections take so much that some may have to go when memory gets short.
@@ -211,7 +214,7 @@ mod tests {
         let memory = Memory::new(64 << 20);
         memory.set_engine(61 << 20);
         assert_eq!(memory.room(), 0);
-        assert!(memory.allowance() > 0 && !memory.is_tight());
+        assert!(memory.allowance() > 0 && !memory.is_tight(), "nobody is dropped for what jobs take");
         memory.charge(0, 3 << 20);
         assert!(memory.is_tight());
     }

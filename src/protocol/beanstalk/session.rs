@@ -213,6 +213,9 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
 
 /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
 pub fn hang_up(world: &mut World, out: &mut Output) -> bool {
+    if world.engine.hurry(world.client, world.now) {
+        return false;
+    }
     let waited = world.engine.cancel_wait(world.client);
     if waited {
         reply::no_job(out, NoJob::TimedOut);

@@ -292,6 +292,9 @@ fn told(id: &Uuid, done: bool, result: &Body, out: &mut Output) {
 
 /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
 pub fn hang_up(world: &mut World, out: &mut Output) -> bool {
+    if world.engine.hurry(world.client, world.now) {
+        return false;
+    }
     let waited = world.engine.cancel_wait(world.client);
     if waited {
         reply::words(out, reply::TIMEOUT);
