@@ -41,6 +41,8 @@ pub struct BodyKey {
 pub struct Bodies {
     classes: [Class; CLASSES],
     whole: Slab<Body>,
+    /// What is spare in all classes.
+    spare: u64,
     /// Bytes that belong to replies only: they take memory until those are sent.
     lent: VecDeque<Lent>,
     /// Their bytes.
@@ -70,6 +72,8 @@ struct Class {
     open: u32,
     /// The page that holds memory but no body, or [`NIL`].
     idle: u32,
+    /// Bytes of entries that were used and are vacant, in pages that hold memory.
+    spare: u64,
 }
 
 /// A page without bodies may have given its memory back.
@@ -141,7 +145,7 @@ impl Class {
     fn new(class: usize) -> Class {
         let size = size_of_class(class);
         let bits = (PAGE / size).next_power_of_two().trailing_zeros();
-        Class { size, bits, pages: Vec::new(), open: NIL, idle: NIL }
+        Class { size, bits, pages: Vec::new(), open: NIL, idle: NIL, spare: 0 }
     }
 
     fn add(&mut self, body: &[u8]) -> u32 {
@@ -154,6 +158,9 @@ impl Class {
             self.idle = NIL;
         }
         let page = &mut self.pages[number as usize];
+        if page.first_vacant != NIL {
+            self.spare -= self.size as u64;
+        }
         let entry = page.add(body, self.size, self.bits);
         if page.held == 1 << self.bits {
             self.open = page.next_open;
@@ -168,6 +175,7 @@ impl Class {
             page.next_open = std::mem::replace(&mut self.open, number as u32);
         }
         page.remove(entry, self.size);
+        self.spare += self.size as u64;
         if page.held == 0 {
             self.rest(number as u32);
         }
@@ -182,6 +190,7 @@ impl Class {
         }
         if gone != NIL {
             let page = &mut self.pages[gone as usize];
+            self.spare -= page.bytes.len() as u64;
             *page = Page { next_open: page.next_open, ..Page::EMPTY };
         }
     }
@@ -201,7 +210,7 @@ impl Bodies {
     /// None yet; allocates nothing.
     pub fn new() -> Bodies {
         let (classes, lent) = (std::array::from_fn(Class::new), VecDeque::new());
-        Bodies { classes, whole: Slab::new(), lent, lent_bytes: 0, released: Vec::new() }
+        Bodies { classes, whole: Slab::new(), spare: 0, lent, lent_bytes: 0, released: Vec::new() }
     }
 
     /// Stores a body.
@@ -217,7 +226,11 @@ impl Bodies {
         if body.len() > PAGED_MAX {
             return self.add(Body::from(body));
         }
-        BodyKey { place: self.classes[class_of(body.len())].add(body), length: body.len() as u32 }
+        let class = &mut self.classes[class_of(body.len())];
+        let before = class.spare;
+        let place = class.add(body);
+        self.spare -= before - class.spare;
+        BodyKey { place, length: body.len() as u32 }
     }
 
     /// Forgets a body.
@@ -230,7 +243,10 @@ impl Bodies {
                 self.released.push(body);
             }
         } else {
-            self.classes[class_of(key.len())].remove(key.place);
+            let class = &mut self.classes[class_of(key.len())];
+            let before = class.spare;
+            class.remove(key.place);
+            self.spare = self.spare + class.spare - before;
         }
     }
 
@@ -247,6 +263,11 @@ impl Bodies {
     /// Bytes of those, as of the last looks.
     pub fn lent(&self) -> u64 {
         self.lent_bytes
+    }
+
+    /// Bytes of pages that bodies have left, and other pages cannot have.
+    pub fn spare(&self) -> u64 {
+        self.spare
     }
 
     /// Looks after some of those.
@@ -336,6 +357,23 @@ mod tests {
             bodies.look_after_lent();
         }
         assert_eq!((bodies.lent(), bodies.lent.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn what_bodies_leave_in_their_pages_is_counted() {
+        let mut bodies = Bodies::new();
+        for length in [16, 300, 1000] {
+            let keys: Vec<BodyKey> = (0..10_000).map(|_| bodies.copy(&vec![1; length])).collect();
+            let before = bodies.spare();
+            let (few, most): (Vec<_>, Vec<_>) = keys.into_iter().enumerate().partition(|(number, _)| number % 100 == 0);
+            let left = (most.len() * size_of_class(class_of(length))) as u64;
+            most.into_iter().for_each(|(_, key)| bodies.remove(key));
+            assert_eq!(bodies.spare() - before, left);
+            let again: Vec<BodyKey> = (0..1000).map(|_| bodies.copy(&vec![1; length])).collect();
+            assert_eq!(bodies.spare() - before, left / 99 * 89);
+            again.into_iter().chain(few.into_iter().map(|(_, key)| key)).for_each(|key| bodies.remove(key));
+            assert!(bodies.spare() - before <= 2 * PAGE as u64, "of a class, one page is kept");
+        }
     }
 
     #[test]

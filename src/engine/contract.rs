@@ -464,6 +464,8 @@ impl Contracts {
         self.ends.check(|number| self.get(number).place);
         let ending = self.iter().filter(|(_, contract)| contract.expires != Time::NEVER).count();
         assert_eq!(self.ends.len(), ending, "every time to live that ends is known");
+        let placed = self.iter().filter(|(_, contract)| contract.place != NIL).count();
+        assert_eq!(placed, ending, "nothing else has a place among them");
         let indexed = self.iter().filter(|(_, contract)| contract.unique != Unique::None).count();
         assert_eq!(self.index.len(), indexed, "the index knows nobody else");
     }

@@ -11,6 +11,9 @@ use super::job::{Job, JobId, JobView};
 use super::list::{Linked, Links};
 use super::slots::Slots;
 
+/// Bytes that may be spare before they count: what a queue leaves that is emptied and filled again in any order.
+const SPARE: u64 = 8 << 20;
+
 /// See the module's page.
 #[derive(Debug)]
 pub struct Jobs {
@@ -51,6 +54,11 @@ impl Jobs {
     /// Bytes of bodies whose jobs are gone, but not the replies that share them.
     pub fn lent(&self) -> u64 {
         self.bodies.lent()
+    }
+
+    /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].
+    pub fn spare(&self) -> u64 {
+        (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)
     }
 
     /// Bodies that are gone and are still to be freed.

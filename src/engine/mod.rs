@@ -554,16 +554,18 @@ impl Engine {
     }
 
     /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long as a
-    /// reply shares it, and until [`Engine::look_after_lent`] has seen that none does any more.
+    /// reply shares it, and until [`Engine::look_after_lent`] has seen that none does any more. What jobs have left counts
+    /// as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
         let mut memory = self.memory;
         memory.buffers += self.jobs.lent();
+        memory.jobs += self.jobs.spare();
         memory
     }
 
     /// The same without what [`Engine::set_buffers`] told, in one sum.
     pub fn memory_held(&self) -> u64 {
-        self.memory.total() - self.memory.buffers + self.jobs.lent()
+        self.memory.total() - self.memory.buffers + self.jobs.lent() + self.jobs.spare()
     }
 
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
@@ -590,7 +592,7 @@ impl Engine {
 
     fn lacks_memory(&self, bytes: u64) -> bool {
         let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
-        self.exhausted || self.memory.total() + self.jobs.lent() + bytes > most
+        self.exhausted || self.memory.total() + self.jobs.lent() + self.jobs.spare() + bytes > most
     }
 }
 

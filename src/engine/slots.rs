@@ -35,6 +35,8 @@ pub struct Slots<T, const N: usize = CHUNK> {
     /// The chunk that holds memory but nothing else, or [`NIL`].
     idle: u32,
     len: usize,
+    /// Entries that were used, in chunks that hold memory.
+    used: usize,
 }
 
 impl<T> Chunk<T> {
@@ -79,12 +81,17 @@ impl<T, const N: usize> Default for Slots<T, N> {
 impl<T, const N: usize> Slots<T, N> {
     /// Nothing yet; allocates nothing.
     pub const fn new() -> Slots<T, N> {
-        Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0 }
+        Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
     }
 
     /// How many things there are.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes of the entries that things have left and only others of them can have.
+    pub fn spare(&self) -> u64 {
+        ((self.used - self.len) * size_of::<Entry<T>>()) as u64
     }
 
     /// Stores a thing and tells its slot.
@@ -98,6 +105,7 @@ impl<T, const N: usize> Slots<T, N> {
             self.idle = NIL;
         }
         let chunk = &mut self.chunks[number as usize];
+        self.used += usize::from(chunk.first_vacant == NIL);
         let entry = chunk.insert(thing, N);
         if chunk.held == N {
             self.open = chunk.next_open;
@@ -131,6 +139,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
         if gone != NIL {
             let chunk = &mut self.chunks[gone as usize];
+            self.used -= chunk.entries.len();
             *chunk = Chunk { next_open: chunk.next_open, ..Chunk::EMPTY };
         }
     }

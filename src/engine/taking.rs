@@ -131,15 +131,16 @@ impl Engine {
         let _ = self.catch_up(client, now);
         let nap = self.clients[client.0 as usize].nap;
         self.wake_up(client);
-        let many = self.watches_many(client);
-        let found = if many { None } else { self.tube_with_work(client, nap) };
-        self.steps.take(if many { 1 } else { self.clients[client.0 as usize].watched.len() as u64 });
-        if let Some(tube) = found {
-            // If it does not come, somebody else must be told.
-            self.clients[client.0 as usize].nap = Nap::Woken(tube);
-            return true;
+        if !self.watches_many(client) {
+            self.steps.take(self.clients[client.0 as usize].watched.len() as u64);
+            if let Some(tube) = self.tube_with_work(client, nap) {
+                // If it does not come, somebody else must be told.
+                self.clients[client.0 as usize].nap = Nap::Woken(tube);
+                return true;
+            }
         }
-        if many {
+        if self.watches_many(client) {
+            self.steps.take(1);
             self.clients[client.0 as usize].nap = Nap::Asleep;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {

@@ -42,6 +42,9 @@ const TICK_REST: Span = Span::from_millis(1);
 /// to it cannot wait until it reads.
 const NEWS: usize = 16;
 
+/// Bytes of it that it may have waiting when all memory is taken.
+const LEAST_NEWS: usize = 16 << 10;
+
 /// Everything under the lock.
 #[derive(Debug)]
 pub struct Core {
@@ -488,7 +491,7 @@ impl Core {
             let resume = if let Some(out) = own {
                 outlet.give_up(out)
             } else if tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {
-                outlet.tell(&mut scratch.event, most)
+                outlet.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
             } else {
                 continue;
             };

@@ -131,6 +131,11 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
+    /// Whether all is taken, also what is kept for replies.
+    pub fn is_full(&self) -> bool {
+        self.taken() >= self.max
+    }
+
     /// Whether so little is left that somebody who does not read must go.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);

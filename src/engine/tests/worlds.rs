@@ -279,6 +279,83 @@ fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
 }
 
 #[test]
+fn a_worker_that_falls_asleep_again_and_again_searches_once() {
+    let mut world = Turns::new(large());
+    let worker = world.engine.connect_as(Manner::Sleeper);
+    world.watch(worker, 10 * FEW_WATCHED);
+    for _ in 0..100 {
+        assert!(!world.turn(|engine, now| engine.sleep(worker, now)));
+    }
+    let turns = world.rest();
+    world.took(turns, 10 * FEW_WATCHED);
+}
+
+#[test]
+fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
+    in_both(|world, size| {
+        let (worker, producer) = (world.engine.connect_as(Manner::Sleeper), world.engine.connect());
+        world.watch(worker, size);
+        assert!(!world.turn(|engine, now| engine.sleep(worker, now)));
+        world.put(producer, 1, Span::ZERO);
+        world.engine.watch(worker, b"default", world.now).expect("a tube");
+        let mut grabbed = None;
+        world.verb(|engine, now| match engine.grab(worker, now) {
+            Grab::More => {
+                // Turns of others come between.
+                let left = engine.steps().left();
+                engine.go_on(now);
+                assert!(left == 0 || engine.steps().used() > 0, "they do not go on for nothing");
+                Progress::More
+            }
+            Grab::NoJob => panic!("there is a job"),
+            Grab::Job(job) => {
+                grabbed = Some(job.id());
+                Progress::Done
+            }
+        });
+        assert!(grabbed.is_some() && world.engine.stats().jobs.reserved == 1, "{grabbed:?} is with the worker");
+        assert_eq!(world.rest(), 0);
+    });
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_what_there_is_at_the_end_of_its_search() {
+    in_both(|world, size| {
+        for jobs in [1, 0] {
+            let [worker, producer] = [(); 2].map(|()| world.engine.connect());
+            world.watch(worker, size);
+            world.engine.use_tube(producer, format!("t{}", size - 1).as_bytes()).expect("a tube");
+            world.put(producer, jobs, Span::ZERO);
+            world.ask(worker, Some(Span::from_secs(100)));
+            assert!(world.engine.hurry(worker, world.now), "it searches");
+            let before = world.events;
+            while world.engine.has_unfinished() || world.engine.next_deadline() <= world.now {
+                world.turn(|engine, now| engine.tick(now));
+                world.turn(Engine::go_on);
+            }
+            assert_eq!((world.events - before, world.engine.stats().waiting), (1, 0));
+            assert_eq!(world.engine.stats().jobs.ready, 0);
+            assert!(!world.engine.hurry(worker, world.now));
+        }
+    });
+}
+
+#[test]
+fn each_job_that_is_kicked_takes_its_steps() {
+    let mut world = Turns::new(SMALL);
+    let [worker, producer] = [(); 2].map(|()| world.engine.connect());
+    let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
+    let id = world.engine.put(producer, new, world.now).expect("room for a job");
+    world.hold(worker, 1);
+    assert!(world.engine.bury(worker, id, 0, world.now));
+    assert!(world.turn(|engine, now| {
+        let kicked = engine.kick_job(id, now);
+        assert!(engine.steps().used() >= MOVE);
+        kicked
+    }));
+}
+
+#[test]
 fn a_worker_gives_back_the_jobs_of_one_of_its_functions() {
     in_both(|world, size| {
         let worker = world.engine.connect_as(Manner::Sleeper);
@@ -386,7 +463,8 @@ fn awaited(world: &mut Turns, size: usize, ending: Ending) -> (ClientId, ClientI
     for _ in 0..size {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::from(b"x".as_slice()) };
         let unique = Unique::Name(b"same".as_slice().into());
-        let terms = Terms { ending, unique, durable: false, attach: true, ..Terms::default() };
+        let ttl = Span::from_secs(1000);
+        let terms = Terms { ending, unique, ttl, durable: false, attach: true, ..Terms::default() };
         id = world.engine.submit(client, b"f", new, terms, world.now).ok().map(|submitted| submitted.id);
     }
     assert!(world.engine.grab(worker, world.now).job().is_some());
