@@ -26,13 +26,16 @@ const TOP_PAD: i32 = 768 * 1024;
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
-    use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_TOP_PAD, M_TRIM_THRESHOLD};
+    use nix::libc::{mallopt, M_ARENA_MAX, M_MMAP_THRESHOLD, M_MXFAST, M_TOP_PAD, M_TRIM_THRESHOLD};
     // SAFETY: these set numbers inside malloc, under its own lock. What it does not know or take, it leaves as it was.
     unsafe {
         // Setting either one also ends the learning.
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
         mallopt(M_TOP_PAD, TOP_PAD);
+        // A small piece that is freed joins its free neighbours at once. If it did so in `malloc_trim` only, and what they
+        // become lies at the end of a thread's heap, that would not give it back.
+        mallopt(M_MXFAST, 0);
         if is_limited {
             mallopt(M_ARENA_MAX, 1);
         }

@@ -68,7 +68,7 @@ pub use terms::{Ending, Fingerprint, Fingerprinting, Fingerprints, Terms, Unique
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use verdict::NotConcluded;
-pub use watching::{Dropped, Lease};
+pub use watching::{Dropped, WantedTubes};
 
 use client::{Client, Watches};
 use contract::Contracts;

@@ -212,7 +212,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// The job that a job with this unique, and a body of this length, may not stand beside.
+    /// The existing job with the same unique; by a fingerprint of the body, only one of the same length.
     fn find_twin(&mut self, unique: &Unique, tube: &[u8], length: usize) -> Result<Option<u32>, Refused> {
         if matches!(unique, Unique::Body(_)) && length == 0 {
             return Ok(None);

@@ -22,7 +22,7 @@ pub(super) enum Unfinished {
     Disconnect(ClientId),
     /// A client waits or sleeps, and its search is not over.
     Search(ClientId),
-    /// A tube has ready jobs and waiting clients, so that nobody else may take its jobs.
+    /// A tube has ready jobs, and clients that wait; until all of them are served, nobody else may take its jobs.
     Serve(u32),
     /// Clients wait for the outcome of a job that is over, by this contract, which has no job any more.
     Tell { contract: u32, job: JobId, outcome: Arc<Outcome> },

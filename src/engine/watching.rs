@@ -28,7 +28,7 @@ pub enum Dropped {
 
 /// The tubes that a client wants to watch, and no others; how far [`Engine::watch_only`] is with them.
 #[derive(Debug)]
-pub struct Lease {
+pub struct WantedTubes {
     /// With a space between them.
     names: Box<[u8]>,
     /// Where the next name begins, or how many watches are still to be looked at.
@@ -46,10 +46,10 @@ enum Pass {
     Done,
 }
 
-impl Lease {
+impl WantedTubes {
     /// Of these names, with a space between each two.
-    pub fn new(names: Box<[u8]>) -> Lease {
-        Lease { names, at: 0, mark: 0, pass: Pass::Mark }
+    pub fn new(names: Box<[u8]>) -> WantedTubes {
+        WantedTubes { names, at: 0, mark: 0, pass: Pass::Mark }
     }
 
     /// Bytes of memory beside itself.
@@ -160,7 +160,7 @@ impl Engine {
     }
 
     /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.
-    pub fn watch_only(&mut self, client: ClientId, lease: &mut Lease, now: Time) -> Result<Progress, OverLimit> {
+    pub fn watch_only(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if lease.pass == Pass::Mark && self.watches_just(client, &lease.names) {
             return Ok(Progress::Done);
         }
@@ -170,7 +170,7 @@ impl Engine {
                 Pass::Drop => self.drop_unwanted(client, lease, now),
                 Pass::Watch => {
                     if self.watch_wanted(client, lease, now).is_err() {
-                        *lease = Lease { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
+                        *lease = WantedTubes { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
                     }
                 }
                 Pass::Fail if self.unwatch_all(client, now) == Progress::Done => return Err(OverLimit),
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     /// First it is found out what the client watches already.
-    fn mark_wanted(&mut self, client: ClientId, lease: &mut Lease) {
+    fn mark_wanted(&mut self, client: ClientId, lease: &mut WantedTubes) {
         if lease.at == 0 {
             // Zero is no lease's number.
             self.leases = self.leases.wrapping_add(1).max(1);
@@ -215,7 +215,7 @@ impl Engine {
 
     /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last one
     /// moves into the place of one that goes.
-    fn drop_unwanted(&mut self, client: ClientId, lease: &mut Lease, now: Time) {
+    fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
         while lease.at > 0 {
             lease.at -= 1;
             self.steps.take(1);
@@ -230,7 +230,7 @@ impl Engine {
         lease.begin(Pass::Watch, 0);
     }
 
-    fn watch_wanted(&mut self, client: ClientId, lease: &mut Lease, now: Time) -> Result<(), OverLimit> {
+    fn watch_wanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
         while let Some(name) = lease.next() {
             self.steps.take(2);
             self.watch(client, name, now)?;

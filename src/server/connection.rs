@@ -192,6 +192,8 @@ impl Connection {
         if let Some(log) = hub.log() {
             log.space().forget(self.claim, &self.outlet);
         }
+        // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
+        hub.give_back_soon();
     }
 
     /// Takes note of what the poller saw.

@@ -107,8 +107,8 @@ struct OutletState {
 }
 
 impl OutletState {
-    /// Takes the output on account as it is, unless somebody has a part of it in hand, who will. Up to what every connection
-    /// is counted for anyway, nothing is.
+    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what every
+    /// connection is counted for anyway, nothing is.
     fn charge(&mut self, memory: &Memory) {
         if self.flushing || self.charged == 0 && self.output.is_empty() {
             return;

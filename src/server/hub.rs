@@ -70,7 +70,7 @@ pub struct Scratch {
     pub out: Output,
     /// The time of the last turn.
     pub now: Time,
-    /// So many connections have their turns one after the other, which are shorter then; not counted if zero.
+    /// Divides the steps of each turn, when very many connections have theirs one after the other; 0 as 1.
     pub sharers: u64,
     event: Output,
     touched: Vec<(Arc<Outlet>, bool)>,
@@ -258,6 +258,13 @@ impl Hub {
             if next > target {
                 return;
             }
+        }
+    }
+
+    /// Has the timer call [`Hub::give_back`], if there is much to give back.
+    pub fn give_back_soon(&self) {
+        if self.memory.has_fallen() {
+            self.alarm.advance(self.clock.now() + GIVE_BACK);
         }
     }
 

@@ -175,13 +175,15 @@ impl Memory {
     }
 
     /// Tries whether the system has memory for more, when the account has grown since the last time or there was none. One
-    /// caller at a time.
+    /// caller at a time. What must be there is what clients may take until the next trial, and some spare for the program
+    /// itself, which grows with the account, since the allocator's waste does.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
         if taken + LEAST_TRIAL < tried {
             // What was given back can be taken again.
-            return self.exhausted.store(false, Ordering::Relaxed);
+            self.exhausted.store(false, Ordering::Relaxed);
+            return;
         }
         // The system may have some again, though clients have given nothing back.
         if self.is_exhausted() && self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN != 0 {

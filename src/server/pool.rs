@@ -26,11 +26,10 @@ const WAKER: Token = Token(usize::MAX);
 /// Readiness reports taken from the kernel at a time.
 const EVENTS: usize = 256;
 
-/// Turns of connections with more to do between two times that what they did is brought to the log, if there is no pause
-/// before.
+/// After so many turns of connections with more to do, what they did is brought to the log, unless a pause came before.
 const TURNS: u32 = 8;
 
-/// Connections that have whole turns when they speak at once.
+/// Up to so many connections that speak at once have whole turns; the turns of more are shorter.
 const CROWD: usize = 32;
 
 /// How often it is looked who must go while memory is short, and for how long somebody may have neither sent nor read.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use beanpole::engine::{ClientId, Engine, JobId, Kick, Lease, Progress, Report, Reserve, Span, Time};
+use beanpole::engine::{ClientId, Engine, JobId, Kick, Progress, Report, Reserve, Span, Time, WantedTubes};
 
 /// Kicks up to `bound` jobs; tells how many.
 pub fn kick(engine: &mut Engine, client: ClientId, bound: u64, now: Time) -> u64 {
@@ -15,7 +15,7 @@ pub fn kick(engine: &mut Engine, client: ClientId, bound: u64, now: Time) -> u64
 
 /// The client asks for a job of these tubes and of no others.
 pub fn lease<'a>(engine: &'a mut Engine, client: ClientId, names: &[&[u8]], wait: Span, now: Time) -> Reserve<'a> {
-    let mut lease = Lease::new(names.join(&b' ').into());
+    let mut lease = WantedTubes::new(names.join(&b' ').into());
     assert_eq!(engine.watch_only(client, &mut lease, now), Ok(Progress::Done));
     engine.reserve(client, Some(wait), now)
 }

@@ -562,7 +562,7 @@ fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
     let [first, second] = [(); 2].map(|()| queue.engine.connect_as(Manner::Leaser));
     let [producer] = queue.clients();
     let lease = |queue: &mut Queue, client| {
-        let mut names = Lease::new(DEFAULT.into());
+        let mut names = WantedTubes::new(DEFAULT.into());
         assert_eq!(queue.engine.watch_only(client, &mut names, queue.now), Ok(Progress::Done));
         matches!(queue.engine.reserve(client, Some(secs(100)), queue.now), Reserve::Job(_))
     };

@@ -385,7 +385,7 @@ fn a_lease_of_very_many_names_keeps_those_that_stay() {
         let worker = world.engine.connect_as(Manner::Leaser);
         let names = |from: usize| (from..from + size).map(|name| format!("n{name}")).collect::<Vec<_>>().join(" ");
         for from in [0, size / 2, 3 * size] {
-            let mut lease = Lease::new(names(from).into_bytes().into());
+            let mut lease = WantedTubes::new(names(from).into_bytes().into());
             let turns = world.verb(|engine, now| engine.watch_only(worker, &mut lease, now).expect("room"));
             world.took(turns, 3 * size);
             assert_eq!(world.engine.stats().tubes, size + 1);

@@ -8,8 +8,8 @@ use super::request::{Act, Request, Submission};
 use super::uuid::{derive, underive, Uuid};
 use super::{inspect, reply};
 use crate::engine::{
-    Awaited, Body, Ending, Engine, Event, Job, JobId, JobPage, Lease, NamePage, NewJob, NotConcluded, Outcome,
-    Progress, Refused, Reserve, Span, State, Terms, Time, Unique,
+    Awaited, Body, Ending, Engine, Event, Job, JobId, JobPage, NamePage, NewJob, NotConcluded, Outcome, Progress,
+    Refused, Reserve, Span, State, Terms, Time, Unique, WantedTubes,
 };
 use crate::protocol::{self, Flow, Output, Peer, World};
 
@@ -22,7 +22,7 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
             return run(id, &name, job, wait, world, out);
         }
         Act::Result { id, wait } => return result(id, wait, world, out),
-        Act::Lease { names, wait } => return lease(Lease::new(names), wait, world, out),
+        Act::Lease { names, wait } => return lease(WantedTubes::new(names), wait, world, out),
         Act::Conclude { id, done } => {
             conclude(id, done, request.data, world, out);
         }
@@ -53,7 +53,7 @@ pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
 #[derive(Debug)]
 pub enum Continuation {
     /// A lease of very many names.
-    Lease(Lease, Span),
+    Lease(WantedTubes, Span),
     /// A list of queues.
     Queues(NamePage),
     /// A list of the jobs of this queue.
@@ -221,7 +221,7 @@ fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     reply::part(out, body, body.len() - result.len()..body.len());
 }
 
-fn lease(mut names: Lease, wait: Span, world: &mut World, out: &mut Output) -> Flow {
+fn lease(mut names: WantedTubes, wait: Span, world: &mut World, out: &mut Output) -> Flow {
     match world.engine.watch_only(world.client, &mut names, world.now) {
         Ok(Progress::Done) => {}
         Ok(Progress::More) => return later(Continuation::Lease(names, wait)),
