@@ -23,9 +23,6 @@ use crate::engine::Engine;
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// A sync that is under way for longer than this may hold up writes to the same disk as well.
-const STUCK: Duration = Duration::from_millis(20);
-
 /// So often [`Keeper::provide`] tries to keep the log within its bound, before it lets it grow.
 const ROUNDS: usize = 8;
 
@@ -149,9 +146,8 @@ impl Keeper {
 
     /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to others.
     pub fn write_promptly(&self, books: &impl Books) -> bool {
-        // A write may have to wait for a sync that is under way.
-        let syncs = self.syncs.hangs_for(if self.syncs.is_slow() { Duration::ZERO } else { STUCK });
-        if self.is_failing() || self.writes.is_slow() || syncs {
+        // A write may have to wait for a sync that is under way, and nobody knows yet for how long.
+        if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
         self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, books, Journal::is_large))
