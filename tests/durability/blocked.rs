@@ -39,6 +39,8 @@ struct State {
     slow: Option<Deed>,
     /// How many operations are blocked.
     blocked: usize,
+    /// Writes wait for a sync that is blocked, as they do in many a kernel.
+    writes_wait: bool,
 }
 
 /// What every operation passes through.
@@ -58,6 +60,8 @@ impl Gate {
             std::thread::sleep(Duration::from_millis(30));
             state = self.state.lock().unwrap();
         }
+        let behind = deed == Deed::Write && state.writes_wait && state.shut == Some(Deed::Sync) && state.blocked > 0;
+        let deed = if behind { Deed::Sync } else { deed };
         if state.shut == Some(deed) {
             state.blocked += 1;
             self.changed.notify_all();
@@ -325,6 +329,28 @@ fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
     let shut = gate.is_blocking();
     gate.set(None, None);
     assert!(shut && answered.is_ok(), "a put waits for a sync");
+}
+
+/// A write waits for a sync that has just begun, and nobody could know yet that the disk is slow. Whoever shares the pool
+/// thread with the one that writes is answered all the same.
+#[test]
+fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
+    let home = Home::new();
+    let (disk, gate) = Gated::new(home.path());
+    let server = Server::with_storage(config(SyncMode::Every(1)), disk).expect("a server");
+    let (mut bystander, mut client, mut other) = (connect(&server), connect(&server), connect(&server));
+    let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
+    gate.state.lock().unwrap().writes_wait = true;
+    gate.set(Some(Deed::Sync), None);
+    client.put(b"first", 0, 0, 60).expect("a job");
+    gate.wait_until_blocking();
+    let put = beside(move || put_some(&mut other, 1));
+    let done = beside(move || (0..100).for_each(|_| drop(bystander.peek(ready).expect("a job"))));
+    let answered = done.recv_timeout(PATIENCE);
+    let shut = gate.is_blocking();
+    gate.set(None, None);
+    assert!(shut && answered.is_ok(), "who needs no disk waits for a sync");
+    put.recv_timeout(PATIENCE).expect("an answer");
 }
 
 /// Those who wait for space are told that there is none.
