@@ -4,9 +4,11 @@
 #
 #   PREFIX, BINDIR, MANDIR   where `install` puts things             DESTDIR         a folder to put in front, for packages
 #   SYSTEMDUNITDIR           where systemd units go; none go anywhere if it is empty
+#   SBINDIR                  where `install GEARMAND=1` puts the link that has the program take the place of gearmand
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
+#   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 
 .SUFFIXES:
 
@@ -16,6 +18,7 @@ CARGOFLAGS ?= --locked
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
+SBINDIR ?= $(PREFIX)/sbin
 MANDIR ?= $(PREFIX)/share/man
 SYSTEMDUNITDIR ?=
 INSTALL ?= install
@@ -23,6 +26,11 @@ INSTALL ?= install
 # Not taken from the environment, where these names may mean something else.
 PORT = 11300
 ARGS =
+SEED =
+RESTARTS =
+ALSO =
+TRACE =
+CUT =
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MANPAGES := $(wildcard man/*.[1-9])
@@ -43,7 +51,7 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat crash fmt bench bench-quick install uninstall dist clean help
+.PHONY: all build run static test lint check compat crash powercut fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
@@ -94,11 +102,17 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(GEARMAN_ORACLE)'
 	tests/compat/run '$(PROGRAM)'
 	tests/compat/workq '$(PROGRAM)'
+	tests/compat/gearman-suites '$(PROGRAM)'
+	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
 
 crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
 	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
 	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
 	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
+
+powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
+	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
+	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.
@@ -106,6 +120,7 @@ FETCHED = target/compat/beanstalkd
 ORACLE = $(or $(BEANSTALKD),$(shell ls /usr/bin/beanstalkd $(FETCHED)/usr/bin/beanstalkd 2>/dev/null | head -n 1))
 GEARMAN_FETCHED = target/compat/gearmand
 GEARMAN_ORACLE = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand $(GEARMAN_FETCHED)/usr/sbin/gearmand 2>/dev/null | head -n 1))
+GEARMAND_INIT = $(shell ls $(GEARMAN_FETCHED)/etc/init.d/gearman-job-server /etc/init.d/gearman-job-server 2>/dev/null | head -n 1)
 GEARMAN_LIBRARIES = apt-cache depends gearman-job-server | awk '/^ *Depends: lib/ {print $$2}'
 .PHONY: oracle may-fetch fetch-beanstalkd fetch-gearmand
 oracle: $(if $(ORACLE),,fetch-beanstalkd) $(if $(GEARMAN_ORACLE),,fetch-gearmand)
@@ -152,12 +167,13 @@ RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/us
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
 
-install: ## install what `make` built; compiles nothing
+install: ## install what `make` built; compiles nothing; GEARMAND=1 adds a link that takes gearmand's place
 	@if [ ! -x '$(PROGRAM)' ]; then \
 	    echo 'nothing to install: $(PROGRAM) is not there; `make` builds it (not as root)' >&2; exit 1; \
 	fi
 	$(INSTALL) -d '$(DESTDIR)$(BINDIR)'
 	$(INSTALL) -m 755 '$(PROGRAM)' '$(DESTDIR)$(BINDIR)/beanpole'
+	$(if $(GEARMAND),$(INSTALL) -d '$(DESTDIR)$(SBINDIR)' && ln -sf '$(BINDIR)/beanpole' '$(DESTDIR)$(SBINDIR)/gearmand')
 	$(foreach page,$(MANPAGES),$(INSTALL) -d '$(DESTDIR)$(call section,$(page))'$(newline)\
 	$(INSTALL) -m 644 $(page) '$(DESTDIR)$(call section,$(page))'$(newline))
 	$(if $(SYSTEMDUNITDIR),$(INSTALL) -d '$(DESTDIR)$(SYSTEMDUNITDIR)')
@@ -166,6 +182,9 @@ install: ## install what `make` built; compiles nothing
 
 uninstall: ## remove what install put there; takes the same variables
 	rm -f '$(DESTDIR)$(BINDIR)/beanpole'
+	@if [ "$$(readlink '$(DESTDIR)$(SBINDIR)/gearmand')" = '$(BINDIR)/beanpole' ]; then \
+	    rm -f '$(DESTDIR)$(SBINDIR)/gearmand'; \
+	fi
 	$(foreach page,$(MANPAGES),rm -f '$(DESTDIR)$(call section,$(page))/$(notdir $(page))'$(newline))
 	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),rm -f '$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)))
 

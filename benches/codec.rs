@@ -127,7 +127,9 @@ fn host() -> NoHost {
     let word = || "benchmark".to_owned();
     let (version, id, hostname, os, platform) = (word(), word(), word(), word(), word());
     let started = Time::from_nanos(1 << 59);
+    let handle_prefix = hostname.as_bytes().into();
+    let (max_job_size, max_connections) = (65_535, 1000);
     let facts =
-        Facts { pid: 1, version, id, hostname, os, platform, started, max_job_size: 65_535, max_connections: 1000 };
+        Facts { pid: 1, version, id, hostname, handle_prefix, os, platform, started, max_job_size, max_connections };
     NoHost(facts)
 }

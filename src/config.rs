@@ -17,6 +17,9 @@ pub const DEFAULT_PORT: u16 = 11300;
 /// The port of the Gearman protocol.
 pub const GEARMAN_PORT: u16 = 4730;
 
+/// The longest prefix of the handles of Gearman's jobs, in bytes.
+pub const MAX_HANDLE_PREFIX: usize = crate::protocol::gearman::MAX_PREFIX;
+
 /// The port of the Workq protocol.
 pub const WORKQ_PORT: u16 = 9922;
 
@@ -89,8 +92,14 @@ pub struct Config {
     pub workq_port: u16,
     /// What the protocols are told to do.
     pub protocols: crate::protocol::Settings,
-    /// How often a Gearman job may be tried again after its worker was lost; none: without end.
+    /// After [`crate::Server::drain`], the server stops when no job is left.
+    pub ends_when_drained: bool,
+    /// What the handles of Gearman's jobs begin with, instead of `H:` and the name of the host.
+    pub handle_prefix: Option<String>,
+    /// How often a Gearman job is tried in all when its workers are lost, at least once; none: without end.
     pub job_retries: Option<u32>,
+    /// How long the lease of a job lasts that has no time to run, in seconds: nobody notices that its worker is dead.
+    pub lease_limit: u32,
     /// Sleeping Gearman workers that are woken for a job; zero: all.
     pub worker_wakeup: u32,
     /// The TCP port for addresses that have none of their own; 0 lets the system choose.
@@ -143,7 +152,10 @@ impl Default for Config {
             gearman_port: GEARMAN_PORT,
             workq_port: WORKQ_PORT,
             protocols: crate::protocol::Settings::default(),
+            ends_when_drained: false,
+            handle_prefix: None,
             job_retries: None,
+            lease_limit: 3600,
             worker_wakeup: 1,
             port: DEFAULT_PORT,
             socket_mode: 0o666,

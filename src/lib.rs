@@ -5,7 +5,9 @@
 //! - [`engine`] is the queue: pure, without sockets, threads or a clock.
 //! - [`protocol`] turns bytes into the engine's verbs and its answers into bytes: just as pure.
 //! - [`server`] has the sockets, the threads, the one lock and the clock.
-//! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`].
+//! - [`words`] does what the command line asks for beside running a server.
+//! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`]; [`gearmand`] reads one that
+//!   was written for gearmand.
 //!
 //! To run a queue inside a program or test, use [`Server`] and [`Client`]; [`Server::with_manual_clock`] lets a test jump
 //! over delays.
@@ -17,10 +19,12 @@ mod config;
 
 pub mod binlog;
 pub mod engine;
+pub mod gearmand;
 pub mod machine;
 pub mod options;
 pub mod protocol;
 pub mod server;
+pub mod words;
 
 pub use client::{Client, ClientError, ReservedJob};
 pub use config::{

@@ -5,15 +5,19 @@
 #![deny(missing_docs, unsafe_code)]
 
 mod allocator;
+mod daemon;
 #[cfg(target_os = "linux")]
 mod standard_files;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use beanpole::gearmand::{self, Gearmand};
 use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
-use beanpole::server::{log as server_log, signals, systemd};
-use beanpole::{machine, Config, Server, StartError};
+use beanpole::server::{log as server_log, logfile, signals, systemd};
+use beanpole::{machine, words, Config, Server, StartError};
+use daemon::{PidFile, Side};
+use logfile::Target;
 use signal_hook::iterator::Signals;
 use signals::Wish;
 
@@ -24,28 +28,117 @@ fn main() -> ExitCode {
     allocator::configure(machine::is_address_space_limited());
     // Before the options are read: the default number of connections depends on it.
     machine::raise_file_limit();
-    let arguments: Result<Vec<String>, _> = std::env::args_os().skip(1).map(|word| word.into_string()).collect();
-    let parsed = arguments.map_err(|word| format!("argument that is no text: {}", word.to_string_lossy()));
-    // What cannot be written is no reason to panic: who reads it may be gone.
-    match parsed.and_then(|arguments| parse(&arguments)) {
-        Ok(Command::Version) => {
-            let _ = writeln!(std::io::stdout(), "beanpole {}", env!("CARGO_PKG_VERSION"));
+    let mut given = std::env::args_os();
+    let is_gearmand = given.next().is_some_and(|name| gearmand::is_meant(&name));
+    let arguments: Result<Vec<String>, _> = given.map(|word| word.into_string()).collect();
+    let arguments = arguments.map_err(|word| format!("argument that is no text: {}", word.to_string_lossy()));
+    if is_gearmand {
+        return as_gearmand(arguments);
+    }
+    if let Ok(arguments) = &arguments {
+        if let Some(code) = words::run(arguments, &mut std::io::stdout(), &mut std::io::stderr()) {
+            return ExitCode::from(code);
         }
+    }
+    match arguments.and_then(|arguments| parse(&arguments)) {
+        Ok(Command::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
         // To stderr, as beanstalkd does.
-        Ok(Command::Help) => {
-            let _ = std::io::stderr().write_all(usage().as_bytes());
+        Ok(Command::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
+        Ok(Command::Run(settings)) => {
+            let level = server_log::level(settings.verbosity);
+            return with_log(level, None, || run(*settings, false, |_| {}));
         }
-        Ok(Command::Run(settings)) => return run(*settings),
         Err(problem) => {
-            let _ = writeln!(std::io::stderr(), "beanpole: {problem} (beanpole -h lists the options)");
+            complain(&format!("beanpole: {problem} (beanpole -h lists the options)\n"));
             return ExitCode::from(BAD_USAGE);
         }
     }
     ExitCode::SUCCESS
 }
 
-fn run(settings: Settings) -> ExitCode {
-    server_log::start(settings.verbosity);
+// What cannot be written is no reason to panic: who reads it may be gone.
+
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn complain(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// The same under the name of gearmand.
+fn as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
+    let port = std::env::var("GEARMAND_PORT").ok();
+    match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {
+        Ok(gearmand::Command::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
+        Ok(gearmand::Command::Help) => print(&gearmand::usage()),
+        Ok(gearmand::Command::Checked) => {}
+        Ok(gearmand::Command::Run(wanted)) => return run_gearmand(*wanted),
+        Err(problem) => {
+            complain(&format!("gearmand: {problem} (gearmand -h lists the options)\n"));
+            return ExitCode::from(gearmand::BAD_USAGE);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run_gearmand(wanted: Gearmand) -> ExitCode {
+    let mut ready = None;
+    if wanted.daemon {
+        match daemon::detach() {
+            Ok(Side::Background(side)) => ready = Some(side),
+            Ok(Side::Foreground(code)) => return code,
+            Err(error) => {
+                complain(&format!("gearmand: cannot go into the background: {error}\n"));
+                return ExitCode::from(1);
+            }
+        }
+    }
+    let user = wanted.settings.config.user.clone();
+    let (target, file) = match wanted.log {
+        gearmand::Log::Stderr => (None, None),
+        gearmand::Log::File(path) => (Some(Target::File(path.clone())), Some(path)),
+        gearmand::Log::Syslog => (Some(Target::Syslog("gearmand".to_owned())), None),
+        gearmand::Log::Nowhere => (Some(Target::Nowhere), None),
+    };
+    let keeps_stderr = target.is_none();
+    with_log(wanted.level, target, || {
+        file.iter().for_each(|file| daemon::give(file, user.as_deref()));
+        let pid_file = wanted.pid_file.as_deref().map(|path| PidFile::open(path).map_err(|error| (path, error)));
+        let mut pid_file = match pid_file.transpose() {
+            Ok(pid_file) => pid_file,
+            Err((path, error)) => {
+                complain(&format!("gearmand: cannot write {}: {error}\n", path.display()));
+                return ExitCode::from(1);
+            }
+        };
+        run(wanted.settings, true, |problem| match problem {
+            // Whoever started it may not look into the log.
+            Some(problem) if !keeps_stderr => complain(&format!("gearmand: {problem}\n")),
+            Some(_) => {}
+            None => {
+                if let Some(Err(error)) = pid_file.as_mut().map(PidFile::write) {
+                    log::error!("the number of the process cannot be written: {error}");
+                }
+                if let Some(Err(error)) = ready.take().map(|ready| ready.tell(keeps_stderr)) {
+                    log::error!("whoever started the program cannot be told: {error}");
+                }
+            }
+        })
+    })
+}
+
+fn with_log(level: log::LevelFilter, target: Option<Target>, work: impl FnOnce() -> ExitCode) -> ExitCode {
+    if let Err(error) = server_log::start(level, target) {
+        complain(&format!("gearmand: the log cannot be opened: {error}\n"));
+        return ExitCode::from(1);
+    }
+    work()
+}
+
+/// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it listens.
+/// If it `reopens`, a hang-up has the log opened again instead of ending the program.
+fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) -> ExitCode {
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
@@ -56,24 +149,26 @@ fn run(settings: Settings) -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    let allow_shutdown = settings.config.protocols.allow_shutdown;
+    let watched = settings.config.protocols.allow_shutdown || settings.config.ends_when_drained;
     let server = match start(settings) {
         Ok(server) => server,
         Err((code, problem)) => {
             log::error!("{problem}");
+            told(Some(&problem));
             return ExitCode::from(code);
         }
     };
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
+    told(None);
     systemd::notify("READY=1");
-    serve(&server, signals, allow_shutdown)
+    serve(&server, signals, watched, reopens)
 }
 
 /// Until a signal, or a client that may, ends the server.
-fn serve(server: &Server, mut signals: Signals, allow_shutdown: bool) -> ExitCode {
+fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) -> ExitCode {
     let handle = signals.handle();
     std::thread::scope(|scope| {
-        if allow_shutdown {
+        if watched {
             let watch = || {
                 server.wait();
                 handle.close();
@@ -83,15 +178,28 @@ fn serve(server: &Server, mut signals: Signals, allow_shutdown: bool) -> ExitCod
                 return ExitCode::from(1);
             }
         }
-        while signals::next(&mut signals) == Wish::Drain {
-            server.drain();
-            log::info!("draining: no more jobs are taken");
+        loop {
+            match (signals::next(&mut signals), reopens) {
+                (Wish::Drain, _) => {
+                    server.drain();
+                    log::info!("draining: no more jobs are taken");
+                }
+                (Wish::HangUp, true) => reopen(),
+                (Wish::HangUp, false) | (Wish::Stop, _) => break,
+            }
         }
         log::info!("stopping");
         systemd::notify("STOPPING=1");
         server.stop();
         ExitCode::SUCCESS
     })
+}
+
+fn reopen() {
+    match logfile::reopen() {
+        Ok(()) => log::info!("the log is opened again"),
+        Err(error) => log::error!("the log cannot be opened again: {error}"),
+    }
 }
 
 fn start(settings: Settings) -> Result<Server, (u8, String)> {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
-use crate::config::{most_connections, Address, Config, LEAST_MEMORY, MAX_JOB_SIZE_CEILING};
+use crate::config::{most_connections, Address, Config, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING};
 use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -77,7 +77,7 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 33] = [
+pub const OPTIONS: [Opt; 36] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
@@ -101,8 +101,11 @@ pub const OPTIONS: [Opt; 33] = [
     word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     maybe("gearman", "ADDR", "speak Gearman too, there; may be repeated (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
     maybe("workq", "ADDR", "speak Workq too, there; may be repeated (default 127.0.0.1:9922)", |settings, text| side_door(text).map(|address| settings.config.workq.push(address))),
-    long("job-retries", "N", "try a Gearman job again N times when its worker is lost (default: no limit)", |settings, text| number(text, 0, 255).map(|n| settings.config.job_retries = Some(n as u32))),
+    long("job-retries", "N", "try a Gearman job N times when its workers are lost; 0: no limit (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
+    long("job-handle-prefix", "TEXT", "begin the handles of Gearman jobs with TEXT, not with H: and the host", handle_prefix),
+    long("timeout-unit", "UNIT", "unit of CAN_DO_TIMEOUT of Gearman workers, ms or s (default ms)", timeout_unit),
     long("worker-wakeup", "N", "wake N sleeping Gearman workers for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
+    long("lease-limit", "SECONDS", "end a Workq lease of a job without a time to run (default 3600)", |settings, text| seconds(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
     long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
     word("exceptions", "tell every Gearman client why a job failed", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
     word("allow-shutdown", "let Gearman clients shut the server down", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
@@ -112,6 +115,16 @@ pub const OPTIONS: [Opt; 33] = [
     flag('v', "version", "print the version and end", |_, _| Ok(())),
     flag('h', "help", "print this and end", |_, _| Ok(())),
 ];
+
+impl Settings {
+    /// Does what the option with this long name does.
+    pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
+        match OPTIONS.iter().find(|opt| opt.long == long) {
+            Some(opt) => (opt.apply)(self, value),
+            None => Err(format!("unknown option: --{long}")),
+        }
+    }
+}
 
 /// Reads a command line, which is without the program's name. The error is one line.
 pub fn parse(arguments: &[String]) -> Result<Command, String> {
@@ -282,6 +295,23 @@ fn address(text: &str) -> Result<Address, String> {
         return Err(wrong());
     }
     Ok(Address::Tcp(Some(host.to_owned()), port))
+}
+
+fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
+    if text.is_empty() || text.len() > MAX_HANDLE_PREFIX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("invalid prefix: {text}; it must be 1 to {MAX_HANDLE_PREFIX} visible letters of ASCII"));
+    }
+    settings.config.handle_prefix = Some(text.to_owned());
+    Ok(())
+}
+
+fn timeout_unit(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.config.protocols.timeouts_in_seconds = match text {
+        "s" => true,
+        "ms" => false,
+        _ => return Err(format!("invalid unit: {text}; it must be s or ms")),
+    };
+    Ok(())
 }
 
 fn port(settings: &mut Settings, text: &str) -> Result<(), String> {

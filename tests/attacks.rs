@@ -2,7 +2,7 @@
 //!
 //! `make hostile` runs it; `make hostile ROW=T3` runs one row and `ROW="T3 M1"` two. `rows` has the table of attacks. What a
 //! row asserts is bytes: answers, order, memory, that others are served and nothing is lost. Times are shown, beside those of
-//! beanstalkd where it knows the commands, and judged only if a limit is given.
+//! beanstalkd where it knows the commands, and judged in the rows about time, if a limit is given.
 
 #[path = "attacks/access.rs"]
 mod access;
@@ -124,7 +124,8 @@ fn main() -> ExitCode {
         let ours = attack(row, plan.program.clone(), true);
         let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
         let mut result = Result { row, ours, peer };
-        if let Some(limit) = plan.limit {
+        // Rows about memory end thousands of connections at a time, which the kernel alone takes longer for.
+        if let Some(limit) = plan.limit.filter(|_| row.code.starts_with('T')) {
             result.judge(limit);
         }
         println!("{}", result.line());

@@ -7,6 +7,7 @@ mod daemon;
 mod cli {
     mod binlog;
     mod closed;
+    mod gearmand;
     mod listening;
     mod log;
     mod memory;

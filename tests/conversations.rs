@@ -171,9 +171,9 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     let connect = |wire| match number % 2 {
         0 => {
             let address = server.address_of(speech(wire)).expect("a server that listens for this");
-            Connection::Tcp(TcpStream::connect(address).expect("a connection"))
+            TcpStream::connect(address).map(Connection::Tcp)
         }
-        _ => Connection::Unix(UnixStream::connect(path(wire)).expect("a connection")),
+        _ => UnixStream::connect(path(wire)).map(Connection::Unix),
     };
     let mut world = Sockets::new(connect, |time| clock.advance(time), || server.drain(), QUIET);
     let result = run(conversation, &mut world);

@@ -15,6 +15,8 @@ mod format;
 mod model;
 #[path = "crash/random.rs"]
 mod random;
+#[path = "crash/takeovers.rs"]
+mod takeovers;
 #[path = "crash/terms.rs"]
 mod terms;
 #[path = "crash/verbs.rs"]

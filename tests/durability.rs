@@ -5,12 +5,14 @@
 //! which are far more thorough about bytes, are elsewhere; here are the kernel, the sockets and the threads.
 //!
 //! `BEANPOLE_KILLS=N` gives the loop of kills so many rounds for each kind of sync; `BEANPOLE_RECOVERY=1` measures how long
-//! a million jobs take to come back.
+//! a million jobs take to come back; `BEANSTALKD=/path/to/it` names the original, unless it is in one of the usual places.
 
 mod daemon;
 
 #[path = "durability/book.rs"]
 mod book;
+#[path = "durability/copies.rs"]
+mod copies;
 #[path = "durability/disk.rs"]
 mod disk;
 #[path = "durability/support.rs"]
@@ -34,6 +36,8 @@ mod gone;
 mod import;
 #[path = "durability/kill.rs"]
 mod kill;
+#[path = "durability/promises.rs"]
+mod promises;
 #[path = "durability/recovery.rs"]
 mod recovery;
 #[path = "durability/slow.rs"]

@@ -96,7 +96,7 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
     (command, Door::Socket(socket))
 }
 
-/// It is told to wake one worker for a job, as beanpole does by itself; its `-j` counts tries and not retries.
+/// It is told to wake one worker for a job, as beanpole does by itself.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
     // An address for each: another daemon that starts meanwhile must not be given the same port.
     let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
@@ -115,16 +115,14 @@ fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversa
     let mut words = conversation.options.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
-            "--job-retries" => {
-                let retries: u32 = words.next().and_then(|number| number.parse().ok()).expect("a number");
-                command.arg("-j").arg((retries + 1).to_string());
-            }
+            "--job-retries" => drop(command.arg("-j").arg(words.next().expect("a number"))),
             "--worker-wakeup" => wakeup = words.next().expect("a number"),
             "--exceptions" => drop(command.arg(word)),
             _ => {}
         }
     }
-    command.args(["-w", wakeup]);
+    // Functions take turns, as they always do in beanpole and in gearmand 2.0.
+    command.args(["-R", "-w", wakeup]);
     (command, Door::Port(free))
 }
 
@@ -138,14 +136,31 @@ impl Drop for Daemon {
     }
 }
 
+/// Of Gearman, each conversation is held twice: the second time, what is sent comes byte by byte.
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
+    converse_in(program, folder, number, conversation, false)?;
+    match wire(program) {
+        Wire::Gearman => converse_in(program, folder, number, conversation, true)
+            .map_err(|problem| format!("byte by byte: {problem}")),
+        _ => Ok(()),
+    }
+}
+
+fn converse_in(
+    program: &str,
+    folder: &Path,
+    number: usize,
+    conversation: &Conversation,
+    split: bool,
+) -> Result<(), String> {
     let daemon = Daemon::start(program, folder, number, conversation);
-    let connect = |_| daemon.door.connect().expect("a connection");
+    let connect = |_| daemon.door.connect();
     let drain = || {
         kill(Pid::from_raw(daemon.child.id() as i32), Signal::SIGUSR1).expect("a signal to our own child");
         std::thread::sleep(Duration::from_millis(80));
     };
     let mut world = Sockets::new(connect, std::thread::sleep, drain, Duration::from_millis(80));
+    world.split = split;
     run(conversation, &mut world)
 }
 

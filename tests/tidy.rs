@@ -39,7 +39,7 @@ const IMPURE: [&str; 19] = [
 ];
 
 /// Of each room, the other rooms that it may import. The page at the top of `lib.rs` tells what they are for.
-const ROOMS: [(&str, &[&str]); 11] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("allocator", &[]),
     ("standard_files", &[]),
     ("engine", &[]),
@@ -48,9 +48,12 @@ const ROOMS: [(&str, &[&str]); 11] = [
     ("binlog", &["engine"]),
     ("config", &["binlog", "machine", "protocol"]),
     ("options", &["binlog", "config", "machine"]),
+    ("gearmand", &["config", "machine", "options"]),
+    ("daemon", &[]),
     ("server", &["binlog", "engine", "protocol", "config"]),
     ("client", &[]),
-    ("lib", &["binlog", "client", "config", "engine", "machine", "options", "protocol", "server"]),
+    ("words", &["binlog", "engine", "options"]),
+    ("lib", &["binlog", "client", "config", "engine", "gearmand", "machine", "options", "protocol", "server", "words"]),
 ];
 
 struct Source {
@@ -156,7 +159,8 @@ fn every_function_fits_a_screen() {
         for (start, line) in lines.iter().enumerate() {
             let indent = line.len() - line.trim_start().len();
             let words = line.trim_start().split('(').next().unwrap_or_default();
-            if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") {
+            // A declaration has no body.
+            if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") || line.ends_with(';') {
                 continue;
             }
             // Formatted code ends a function with a brace at the depth at which it began.

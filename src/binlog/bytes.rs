@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::record::{encode, encode_head, seal, Record, PREFIX};
+use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHORT_PAYLOAD};
+use super::segment::Key;
 use crate::engine::BodyRef;
 
 /// The ends of records longer than this are shared: a copy of so much takes about as long as a write of its own.
@@ -83,10 +84,10 @@ impl Bytes {
         self.own.extend_from_slice(bytes);
     }
 
-    /// Appends a record of `segment`, whose last bytes are `tail` and not in `record`, if there is one. With a tail, the
-    /// record must be sealed; see [`Bytes::seal`]. Tells how many bytes it took.
-    pub fn append(&mut self, record: &Record, segment: u64, tail: Option<Tail>) -> usize {
-        let Some(tail) = tail else { return encode(record, segment, &mut self.own) };
+    /// Appends a record for this offset of the segment with this key, whose last bytes are `tail` and not in `record`, if there
+    /// is one. With a tail, the record must be sealed; see [`Bytes::seal`]. Tells how many bytes it took.
+    pub fn append(&mut self, record: &Record, key: Key, at: u64, tail: Option<Tail>) -> usize {
+        let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (place, length) = (self.own.len(), tail.bytes().len());
         let head = encode_head(record, length, &mut self.own);
         self.push(place, tail);
@@ -98,10 +99,12 @@ impl Bytes {
         self.tails.push(Placed { record, at: self.own.len(), tail });
     }
 
-    /// Fills in the checksums of records with tails: records of `segment`.
-    pub fn seal(&mut self, segment: u64) {
+    /// Fills in the checksums of records with tails, when all of these bytes stand from this offset on.
+    pub fn seal(&mut self, key: Key, start: u64) {
+        let mut shared = 0;
         for Placed { record, at, tail } in &self.tails {
-            seal(segment, &mut self.own[*record..*at], tail.bytes());
+            seal(key, start + (record + shared) as u64, &mut self.own[*record..*at], tail.bytes());
+            shared += tail.bytes().len();
         }
     }
 
@@ -115,17 +118,19 @@ impl Bytes {
         part
     }
 
-    /// Appends all records from a place on as records of another segment, complete with their checksums.
-    pub fn recode(&self, from: usize, segment: u64, out: &mut Bytes) {
+    /// Appends all records from a place on as records of another segment, where `out` stands from `start` on; complete with
+    /// their checksums.
+    pub fn recode(&self, from: usize, key: Key, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;
         while at < self.own.len() {
             let tail = tails.next_if(|placed| placed.record == at).map(|placed| placed.tail.clone());
             let length = u32::from_le_bytes(self.own[at..at + 4].try_into().expect("four bytes")) as usize;
-            let head = PREFIX + length - tail.as_ref().map_or(0, |tail| tail.bytes().len());
-            let place = out.own.len();
+            let prefix = if length > SHORT_PAYLOAD { LONG_PREFIX } else { PREFIX };
+            let head = prefix + length - tail.as_ref().map_or(0, |tail| tail.bytes().len());
+            let (place, offset) = (out.own.len(), start + out.len() as u64);
             out.own.extend_from_slice(&self.own[at..at + head]);
-            seal(segment, &mut out.own[place..], tail.as_ref().map_or(&[], Tail::bytes));
+            seal(key, offset, &mut out.own[place..], tail.as_ref().map_or(&[], Tail::bytes));
             if let Some(tail) = tail {
                 out.push(place, tail);
             }
@@ -151,10 +156,22 @@ impl Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog::record::decode;
+    use crate::binlog::record::Head;
     use crate::engine::Body;
 
     const RESULT: &[u8] = &[7; SHARE * 2];
+
+    /// Where the bytes begin in their segment.
+    const START: u64 = 1000;
+
+    fn key(segment: u64) -> Key {
+        Key::new(1, segment)
+    }
+
+    fn decode(segment: u64, at: u64, bytes: &[u8]) -> (Record<'_>, usize) {
+        let head = Head::read(key(segment), at, bytes, bytes.len() as u64).expect("a record");
+        (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
+    }
 
     /// An outcome whose result is the end of a body, with and without sharing it, between records that share nothing.
     fn samples(segment: u64) -> (Bytes, Bytes) {
@@ -165,11 +182,14 @@ mod tests {
             let head = Record::Outcome { id, done: Some(true), fails: 0, result: &[] };
             let tail = Tail::of(body.borrow(), 100);
             assert!(tail.is_some());
-            assert_eq!(plain.append(&whole, segment, None), shared.append(&head, segment, tail));
-            plain.append(&Record::Delete(id), segment, None);
-            shared.append(&Record::Delete(id), segment, None);
+            let at = START + plain.len() as u64;
+            let taken = plain.append(&whole, key(segment), at, None);
+            assert_eq!(taken, shared.append(&head, key(segment), at, tail));
+            let at = at + taken as u64;
+            plain.append(&Record::Delete(id), key(segment), at, None);
+            shared.append(&Record::Delete(id), key(segment), at, None);
         }
-        shared.seal(segment);
+        shared.seal(key(segment), START);
         (plain, shared)
     }
 
@@ -183,9 +203,9 @@ mod tests {
         assert_eq!((all(&plain), plain.len()), (all(&shared), shared.len()));
         assert!(shared.place() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));
         let bytes = all(&shared);
-        let (record, length) = decode(5, &bytes).expect("a record");
+        let (record, length) = decode(5, START, &bytes);
         assert_eq!(record, Record::Outcome { id: 0, done: Some(true), fails: 0, result: RESULT });
-        assert_eq!(decode(5, &bytes[length..]).expect("a record").0, Record::Delete(0));
+        assert_eq!(decode(5, START + length as u64, &bytes[length..]).0, Record::Delete(0));
         let small = Body::from(vec![0; SHARE]);
         assert!(Tail::of(small.borrow(), 0).is_none());
     }
@@ -208,7 +228,7 @@ mod tests {
         let expected = all(&samples(6).1);
         for bytes in [plain, shared] {
             let mut out = Bytes::with(b"used before".to_vec());
-            bytes.recode(0, 6, &mut out);
+            bytes.recode(0, key(6), START, &mut out);
             assert_eq!((all(&out), out.len()), (expected.clone(), expected.len()));
         }
     }

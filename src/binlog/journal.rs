@@ -1,21 +1,36 @@
 //! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still needed.
 //!
-//! Owns the order of records (the order of truth, kept under the engine's lock), the division into segments, and the
-//! compaction that keeps the disk's use within bounds. It writes nothing itself: [`Journal::take`] hands the bytes to the
+//! Owns the order of records (the order of truth, kept under the engine's lock), and the division into segments;
+//! `compaction` keeps the disk's use within bounds, and `space` counts what is left. It writes nothing itself: [`Journal::take`] hands the bytes to the
 //! writer. Must not touch files or wait.
 //!
 //! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
 //! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
 
-mod room;
+#[path = "compaction.rs"]
+mod compaction;
+#[path = "found.rs"]
+mod found;
+#[path = "space.rs"]
+mod space;
 
 use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::homes::{Homes, Inhabitants};
-use super::record::{full_size, Header, JobRecord, Record, CHANGE, DELETE, HEADER, OUTCOME, PUT, SNAPSHOT};
-use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired};
+use super::record::{full_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
+use super::segment::{Header, Key, Place, HEADER};
+use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired, Synced};
 use crate::engine::{Change, Engine, Job};
+
+/// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
+pub const IDS_AHEAD: u64 = 1 << 20;
+
+/// When fewer of them are left, commands that need one wait: more than a turn of every thread gives.
+const IDS_KEPT: u64 = 1 << 14;
+
+/// Bytes of log between two records of how far it is synced.
+const SYNCED_EVERY: u64 = 4096;
 
 /// Bytes of records that compaction may write again in one turn of the engine: well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
@@ -34,6 +49,7 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 #[derive(Debug)]
 struct Segment {
     number: u64,
+    key: Key,
     /// Bytes that its file was made for.
     size: u64,
     /// Bytes in use.
@@ -41,6 +57,8 @@ struct Segment {
     /// Bytes that its inhabitants take when they are written again.
     live: u64,
     inhabitants: Inhabitants,
+    /// The pauses that are at home in it.
+    pauses: Inhabitants,
     /// Must be emptied whatever the disk's use.
     condemned: bool,
     /// Because it is damaged: it is set aside then.
@@ -48,15 +66,18 @@ struct Segment {
 }
 
 impl Segment {
-    fn new(number: u64, size: u64, bytes: u64) -> Segment {
-        let inhabitants = Inhabitants::EMPTY;
-        Segment { number, size, bytes, live: 0, inhabitants, condemned: false, damaged: false }
+    fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
+        let (inhabitants, pauses) = (Inhabitants::EMPTY, Inhabitants::EMPTY);
+        let key = Key::new(log, number);
+        Segment { number, key, size, bytes, live: 0, inhabitants, pauses, condemned: false, damaged: false }
     }
 }
 
 /// See the module's page.
 #[derive(Debug)]
 pub struct Journal {
+    /// The number of the log, which is in each of its segments.
+    log: u64,
     segment_size: u64,
     /// The segment that the first bytes of the buffer belong to.
     first_segment: u64,
@@ -87,18 +108,31 @@ pub struct Journal {
     migrated: u64,
     written: u64,
     skipped: u64,
-    /// Bytes that the pauses in progress take at the beginning of a segment, at most.
-    pause_bytes: u64,
-    /// The pauses in progress must be written into the segment that was begun.
-    pauses_due: bool,
+    /// Where each pause is written down, by the number of its tube.
+    pauses: Homes,
     promised: Promised,
+    /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
+    synced: Synced,
+    told: Synced,
+    /// The last id that was given.
+    last_id: u64,
+    /// Up to where ids may be given: by the log, and by what of it is synced.
+    ids: u64,
+    ids_synced: u64,
+    /// Where the log says the former.
+    ids_at: u64,
+    /// After a failure without syncs: what was written again may be lost, until all of it is once more.
+    in_doubt: bool,
+    /// Bytes up to here must be synced soon, whatever the mode.
+    demanded: u64,
 }
 
 impl Journal {
-    /// An empty log with segments of this size, whose first segment will have the number `next`.
-    pub fn new(segment_size: u64, next: u64) -> Journal {
+    /// An empty log with segments of this size, whose first segment will have the number 1. `log` is its own number.
+    pub fn new(segment_size: u64, log: u64) -> Journal {
         Journal {
-            segment_size: segment_size.max(HEADER as u64 + 1),
+            log,
+            segment_size: segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1),
             first_segment: 0,
             buffer: Bytes::default(),
             cuts: Vec::new(),
@@ -109,7 +143,7 @@ impl Journal {
             large: 0,
             condemned: 0,
             wish: 0,
-            next_number: next,
+            next_number: 1,
             homes: Homes::default(),
             jobs: 0,
             live: 0,
@@ -120,53 +154,29 @@ impl Journal {
             migrated: 0,
             written: 0,
             skipped: 0,
-            pause_bytes: 0,
-            pauses_due: false,
+            pauses: Homes::default(),
             promised: Promised::default(),
+            synced: Synced::default(),
+            told: Synced::default(),
+            last_id: 0,
+            ids: 0,
+            ids_synced: 0,
+            ids_at: 0,
+            in_doubt: false,
+            demanded: 0,
         }
     }
 
-    /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.
-    pub fn found_segment(&mut self, number: u64, bytes: u64) {
-        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
-        self.segments.push_back(Segment::new(number, bytes, bytes));
-        self.next_number = self.next_number.max(number + 1);
-    }
-
-    /// So many bytes of the last segment found stay on the disk.
-    pub fn found_length(&mut self, bytes: u64) {
-        self.segments.back_mut().expect("a segment").bytes = bytes;
-    }
-
-    /// So many records of a foreign log could not be read.
-    pub fn found_skipped(&mut self, skipped: u64) {
-        self.skipped += skipped;
-    }
-
-    /// The last segment found is damaged: `stretches` of it could not be read.
-    pub fn found_damage(&mut self, stretches: u64) {
-        self.skipped += stretches;
+    fn move_pause_in(&mut self, tube: u32, size: u64) {
         let segment = self.segments.back_mut().expect("a segment");
-        (segment.condemned, segment.damaged) = (true, true);
-        self.condemned += 1;
+        segment.live += size;
+        self.pauses.move_in(tube, segment.number as u32, &mut segment.pauses);
     }
 
-    /// A full record of the job in `slot` was found in the last segment; `before`: the lengths it had,
-    /// if it was at home somewhere already.
-    pub fn found_job(&mut self, slot: u32, before: Option<(usize, usize)>, tube: usize, body: usize) {
-        if let Some((tube, body)) = before {
-            self.lost_job(slot, tube, body);
-        }
-        self.jobs += 1;
-        self.live += full_size(tube, body);
-        self.move_in(slot, full_size(tube, body));
-    }
-
-    /// The job in `slot` is gone.
-    pub fn lost_job(&mut self, slot: u32, tube: usize, body: usize) {
-        self.move_out(slot, full_size(tube, body));
-        self.jobs -= 1;
-        self.live -= full_size(tube, body);
+    fn move_pause_out(&mut self, tube: u32, size: u64) {
+        let place = self.place_of(self.pauses.of(tube));
+        self.segments[place].live -= size;
+        self.pauses.move_out(tube, &mut self.segments[place].pauses);
     }
 
     fn move_in(&mut self, slot: u32, size: u64) {
@@ -191,15 +201,15 @@ impl Journal {
 
     /// Writes down the job in `slot` as it is, where it is at home from now on.
     fn write_whole(&mut self, slot: u32, size: u64, engine: &Engine) {
-        self.make_room(size, engine.last_id());
+        self.make_room(size);
         self.append_job(slot, engine, Record::Snapshot);
         self.move_in(slot, size);
     }
 
-    /// Writes down an outcome, by which the job that is at home somewhere already has grown. What is written here is never the
-    /// last to know: whenever the job's home must go, the job is written again with its outcome, and homes go in order.
+    /// Writes down an outcome, by which the job that is at home somewhere already has grown. Compaction rewrites the job with
+    /// its outcome before the segment of its home goes, and segments go in order; so this record need not be kept.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
-        self.make_room((OUTCOME + result) as u64, engine.last_id());
+        self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
         let mut record = Record::outcome(&job, engine);
         let mut tail = None;
@@ -208,7 +218,7 @@ impl Journal {
             tail = Tail::of(job.body(), job.body().len() - result.len());
             *result = if tail.is_some() { &[] } else { result };
         }
-        self.append_with(&record, tail);
+        self.push_with(&record, tail);
         self.grow(slot, result as u64);
     }
 
@@ -221,30 +231,47 @@ impl Journal {
 
     /// The place of the segment that the job in `slot` is at home in.
     fn home_of(&self, slot: u32) -> usize {
-        let home = self.homes.of(slot);
-        // Numbers have no gaps that matter: a short walk from the guess finds the segment.
-        self.segments.partition_point(|segment| (segment.number as u32) < home)
+        self.place_of(self.homes.of(slot))
     }
 
-    /// Appends the records of what the engine changed.
-    pub fn record(&mut self, engine: &mut Engine) {
+    fn place_of(&self, number: u32) -> usize {
+        self.segments.partition_point(|segment| (segment.number as u32) < number)
+    }
+
+    /// Appends the records of what the engine changed; tells the position behind them.
+    pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
             // What brings something new, which the client may have nowhere else.
             let put = match change {
-                Change::Put(_) | Change::Adopt(_) => true,
+                Change::Put(_) | Change::Adopt(_) | Change::Promise(_) => true,
                 Change::Outcome { result, .. } => result > 0,
                 _ => false,
             };
-            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_));
+            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. });
             self.record_one(change, engine);
-            self.repeat_pauses(engine);
             if promise {
                 self.promised.any = self.position;
+                self.promised.count += 1;
             }
             if put {
                 self.promised.puts = self.position;
+                self.promised.put_count += 1;
             }
         }
+        self.last_id = engine.last_id();
+        if self.last_id + IDS_AHEAD / 2 > self.ids {
+            self.append_ids();
+        }
+        self.position
+    }
+
+    /// Says ahead of use which ids will be given.
+    fn append_ids(&mut self) {
+        self.ids = self.last_id + IDS_AHEAD;
+        self.make_room(MARK as u64);
+        self.push(&Record::Ids(self.ids));
+        self.ids_at = self.position;
+        self.demanded = self.position;
     }
 
     /// Up to where the log must be safe before replies may be given.
@@ -256,23 +283,33 @@ impl Journal {
         match change {
             Change::Put(slot) => {
                 let size = size_of(slot, engine);
-                self.make_room(size - (SNAPSHOT - PUT) as u64, engine.last_id());
+                self.make_room(size - (SNAPSHOT - PUT) as u64);
                 self.append_job(slot, engine, Record::Put);
                 self.jobs += 1;
                 self.live += size;
                 self.move_in(slot, size);
             }
             Change::Delete { slot, id, tube, body } => {
-                self.make_room(DELETE as u64, engine.last_id());
-                self.append(&Record::Delete(id.0));
+                self.make_room(DELETE as u64);
+                self.push(&Record::Delete(id.0));
                 self.lost_job(slot, tube, body);
             }
-            Change::Pause(name) => {
-                let pause = engine.tube_pause(&name);
-                self.make_room((CHANGE + name.len()) as u64, engine.last_id());
-                self.append(&Record::pause(&name, pause));
-                self.pause_bytes += (CHANGE + name.len()) as u64;
+            Change::Pause { tube, before } => {
+                let (name, pause) = engine.pause_at(tube).expect("a pause that has just begun");
+                self.make_room(pause_size(name.len()));
+                self.push(&Record::pause(name, Some(pause)));
+                self.found_pause(tube, name.len(), before);
             }
+            Change::PauseEnded { tube, name, before } => {
+                self.make_room(pause_size(name.len()));
+                self.push(&Record::pause(&name, None));
+                if before {
+                    self.lost_pause(tube, name.len());
+                }
+            }
+            // The record of the pause says when it ends.
+            Change::PauseOver { tube, name } => self.lost_pause(tube, name),
+            Change::Promise(_) => {}
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
@@ -297,20 +334,9 @@ impl Journal {
         }
     }
 
-    /// Writes the pauses in progress into a segment that was just begun, since the one that they are in may go.
-    pub fn repeat_pauses(&mut self, engine: &Engine) {
-        if std::mem::take(&mut self.pauses_due) {
-            self.pause_bytes = 0;
-            for (name, pause) in engine.pauses() {
-                self.append(&Record::pause(name, Some(pause)));
-                self.pause_bytes += (CHANGE + name.len()) as u64;
-            }
-        }
-    }
-
     fn change(&mut self, engine: &Engine, slot: u32, record: impl FnOnce(&Job) -> Record) {
-        self.make_room(CHANGE as u64, engine.last_id());
-        self.append(&record(&engine.job_at(slot)));
+        self.make_room(CHANGE as u64);
+        self.push(&record(&engine.job_at(slot)));
     }
 
     /// Counters are given up first when space is short.
@@ -318,29 +344,42 @@ impl Journal {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. One byte is always left,
-    /// since a segment without space at its end is taken for one that was left in order.
-    fn make_room(&mut self, bytes: u64, last_id: u64) {
+    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. Space for its last record
+    /// is always left.
+    fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
-            if current.bytes + bytes < current.size {
+            if current.bytes + bytes + MARK as u64 <= current.size {
                 return;
             }
             let Some((number, size)) = self.prepared.pop_front() else { return };
             self.ready -= size;
             self.large -= usize::from(size > self.segment_size);
-            self.begin(number, size, last_id);
+            if current.size > 0 {
+                self.push(&Record::Next(number));
+            }
+            let current = self.segments.back().expect("a segment");
+            let before = Place { segment: current.number, at: current.bytes };
+            self.begin(number, size, before);
         }
     }
 
-    /// Goes on in a new segment.
-    pub fn begin(&mut self, number: u64, size: u64, last_id: u64) {
+    /// Goes on in a new segment; `before`: where the log ends before it.
+    pub fn begin(&mut self, number: u64, size: u64, before: Place) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
         self.cuts.push(Cut { at: self.buffer.place(), segment: number });
-        self.buffer.extend(&Header { segment: number, last_id }.encode());
+        let oldest = self.segments.front().map_or(number, |segment| segment.number);
+        let header =
+            Header { log: self.log, segment: number, before, oldest, synced: self.synced.place, ids: self.ids };
+        self.buffer.extend(&header.encode());
         self.position += HEADER as u64;
-        self.segments.push_back(Segment::new(number, size, HEADER as u64));
-        self.pauses_due = true;
+        self.told = self.synced;
+    }
+
+    /// Says that the server is stopped in order, and nothing else will be appended.
+    pub fn append_closed(&mut self) {
+        self.push(&Record::Closed(self.last_id));
     }
 
     /// Appends the full record of the job in `slot`.
@@ -350,114 +389,58 @@ impl Journal {
         if tail.is_some() {
             job.body = &[];
         }
-        self.append_with(&kind(job), tail);
+        self.push_with(&kind(job), tail);
     }
 
-    fn append(&mut self, record: &Record) {
-        self.append_with(record, None);
+    fn push(&mut self, record: &Record) {
+        self.push_with(record, None);
     }
 
-    fn append_with(&mut self, record: &Record, tail: Option<Tail>) {
+    fn push_with(&mut self, record: &Record, tail: Option<Tail>) {
         let segment = self.segments.back_mut().expect("a segment");
-        let bytes = self.buffer.append(record, segment.number, tail) as u64;
+        let bytes = self.buffer.append(record, segment.key, segment.bytes, tail) as u64;
         segment.bytes += bytes;
         self.position += bytes;
         self.written += 1;
     }
 
-    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if the
-    /// segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for work
-    /// that is under way.
-    fn debt(&self) -> u64 {
-        let others = self.disk() - self.old - self.retiring;
-        let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
-        let debt = self.old.saturating_sub(allowed);
-        if self.condemned > 0 {
-            debt.max(1)
-        } else {
-            debt
-        }
-    }
-
-    /// Compacts a little, if there is need; true if there is need for more.
-    pub fn compact(&mut self, engine: &Engine) -> bool {
-        if self.health == Health::Failing {
-            return false;
-        }
-        let mut quota = COMPACT_BYTES;
-        while self.segments.len() > 1 && self.debt() > 0 {
-            let Some(slot) = self.segments[0].inhabitants.first() else {
-                self.retire();
-                continue;
-            };
-            let size = size_of(slot, engine);
-            let space = self.space(self.reserve());
-            if self.health != Health::Ok && self.segments[0].live > space {
-                // A segment that cannot be emptied to the end would give no space back.
-                return false;
-            }
-            if size > space {
-                self.wish = size;
-                return true;
-            }
-            if quota < size.min(COMPACT_BYTES) {
-                return true;
-            }
-            quota -= size.min(COMPACT_BYTES);
-            self.move_out(slot, size);
-            self.write_whole(slot, size, engine);
-            self.migrated += 1;
-            self.repeat_pauses(engine);
-        }
-        false
-    }
-
-    /// The oldest segment, in which nobody is at home, goes when what was written again is safe.
-    fn retire(&mut self) {
-        let segment = self.segments.pop_front().expect("a segment");
-        self.old -= segment.bytes;
-        self.retiring += segment.bytes;
-        let Segment { number, bytes, condemned, damaged, .. } = segment;
-        self.condemned -= usize::from(condemned);
-        self.retired.push_back(Retired { number, bytes, after: self.position, damaged });
-    }
-
-    /// At the start, when all that was found is there for good: the oldest segment, if none lives there and it is before `end`.
-    pub fn take_empty(&mut self, end: u64) -> Option<Retired> {
-        let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
-        if oldest.number >= end || oldest.inhabitants.first().is_some() {
-            return None;
-        }
-        self.retire();
-        self.retired.pop_back().inspect(|retired| self.retiring -= retired.bytes)
-    }
-
-    /// The next segment that may go, now that the log is safe up to `safe`. Until it is gone, no later one may go.
-    pub fn next_retired(&self, safe: u64) -> Option<Retired> {
-        self.retired.front().filter(|retired| retired.after <= safe).copied()
-    }
-
-    /// It is gone.
-    pub fn gone(&mut self, gone: Retired) {
-        if self.retired.front() == Some(&gone) {
-            self.retired.pop_front();
-            self.retiring -= gone.bytes;
-        }
-    }
-
-    /// Whether there is something to do beside writing.
-    pub fn needs_tidying(&self) -> bool {
-        !self.retired.is_empty() || self.wanted() || self.debt() > 0
-    }
-
-    /// The bytes that were appended since the last time.
-    pub fn take(&mut self, mut spare: Vec<u8>) -> Batch {
+    /// The bytes that were appended since the last time. `synced`: how far the log is synced now, which it says itself now and
+    /// then, so that a start can tell damage from what a power cut leaves.
+    pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
+        self.is_synced(synced);
+        self.append_synced();
         spare.reserve(self.buffer.place().min(1 << 16)); // as much will come again
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
-        Batch { segment, bytes, cuts: std::mem::take(&mut self.cuts), end: self.position }
+        Batch {
+            log: self.log,
+            segment,
+            bytes,
+            cuts: std::mem::take(&mut self.cuts),
+            end: self.position,
+            demanded: self.demanded,
+        }
+    }
+
+    /// The log is synced so far.
+    pub fn is_synced(&mut self, synced: Synced) {
+        self.synced = synced;
+        if synced.position >= self.ids_at {
+            self.ids_synced = self.ids;
+        }
+    }
+
+    /// Says so in the log, if that is due.
+    fn append_synced(&mut self) {
+        let synced = self.synced;
+        let current = self.segments.back().expect("a segment");
+        let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
+        if !self.buffer.is_empty() && fits && synced.position >= self.told.position + SYNCED_EVERY {
+            self.push(&Record::Synced(synced.place));
+            self.told = synced;
+        }
     }
 
     /// Whether there are so many of them that to write them takes long on any disk.
@@ -482,7 +465,7 @@ impl Journal {
 
     /// The size of the next segment to be made ready.
     pub fn wanted_size(&self) -> u64 {
-        let needed = self.wish + HEADER as u64 + self.pause_bytes + 2 * (CHANGE + PUT + DELETE) as u64;
+        let needed = self.wish + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
         if self.wish > 0 && large {
             needed
@@ -524,40 +507,9 @@ impl Journal {
         self.health = health;
     }
 
-    /// The segments whose files are not there any more count for nothing: what lives in them must be written again.
-    pub fn condemn_missing(&mut self, is_there: impl Fn(u64) -> bool) {
-        self.segments
-            .iter_mut()
-            .filter(|segment| !is_there(segment.number))
-            .for_each(|segment| segment.condemned = true);
-        self.condemned = self.segments.iter().filter(|segment| segment.condemned).count();
-    }
-
-    /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.
-    pub fn abandon_prepared(&mut self) {
-        (self.ready, self.large) = (0, 0);
-        for (number, bytes) in self.prepared.drain(..) {
-            self.retiring += bytes;
-            self.retired.push_front(Retired { number, bytes, after: 0, damaged: false });
-        }
-    }
-
-    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied on no
-    /// more, is written again by and by. Returns what was appended and not taken yet, which must be written into the new segment
-    /// behind the `again` bytes that were taken and are not safe; and the new segment's header.
-    pub fn take_over(&mut self, number: u64, last_id: u64, first: u64, again: u64) -> (Batch, Batch) {
-        let pending = self.take(Vec::new());
-        self.segments.iter_mut().filter(|segment| segment.number >= first).for_each(|segment| segment.condemned = true);
-        self.condemned = self.segments.iter().filter(|segment| segment.condemned).count();
-        self.begin(number, self.segment_size, last_id);
-        self.segments.back_mut().expect("a segment").bytes += again + pending.bytes.len() as u64;
-        (pending, self.take(Vec::new()))
-    }
-
     /// Bytes that the log takes on the disk.
     pub fn disk(&self) -> u64 {
-        // One that has grown ends in a zero byte.
-        let current = self.segments.back().map_or(0, |segment| segment.size.max(segment.bytes + 1));
+        let current = self.segments.back().map_or(0, |segment| segment.size.max(segment.bytes));
         self.old + self.retiring + current + self.ready
     }
 

@@ -6,9 +6,10 @@
 
 use super::import::{Imported, Importer};
 use super::journal::Journal;
-use super::open::{flush, OpenError};
+use super::recovery::{flush, OpenError};
+use super::segment::{segment_name, segment_number};
 use super::storage::Storage;
-use super::writer::{segment_name, segment_number, Writer};
+use super::writer::Writer;
 use crate::engine::Engine;
 
 /// An import has begun; whatever our segments say comes from it and counts for nothing.
@@ -54,13 +55,24 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     }
     step(BEGUN, storage.create(BEGUN, 0).map(drop))?;
     let mut importer = Importer::new();
-    let mut bytes = Vec::new();
+    let (mut next, mut bytes) = (foreign[0], Vec::new());
     for number in foreign {
         let name = format!("binlog.{number}");
-        storage.read(&name, &mut bytes).map_err(|error| OpenError::File(name.clone(), error))?;
+        if number > next {
+            importer.gap(&name, &format!("binlog.{next}"));
+        }
+        next = number.saturating_add(1);
+        read_whole(storage, &name, &mut bytes).map_err(|error| OpenError::File(name.clone(), error))?;
         importer.file(&name, &bytes);
     }
-    Ok(Some(importer.finish()))
+    let imported = importer.finish();
+    if imported.renumbered > 0 {
+        let (count, last) = (imported.renumbered, imported.last_id);
+        log::info!(
+            "binlog: beanstalkd gave the ids of {count} jobs twice; the older ones have new ids, the last is {last}"
+        );
+    }
+    Ok(Some(imported))
 }
 
 /// Writes the imported jobs, which the engine has in these slots, into our segments, and lays the originals aside.
@@ -71,7 +83,7 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
             let number = journal.claim_number();
             let name = segment_name(number);
             let file = step(&name, storage.create(&name, journal.stats().segment_size))?;
-            writer.add_prepared(number, journal.stats().segment_size, file);
+            writer.add_prepared(number, file);
             journal.prepared(number, journal.stats().segment_size);
         }
         journal.adopt(slot, engine);
@@ -98,6 +110,19 @@ fn finish(storage: &dyn Storage, foreign: &[u64]) -> Result<(), OpenError> {
             step(mark, storage.remove(mark))?;
         }
     }
+    Ok(())
+}
+
+fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+    bytes.resize(storage.length(name)? as usize, 0);
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match storage.read_at(name, filled as u64, &mut bytes[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    bytes.truncate(filled);
     Ok(())
 }
 

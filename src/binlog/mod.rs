@@ -1,26 +1,38 @@
-//! The log: what makes acknowledged jobs outlive the process.
+//! The write-ahead log: what makes acknowledged jobs outlive the process.
 //!
-//! Owns everything on the disk. The [`Journal`] takes the engine's changes under the engine's lock and decides where each
-//! record stands; the `writer` brings the bytes into files and knows how far they are safe; [`open`] reads them back at the
-//! start. `record` and `replay` are pure; [`Storage`] alone touches files. Must not know protocols, connections or threads.
+//! Owns everything on the disk. Four words suffice to use it: [`Journal::append`] takes the engine's changes, under the engine's
+//! lock, and tells their position; [`Wal::reserve`] makes space for them beforehand; [`Wal::durable`] tells up to which
+//! position replies may go, and [`Wal::sync`] moves it on. [`open`] reads a log back at the start, and [`inspect`] without a
+//! server.
+//!
+//! Inside, `record` and `segment` are the format, `replay` finds records in bytes, `survey` orders segments and `reading` takes
+//! them into the engine; `writer` brings bytes into files; [`Storage`] alone touches these. Must not know protocols,
+//! connections or threads.
 
+mod backup;
+mod beanstalkd;
 mod bytes;
 mod homes;
 mod import;
 mod journal;
-mod keeper;
 mod migrate;
-mod open;
+mod reading;
 mod record;
+mod recovery;
 mod replay;
+mod segment;
 mod storage;
+mod survey;
 mod terms;
+mod wal;
 mod writer;
 mod written;
 
+pub use backup::back_up;
 pub use journal::Journal;
-pub use keeper::{Books, Keeper};
-pub use open::{open, OpenError, Opened, Progress, Report, Settings};
+pub use recovery::{inspect, open, Inspection, OpenError, Opened, Progress, Report, Settings};
+pub use segment::segment_name;
 pub use storage::{Folder, LogFile, Storage};
 pub use terms::{Health, LogStats, Promised};
-pub use writer::{segment_name, SyncMode};
+pub use wal::{Books, Wal};
+pub use writer::SyncMode;

@@ -1,30 +1,28 @@
 //! The records of the log, to and from bytes: pure.
 //!
-//! Owns the format of a segment's header and of each record; beanpole-binlog(5) describes it for other programs, byte by
-//! byte, and must be changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
+//! Owns the format of each record; beanpole-binlog(5) describes it for other programs, byte by byte, and must be changed with
+//! it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
 //! Must not know files, and never trusts what it reads.
 
+use super::segment::{Key, Place};
 use super::written;
 use crate::engine::{Contract, Engine, History, JobId, JobView, Pause, RestoredJob, Span, State, Time, WrittenTerms};
 
-/// The first bytes of every segment.
-pub const MAGIC: &[u8; 8] = b"beanpole";
-
-/// The version of the format.
-pub const VERSION: u32 = 1;
-
-/// Bytes of a segment's header.
-pub const HEADER: usize = 40;
-
-/// Bytes of a record before its payload: length, checksum, kind.
+/// Bytes of a record before its payload: length, check, kind.
 pub const PREFIX: usize = 9;
+
+/// A longer payload has a checksum of its own behind the kind, so that the check of a record need not read far.
+pub const SHORT_PAYLOAD: usize = 64;
+
+/// Bytes before a longer payload.
+pub const LONG_PREFIX: usize = PREFIX + 4;
 
 /// Bytes that a number of variable length takes at most, if it has 64 bits or 32.
 const LONG: usize = 10;
 const SHORT: usize = 5;
 
 /// Bytes of a put record without tube and body, at most. Usually it is half of that.
-pub const PUT: usize = PREFIX + 8 + 3 * LONG + SHORT + 3;
+pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 
 /// Bytes of a snapshot without tube and body, at most.
 pub const SNAPSHOT: usize = PUT + 9 + 5 * SHORT;
@@ -33,10 +31,16 @@ pub const SNAPSHOT: usize = PUT + 9 + 5 * SHORT;
 pub const DELETE: usize = PREFIX + 8;
 
 /// Bytes of the record of an outcome without its result.
-pub const OUTCOME: usize = PREFIX + 10;
+pub const OUTCOME: usize = LONG_PREFIX + 10;
 
 /// Bytes of the largest record of a change to a job.
-pub const CHANGE: usize = PREFIX + 32;
+pub const CHANGE: usize = LONG_PREFIX + 32;
+
+/// Bytes of a record that holds one number and is not about a job: see [`Record::Next`] and those behind it.
+pub const MARK: usize = PREFIX + 8;
+
+/// Bytes of the record of a sync.
+pub const SYNCED: usize = PREFIX + 16;
 
 /// No record is longer than this: the largest body with the largest result and the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
@@ -46,13 +50,9 @@ pub fn full_size(tube: usize, body: usize) -> u64 {
     (SNAPSHOT + tube + body) as u64
 }
 
-/// A segment's header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
-    /// The number of the segment, which is in its name as well.
-    pub segment: u64,
-    /// The last id that had been given when the segment was begun.
-    pub last_id: u64,
+/// Bytes of the record of a pause of a tube with a name of this length, at most.
+pub fn pause_size(name: usize) -> u64 {
+    (LONG_PREFIX + 16 + name) as u64
 }
 
 /// What a full record says of a job.
@@ -151,6 +151,16 @@ pub enum Record<'a> {
         /// When it ends.
         until: Time,
     },
+    /// The last record of a segment: the log goes on in the one with this number.
+    Next(u64),
+    /// The server was stopped in order; the last id that was given.
+    Closed(u64),
+    /// Ids up to this one may be given from now on.
+    Ids(u64),
+    /// Everything before this place is synced.
+    Synced(Place),
+    /// The segments before this one are needed no longer.
+    Gone(u64),
 }
 
 impl<'a> Record<'a> {
@@ -200,54 +210,60 @@ impl<'a> JobRecord<'a> {
     }
 }
 
-impl Header {
-    /// As bytes.
-    pub fn encode(self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12..20].copy_from_slice(&self.segment.to_le_bytes());
-        bytes[20..28].copy_from_slice(&self.last_id.to_le_bytes());
-        let sum = crc32fast::hash(&bytes[..HEADER - 4]);
-        bytes[HEADER - 4..].copy_from_slice(&sum.to_le_bytes());
-        bytes
-    }
-
-    /// From the first bytes of a segment; none if they are no intact header of this version.
-    pub fn decode(bytes: &[u8]) -> Option<Header> {
-        let bytes = bytes.get(..HEADER)?;
-        let mut fields = Fields(&bytes[8..]);
-        let (version, segment, last_id) = (fields.u32()?, fields.u64()?, fields.u64()?);
-        let sum = u32::from_le_bytes(bytes[HEADER - 4..].try_into().ok()?);
-        let intact = bytes.starts_with(MAGIC) && version == VERSION && crc32fast::hash(&bytes[..HEADER - 4]) == sum;
-        intact.then_some(Header { segment, last_id })
-    }
-}
-
-/// Appends a record of `segment` and tells how many bytes it took.
-pub fn encode(record: &Record, segment: u64, out: &mut Vec<u8>) -> usize {
+/// Appends a record, which will stand at this offset of the segment with this key; tells how many bytes it took.
+pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
-    seal(segment, &mut out[start..], &[]);
+    seal(key, at, &mut out[start..], &[]);
     length
 }
 
 /// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took without
-/// them. Its checksum is left out; see [`seal`].
+/// them. Its checksums are left out; see [`seal`].
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
-    out.extend_from_slice(&[0; PREFIX]);
+    out.extend_from_slice(&[0; LONG_PREFIX]);
     let kind = payload(record, out);
-    let length = (out.len() - start - PREFIX + tail) as u32;
-    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    let length = out.len() - start - LONG_PREFIX + tail;
+    if length <= SHORT_PAYLOAD {
+        out.drain(start + PREFIX..start + LONG_PREFIX);
+    }
+    out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
     out[start + 8] = kind;
     out.len() - start
 }
 
-/// Fills in the checksum of a record of `segment`, which is `head` and then `tail`.
-pub fn seal(segment: u64, head: &mut [u8], tail: &[u8]) {
-    let sum = checksum(segment, head, tail);
-    head[4..8].copy_from_slice(&sum.to_le_bytes());
+/// Fills in the checksums of the record that is `head` and then `tail`, and stands at this offset.
+pub fn seal(key: Key, at: u64, head: &mut [u8], tail: &[u8]) {
+    let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
+    if length > SHORT_PAYLOAD {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&head[LONG_PREFIX..]);
+        hasher.update(tail);
+        head[PREFIX..LONG_PREFIX].copy_from_slice(&hasher.finalize().to_le_bytes());
+    }
+    let end = head_length(length);
+    let check = check(key, at, &head[..end]);
+    head[4..8].copy_from_slice(&check.to_le_bytes());
+}
+
+/// Bytes of a record that its check covers, if its payload has this length: all of a short one, else what is before the
+/// payload, of which the checksum is a part.
+fn head_length(payload: usize) -> usize {
+    if payload <= SHORT_PAYLOAD {
+        PREFIX + payload
+    } else {
+        LONG_PREFIX
+    }
+}
+
+/// The offset is part of it, so that a body in which a record is written is never taken for one.
+fn check(key: Key, at: u64, head: &[u8]) -> u32 {
+    let mut hasher = key.hasher();
+    hasher.update(&at.to_le_bytes());
+    hasher.update(&head[..4]);
+    hasher.update(&head[8..]);
+    hasher.finalize()
 }
 
 fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
@@ -305,11 +321,22 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(result);
             b'O'
         }
-        Record::Delete(id) => {
-            out.extend_from_slice(&id.to_le_bytes());
-            b'D'
+        Record::Synced(place) => {
+            out.extend_from_slice(&place.segment.to_le_bytes());
+            out.extend_from_slice(&place.at.to_le_bytes());
+            b'S'
         }
+        Record::Delete(number) => one_number(*number, b'D', out),
+        Record::Next(number) => one_number(*number, b'N', out),
+        Record::Closed(number) => one_number(*number, b'C', out),
+        Record::Ids(number) => one_number(*number, b'I', out),
+        Record::Gone(number) => one_number(*number, b'G', out),
     }
+}
+
+fn one_number(number: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
+    out.extend_from_slice(&number.to_le_bytes());
+    kind
 }
 
 /// The kind of a record with terms is the small letter.
@@ -357,38 +384,71 @@ fn state_letter(state: State) -> u8 {
     }
 }
 
-/// Of a whole record, in two parts, whose checksum field may hold anything. The segment's number is part of it, so that
-/// bytes of another segment are never taken for this one's.
-fn checksum(segment: u64, head: &[u8], tail: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&segment.to_le_bytes());
-    hasher.update(&head[..4]);
-    hasher.update(&head[8..]);
-    hasher.update(tail);
-    hasher.finalize()
+/// What stands before a payload, and may be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    kind: u8,
+    /// Bytes of the record before its payload.
+    pub prefix: usize,
+    /// Bytes of the payload.
+    pub length: usize,
+    /// The checksum of a payload that is not short.
+    sum: u32,
 }
 
-/// Reads the record of `segment` that these bytes begin with, and its length; none if there is no intact one.
-pub fn decode(segment: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
-    let prefix = bytes.get(..PREFIX)?;
-    let length = u32::from_le_bytes(prefix[..4].try_into().ok()?) as usize;
-    let kind = prefix[8];
-    // The cheap tests first: this runs at every byte of a damaged stretch.
-    if !b"PJpjRLBKXAODZ".contains(&kind) || length > MAX_PAYLOAD {
-        return None;
+/// Bytes that suffice to tell whether a record begins with them.
+pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
+
+impl Head {
+    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if fewer
+    /// than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
+    pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
+        let start = bytes.first_chunk::<PREFIX>()?;
+        let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
+        // The cheap tests first: this runs at every byte of a damaged stretch.
+        if !b"PJpjRLBKXAODZNCISG".contains(&kind) || length > MAX_PAYLOAD {
+            return None;
+        }
+        let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
+        let head = bytes.get(..head_length(length))?;
+        if (prefix + length) as u64 > left || check(key, at, head).to_le_bytes() != start[4..8] {
+            return None;
+        }
+        let sum = if prefix == PREFIX { 0 } else { u32::from_le_bytes(*head.last_chunk()?) };
+        Some(Head { kind, prefix, length, sum })
     }
-    let whole = bytes.get(..PREFIX + length)?;
-    let sum = u32::from_le_bytes(prefix[4..8].try_into().ok()?);
-    if checksum(segment, whole, &[]) != sum {
-        return None;
+
+    /// Bytes of the whole record.
+    pub fn total(&self) -> usize {
+        self.prefix + self.length
     }
-    Some((fields(kind, &whole[PREFIX..])?, whole.len()))
+
+    /// Whether the payload, of which this is the checksum, is intact.
+    pub fn fits(&self, sum: u32) -> bool {
+        self.prefix == PREFIX || sum == self.sum
+    }
+
+    /// The record with this payload; none if it is damaged, or no server would write it.
+    pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
+        if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
+            return None;
+        }
+        fields(self.kind, payload, 0)
+    }
+
+    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is not
+    /// looked at. None if such a record does not end in these.
+    pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
+        let tail = self.length.checked_sub(payload.len())?;
+        b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
+    }
 }
 
-fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
+/// `tail`: bytes of the payload that are not there.
+fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
-        b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields),
+        b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
         b'R' => Record::Reserve(fields.u64()?, fields.u32()?),
         b'K' => Record::Kick(fields.u64()?, fields.u32()?),
         b'X' => Record::Expire(fields.u64()?, fields.u32()?),
@@ -405,7 +465,12 @@ fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
             let (id, count) = (fields.u64()?, fields.u32()?);
             Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
         }
-        b'O' => return read_outcome(fields),
+        b'O' => return read_outcome(fields, tail),
+        b'N' => Record::Next(fields.u64()?),
+        b'C' => Record::Closed(fields.u64()?),
+        b'I' => Record::Ids(fields.u64()?),
+        b'G' => Record::Gone(fields.u64()?),
+        b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
         b'Z' => {
             let (length, until) = (fields.span()?, fields.time()?);
             return Some(Record::Pause { tube: fields.0, length, until });
@@ -415,7 +480,7 @@ fn fields(kind: u8, payload: &[u8]) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
-fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
+fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
     let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
     let length = u16::try_from(fields.variable()?).ok()?;
@@ -434,7 +499,7 @@ fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
         terms: None,
     };
     if kind.eq_ignore_ascii_case(&b'P') {
-        read_terms_and_body(kind, fields, &mut job)?;
+        read_terms_and_body(kind, fields, tail, &mut job)?;
         // It has no outcome: that comes with a snapshot.
         return job.terms.is_none_or(|terms| terms.outcome.is_none()).then_some(Record::Put(job));
     }
@@ -454,24 +519,24 @@ fn read_job(kind: u8, mut fields: Fields) -> Option<Record> {
         buries: fields.short()?,
         kicks: fields.short()?,
     };
-    read_terms_and_body(kind, fields, &mut job)?;
+    read_terms_and_body(kind, fields, tail, &mut job)?;
     let is_over = job.terms.is_some_and(|terms| terms.outcome.is_some());
     (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
 }
 
-fn read_terms_and_body<'a>(kind: u8, fields: Fields<'a>, job: &mut JobRecord<'a>) -> Option<()> {
+fn read_terms_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut JobRecord<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
-        let (terms, body) = written::decode(fields.0)?;
+        let (terms, body) = written::decode(fields.0, tail)?;
         (job.terms, job.body) = (Some(terms), body);
     }
     Some(())
 }
 
-fn read_outcome(mut fields: Fields) -> Option<Record> {
+fn read_outcome(mut fields: Fields, tail: usize) -> Option<Record> {
     let id = fields.u64()?;
     let (done, fails) = match *fields.take(2)? {
-        [b'-', fails] if fields.0.is_empty() => (None, fails),
+        [b'-', fails] if fields.0.is_empty() && tail == 0 => (None, fails),
         [b'd', fails] => (Some(true), fails),
         [b'f', fails] => (Some(false), fails),
         _ => return None,
@@ -582,31 +647,50 @@ mod tests {
             Record::Expire(1, 2),
             Record::Delete(1),
             Record::Pause { tube: b"t", length: Span::from_nanos(1), until: Time::from_nanos(2) },
+            Record::Next(2),
+            Record::Closed(3),
+            Record::Ids(4),
+            Record::Synced(Place { segment: 5, at: 6 }),
+            Record::Gone(7),
+            Record::Put(JobRecord { body: &[b'x'; 100], ..job }),
+            Record::Outcome { id: 1, done: Some(false), fails: 0, result: &[b'r'; 55] },
         ]
+    }
+
+    const AT: u64 = 4096;
+
+    fn key() -> Key {
+        Key::new(77, 5)
+    }
+
+    fn decode(key: Key, at: u64, bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+        let head = Head::read(key, at, bytes, bytes.len() as u64)?;
+        Some((head.record(&bytes[head.prefix..head.total()])?, head.total()))
     }
 
     #[test]
     fn every_record_reads_back_and_has_its_size() {
+        let prefix = |content: usize| if content > 50 { LONG_PREFIX } else { PREFIX };
         for record in samples() {
             let mut bytes = Vec::new();
-            let length = encode(&record, 5, &mut bytes);
-            assert_eq!(decode(5, &bytes), Some((record, length)));
+            let length = encode(&record, key(), AT, &mut bytes);
+            assert_eq!(decode(key(), AT, &bytes), Some((record, length)));
             assert_eq!(
                 length,
                 match record {
                     Record::Put(JobRecord { terms: Some(_), .. })
                     | Record::Snapshot(JobRecord { terms: Some(_), .. }) => length,
                     // An id, a priority and a delay of a byte, a time to run of six, and one for the name's length.
-                    Record::Put(job) => PREFIX + 8 + 10 + job.tube.len() + job.body.len(),
+                    Record::Put(job) => prefix(job.body.len()) + 8 + 10 + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => PREFIX + 8 + 10 + 9 + 5 + job.tube.len() + job.body.len(),
-                    Record::Outcome { result, .. } => OUTCOME + result.len(),
+                    Record::Outcome { result, .. } => prefix(result.len()) + 10 + result.len(),
                     Record::Delete(_) => DELETE,
+                    Record::Synced(_) => SYNCED,
+                    Record::Next(_) | Record::Closed(_) | Record::Ids(_) | Record::Gone(_) => MARK,
                     _ => length.min(CHANGE),
                 }
             );
         }
-        let header = Header { segment: 3, last_id: 99 };
-        assert_eq!(Header::decode(&header.encode()), Some(header));
     }
 
     #[test]
@@ -628,10 +712,10 @@ mod tests {
             terms: None,
         };
         let mut bytes = Vec::new();
-        assert_eq!(encode(&Record::Snapshot(job), 5, &mut bytes) as u64, full_size(tube.len(), body.len()));
-        assert_eq!(decode(5, &bytes), Some((Record::Snapshot(job), bytes.len())));
+        assert_eq!(encode(&Record::Snapshot(job), key(), AT, &mut bytes) as u64, full_size(tube.len(), body.len()));
+        assert_eq!(decode(key(), AT, &bytes), Some((Record::Snapshot(job), bytes.len())));
         let put = JobRecord { state: State::Delayed, history: History::default(), ..job };
-        assert_eq!(encode(&Record::Put(put), 5, &mut bytes), PUT + tube.len() + body.len());
+        assert_eq!(encode(&Record::Put(put), key(), AT, &mut bytes), PUT + tube.len() + body.len());
     }
 
     #[test]
@@ -655,22 +739,18 @@ mod tests {
     fn any_flipped_bit_is_noticed() {
         for record in samples() {
             let mut bytes = Vec::new();
-            encode(&record, 5, &mut bytes);
+            encode(&record, key(), AT, &mut bytes);
             for bit in 0..bytes.len() * 8 {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(decode(5, &damaged), None, "bit {bit} of {record:?}");
+                assert_eq!(decode(key(), AT, &damaged), None, "bit {bit} of {record:?}");
             }
-            assert_eq!(decode(6, &bytes), None, "a record of another segment");
+            assert_eq!(decode(Key::new(77, 6), AT, &bytes), None, "a record of another segment");
+            assert_eq!(decode(Key::new(78, 5), AT, &bytes), None, "a record of another log");
+            assert_eq!(decode(key(), AT + 1, &bytes), None, "a record of another place");
             for length in 0..bytes.len() {
-                assert_eq!(decode(5, &bytes[..length]), None);
+                assert_eq!(decode(key(), AT, &bytes[..length]), None);
             }
-        }
-        let bytes = Header { segment: 3, last_id: 99 }.encode();
-        for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes;
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(&damaged), None);
         }
     }
 }

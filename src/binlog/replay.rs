@@ -1,95 +1,277 @@
-//! Reading a segment back: pure.
+//! Reading a segment back.
 //!
 //! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what lies
-//! between is told. Must not trust the bytes: no input can make it panic, read too far or take memory.
+//! between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large body is read
+//! straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or take memory.
 
-use super::record::{decode, Header, Record, HEADER};
+use std::io;
 
-/// What was found in a segment beside its records.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Scan {
-    /// The header, unless it is damaged.
-    pub header: Option<Header>,
-    /// Stretches, from and to, that are no records and have records behind them.
-    pub damaged: Vec<(usize, usize)>,
-    /// Where the last record ends.
-    pub end: usize,
-    /// Behind that, something else than zero bytes follows: a record that was never finished, or damage at the end.
-    pub torn: bool,
+use super::record::{Head, Record, LOOK};
+use super::segment::Key;
+use crate::engine::Body;
+
+/// Bytes that are read at a time. A record that is longer is read in two parts.
+const WINDOW: usize = 1 << 20;
+
+/// What stands in front of the body in a long record is never longer: names of tubes, uniques and reducers have limits.
+const FRONT: usize = 256 << 10;
+
+/// Where bytes are read from.
+pub trait Source {
+    /// Fills `bytes` from this offset on, or a part of it if the file ends there; tells how many there were.
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
-/// Whether these are the bytes of a segment that was made ready and never used.
-pub fn is_unused(bytes: &[u8]) -> bool {
-    // A stretch at a time, since a loop that can end anywhere goes byte by byte.
-    bytes.chunks(256).all(|stretch| stretch.iter().fold(0, |all, byte| all | byte) == 0)
+impl Source for &[u8] {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let rest = self.get(at as usize..).unwrap_or_default();
+        let count = rest.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
 }
 
-/// Whether this is segment `number` when it was just begun, and the power went off before its header was whole.
-pub fn is_stillborn(number: u64, bytes: &[u8]) -> bool {
-    let length = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    let fixed = &Header { segment: number, last_id: 0 }.encode()[..20];
-    let written = &bytes[..length.min(fixed.len())];
-    length < HEADER && fixed.starts_with(written) && Header::decode(bytes).is_none()
+/// What was found in a segment, in order.
+// There is one at a time, and it is never moved.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub enum Found<'a> {
+    /// A record.
+    Record {
+        /// Its offset.
+        at: u64,
+        /// The record; its body or result is empty if that is in `body`.
+        record: Record<'a>,
+        /// A large body or result.
+        body: Option<Body>,
+    },
+    /// From here to there is no record, and behind it there is one.
+    Gap(u64, u64),
 }
 
-/// Visits every intact record of segment `number`, in order.
-pub fn scan<'a>(number: u64, bytes: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> Scan {
-    let header = Header::decode(bytes).filter(|header| header.segment == number);
-    let start = if header.is_some() { HEADER } else { 0 };
-    let mut scan = Scan { header, end: start, ..Scan::default() };
-    let mut place = start;
+/// Whether to go on after something was found.
+pub type GoOn = bool;
+
+/// How a segment ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Behind the last record that was told.
+    pub at: u64,
+    /// Behind the last byte that is not zero; the same place, if only zero bytes follow the records.
+    pub used: u64,
+}
+
+/// A piece of a segment in memory, which is kept from segment to segment.
+#[derive(Debug, Default)]
+pub struct Window {
+    bytes: Vec<u8>,
+    /// The offset of the first of them.
+    start: u64,
+}
+
+struct Scan<'a> {
+    source: &'a dyn Source,
+    key: Key,
+    limit: u64,
+    window: &'a mut Window,
+}
+
+/// Tells `visit` what stands in a segment between two offsets.
+pub fn scan(
+    source: &dyn Source,
+    key: Key,
+    range: std::ops::Range<u64>,
+    window: &mut Window,
+    visit: &mut dyn FnMut(Found) -> GoOn,
+) -> io::Result<End> {
+    window.bytes.clear();
+    let mut scan = Scan { source, key, limit: range.end, window };
+    let mut at = range.start;
     loop {
-        while let Some((record, length)) = decode(number, &bytes[place..]) {
-            visit(record);
-            place += length;
-            scan.end = place;
+        let record = scan.head(at)?;
+        if let Some(head) = record {
+            let next = at + head.total() as u64;
+            match scan.visit(at, head, visit)? {
+                Some(true) => {
+                    at = next;
+                    continue;
+                }
+                Some(false) => return Ok(End { at: next, used: next }),
+                None => {}
+            }
         }
-        if is_unused(&bytes[place..]) {
-            return scan;
+        // A damaged payload ends where its head says.
+        let from = record.map_or(at + 1, |head| at + head.total() as u64);
+        let (next, used) = scan.search(at, from)?;
+        match next {
+            Some(next) if visit(Found::Gap(at, next)) => at = next,
+            _ => return Ok(End { at, used }),
         }
-        let next = (place + 1..bytes.len()).find(|&place| decode(number, &bytes[place..]).is_some());
-        let Some(next) = next else {
-            scan.torn = true;
-            return scan;
+    }
+}
+
+impl Scan<'_> {
+    /// At least so many bytes from this offset on, unless the range ends before.
+    fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
+        let count = count.min((self.limit.saturating_sub(at)) as usize);
+        if count == 0 {
+            return Ok(&[]);
+        }
+        let window = &mut *self.window;
+        let place = at.wrapping_sub(window.start) as usize;
+        if at < window.start || place + count > window.bytes.len() {
+            let wanted = count.max(WINDOW).min(self.limit.saturating_sub(at) as usize);
+            window.start = at;
+            window.bytes.resize(wanted, 0);
+            let mut filled = 0;
+            while filled < wanted {
+                match self.source.read_at(at + filled as u64, &mut window.bytes[filled..])? {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            window.bytes.truncate(filled);
+        }
+        let place = (at - window.start) as usize;
+        Ok(&window.bytes[place..])
+    }
+
+    /// The head of the record at this offset.
+    fn head(&mut self, at: u64) -> io::Result<Option<Head>> {
+        let (key, left) = (self.key, self.limit.saturating_sub(at));
+        Ok(Head::read(key, at, self.bytes(at, LOOK)?, left))
+    }
+
+    /// Tells of a record; none if its payload is damaged.
+    fn visit(&mut self, at: u64, head: Head, visit: &mut dyn FnMut(Found) -> GoOn) -> io::Result<Option<GoOn>> {
+        if head.total() > WINDOW {
+            return self.visit_large(at, head, visit);
+        }
+        let bytes = self.bytes(at, head.total())?;
+        let record = bytes.get(head.prefix..head.total()).and_then(|payload| head.record(payload));
+        Ok(record.map(|record| visit(Found::Record { at, record, body: None })))
+    }
+
+    /// The same of one whose body is not to be in memory twice.
+    fn visit_large(&mut self, at: u64, head: Head, visit: &mut dyn FnMut(Found) -> GoOn) -> io::Result<Option<GoOn>> {
+        let bytes = self.bytes(at, head.prefix + FRONT)?;
+        let Some(front) = bytes.get(head.prefix..head.prefix + FRONT) else { return Ok(None) };
+        let Some(record) = head.record_with_tail(front) else { return Ok(None) };
+        let content = match &record {
+            Record::Put(job) | Record::Snapshot(job) => job.body.len(),
+            Record::Outcome { result, .. } => result.len(),
+            _ => return Ok(None),
         };
-        scan.damaged.push((place, next));
-        place = next;
+        let front = front[..FRONT - content].to_vec();
+        let length = head.length - front.len();
+        let mut body = Vec::new();
+        body.try_reserve_exact(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        body.resize(length, 0);
+        let mut filled = 0;
+        let start = at + (head.prefix + front.len()) as u64;
+        while filled < length {
+            match self.source.read_at(start + filled as u64, &mut body[filled..])? {
+                0 => return Ok(None),
+                read => filled += read,
+            }
+        }
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&front);
+        hasher.update(&body);
+        if !head.fits(hasher.finalize()) {
+            return Ok(None);
+        }
+        // The front alone, whose record has an empty body.
+        let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
+        Ok(Some(visit(Found::Record { at, record, body: Some(Body::from(body)) })))
+    }
+
+    /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if there is
+    /// no record.
+    fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
+        let (key, limit) = (self.key, self.limit);
+        let (mut place, mut used) = (at, at);
+        while place < limit {
+            let bytes = self.bytes(place, LOOK)?;
+            if bytes.is_empty() {
+                break;
+            }
+            // Near the end of the window a head may be cut off, unless the segment ends there as well.
+            let whole =
+                if place + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
+            let mut offset = 0;
+            while offset < whole {
+                let here = place + offset as u64;
+                // The fastest way over zero bytes: a head that begins with many of them has its kind behind them.
+                if let Some(chunk) = bytes.get(offset..offset + 64) {
+                    if chunk.iter().fold(0, |all, byte| all | byte) == 0 {
+                        offset += 56;
+                        continue;
+                    }
+                }
+                if bytes[offset] != 0 {
+                    used = here + 1;
+                }
+                if here >= from && Head::read(key, here, &bytes[offset..], limit - here).is_some() {
+                    return Ok((Some(here), used));
+                }
+                offset += 1;
+            }
+            place += offset as u64;
+        }
+        Ok((None, used.min(limit)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::super::record::encode;
+    use super::super::segment::HEADER;
     use super::*;
+
+    const START: u64 = HEADER as u64;
+
+    fn key() -> Key {
+        Key::new(7, 4)
+    }
+
+    fn append(record: &Record, bytes: &mut Vec<u8>) {
+        let at = bytes.len() as u64;
+        encode(record, key(), at, bytes);
+    }
 
     /// A segment with deletes of the jobs 0 to 9.
     fn segment() -> Vec<u8> {
-        let mut bytes = Header { segment: 4, last_id: 10 }.encode().to_vec();
-        (0..10).for_each(|id| {
-            encode(&Record::Delete(id), 4, &mut bytes);
-        });
+        let mut bytes = vec![1; HEADER];
+        (0..10).for_each(|id| append(&Record::Delete(id), &mut bytes));
         bytes
     }
 
-    fn ids(bytes: &[u8]) -> (Vec<u64>, Scan) {
-        let mut ids = Vec::new();
-        let scan = scan(4, bytes, |record| match record {
-            Record::Delete(id) => ids.push(id),
-            other => panic!("{other:?} was never written"),
+    fn ids(bytes: &[u8]) -> (Vec<u64>, Vec<(u64, u64)>, End) {
+        let (mut ids, mut gaps) = (Vec::new(), Vec::new());
+        let range = START..bytes.len() as u64;
+        let end = scan(&bytes, key(), range, &mut Window::default(), &mut |found| {
+            match found {
+                Found::Record { record: Record::Delete(id), .. } => ids.push(id),
+                Found::Record { record, .. } => panic!("{record:?} was never written"),
+                Found::Gap(from, to) => gaps.push((from, to)),
+            }
+            true
         });
-        (ids, scan)
+        (ids, gaps, end.expect("memory can be read"))
     }
 
     #[test]
-    fn an_intact_segment_reads_whole_with_or_without_padding() {
+    fn an_intact_segment_reads_whole_with_or_without_zeros_behind() {
         let mut bytes = segment();
         let length = bytes.len();
         bytes.resize(length + 1000, 0);
         for bytes in [&bytes[..length], &bytes] {
-            let (found, scan) = ids(bytes);
+            let (found, gaps, end) = ids(bytes);
             assert_eq!(found, (0..10).collect::<Vec<_>>());
-            assert_eq!((scan.end, scan.torn, scan.damaged.len()), (length, false, 0));
-            assert_eq!(scan.header.map(|header| header.last_id), Some(10));
+            assert_eq!((end.at, end.used, gaps.len()), (length as u64, length as u64, 0));
         }
     }
 
@@ -97,39 +279,141 @@ mod tests {
     fn a_torn_tail_ends_it_wherever_it_is_torn() {
         let bytes = segment();
         for length in HEADER..bytes.len() {
-            let (found, scan) = ids(&bytes[..length]);
+            let (found, gaps, end) = ids(&bytes[..length]);
             let whole = (length - HEADER) / 17;
             assert_eq!(found, (0..whole as u64).collect::<Vec<_>>());
-            assert_eq!(scan.end, HEADER + whole * 17);
-            assert!(scan.damaged.is_empty());
+            assert_eq!(end.at, (HEADER + whole * 17) as u64);
+            assert!(gaps.is_empty());
         }
     }
 
     #[test]
-    fn any_damaged_byte_costs_one_record_at_most() {
+    fn any_damaged_byte_costs_one_record_and_is_told() {
         let bytes = segment();
-        for place in 0..bytes.len() {
+        for place in HEADER..bytes.len() {
             for damage in [0x00, 0xff, b'D'] {
                 let mut damaged = bytes.clone();
                 if damaged[place] == damage {
                     continue;
                 }
                 damaged[place] = damage;
-                let (found, scan) = ids(&damaged);
-                let lost = place.checked_sub(HEADER).map(|place| (place / 17) as u64);
-                assert_eq!(found, (0..10).filter(|id| Some(*id) != lost).collect::<Vec<_>>(), "byte {place}");
-                assert_eq!(scan.damaged.len() + usize::from(scan.torn), 1, "byte {place}");
+                let (found, gaps, end) = ids(&damaged);
+                let lost = (place - HEADER) as u64 / 17;
+                assert_eq!(found, (0..10).filter(|id| *id != lost).collect::<Vec<_>>(), "byte {place}");
+                let from = START + lost * 17;
+                let expected = if lost < 9 { vec![(from, from + 17)] } else { vec![] };
+                assert_eq!(gaps, expected, "byte {place}");
+                assert_eq!(end.used > end.at, lost == 9, "byte {place}");
             }
         }
     }
 
     #[test]
-    fn a_hole_of_zero_bytes_does_not_end_it() {
+    fn a_gap_of_zero_bytes_is_told() {
         let mut bytes = segment();
         bytes[HEADER + 17..HEADER + 5 * 17].fill(0);
-        let (found, scan) = ids(&bytes);
+        let (found, gaps, _) = ids(&bytes);
         assert_eq!(found, [0, 5, 6, 7, 8, 9]);
-        assert_eq!(scan.damaged.len(), 1);
+        assert_eq!(gaps, [(START + 17, START + 85)]);
+    }
+
+    #[test]
+    fn it_stops_when_it_is_told() {
+        let mut count = 0;
+        let bytes = segment();
+        let range = START..bytes.len() as u64;
+        let end = scan(&&bytes[..], key(), range, &mut Window::default(), &mut |_| {
+            count += 1;
+            count < 3
+        });
+        assert_eq!((end.expect("memory").at, count), (START + 3 * 17, 3));
+    }
+
+    /// A body that is a good part of the window, and one that is longer than it.
+    #[test]
+    fn large_bodies_come_whole_and_damaged_ones_not_at_all() {
+        use crate::binlog::record::JobRecord;
+        use crate::engine::{History, Span, State, Time};
+        fn job(body: &[u8]) -> JobRecord<'_> {
+            JobRecord {
+                id: 3,
+                created: Time::from_nanos(1),
+                pri: 0,
+                delay: Span::ZERO,
+                ttr: Span::from_secs(1),
+                tube: b"t",
+                body,
+                state: State::Ready,
+                due: Time::from_nanos(1),
+                history: History::default(),
+                terms: None,
+            }
+        }
+        for length in [100, WINDOW - 100, WINDOW, 3 * WINDOW + 5] {
+            let body: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            let mut bytes = vec![1; HEADER];
+            append(&Record::Delete(1), &mut bytes);
+            append(&Record::Put(job(&body)), &mut bytes);
+            append(&Record::Delete(2), &mut bytes);
+            for damaged in [false, true] {
+                let place = bytes.len() - 30;
+                bytes[place] ^= u8::from(damaged);
+                let (mut bodies, mut deletes, mut gaps) = (0, 0, 0);
+                let range = START..bytes.len() as u64;
+                let end = scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
+                    match found {
+                        Found::Record { record: Record::Put(job), body: large, .. } => {
+                            let found = large.as_ref().map_or(job.body, |body| body.bytes());
+                            assert!(found == body, "{length} bytes");
+                            assert_eq!(large.is_some(), length >= WINDOW);
+                            bodies += 1;
+                        }
+                        Found::Record { .. } => deletes += 1,
+                        Found::Gap(..) => gaps += 1,
+                    }
+                    true
+                });
+                assert_eq!((bodies, deletes, gaps), (usize::from(!damaged), 2, usize::from(damaged)));
+                assert_eq!(end.expect("memory").at, bytes.len() as u64);
+            }
+        }
+    }
+
+    /// Counts the bytes that are read.
+    struct Counted<'a>(&'a [u8], Cell<u64>);
+
+    impl Source for Counted<'_> {
+        fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.read_at(at, bytes)?;
+            self.1.set(self.1.get() + count as u64);
+            Ok(count)
+        }
+    }
+
+    /// What a client sends may look like the beginnings of very many very long records.
+    #[test]
+    fn hostile_bytes_are_read_a_few_times_at_most() {
+        let fake = [0x50, 0x50, 0x90, 0x00];
+        for pattern in
+            [&fake[..], &[b'P'; 4], b"PJ\0\0\0\0\0\0", &[0x50, 0, 0, 0, 1, 2, 3, 4, b'D'], b"\0\0\0\0\0\0\0\0R"]
+        {
+            let mut bytes = segment();
+            bytes.extend(pattern.iter().cycle().take(4 << 20));
+            let at = bytes.len() as u64;
+            encode(&Record::Delete(10), key(), at, &mut bytes);
+            let counted = Counted(&bytes, Cell::new(0));
+            let mut gaps = Vec::new();
+            let range = START..bytes.len() as u64;
+            let end = scan(&counted, key(), range, &mut Window::default(), &mut |found| {
+                if let Found::Gap(from, to) = found {
+                    gaps.push((from, to));
+                }
+                true
+            });
+            assert_eq!(end.expect("memory").at, bytes.len() as u64);
+            assert_eq!(gaps, [(START + 170, at)]);
+            assert!(counted.1.get() < 2 * bytes.len() as u64, "{} bytes were read", counted.1.get());
+        }
     }
 
     #[test]
@@ -143,7 +427,12 @@ mod tests {
                 bytes[place] = (state >> 20) as u8;
             }
             ids(&bytes);
-            scan(9, &bytes, |_| panic!("a record of another segment"));
+            let range = START..bytes.len() as u64;
+            let other = Key::new(7, 9);
+            let end = scan(&&bytes[..], other, range, &mut Window::default(), &mut |found| {
+                panic!("{found:?} of another segment")
+            });
+            assert_eq!(end.expect("memory").at, START);
         }
     }
 }

@@ -5,13 +5,16 @@
 //! the bytes mean.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::fcntl::{fcntl, FcntlArg, Flock, FlockArg};
 use nix::libc;
+
+use super::replay::Source;
 
 /// A file of the log that is open for writing. Writes and syncs may come from different threads at a time.
 pub trait LogFile: Send + Sync {
@@ -33,8 +36,10 @@ pub trait Storage: Send + Sync {
     fn lock(&self) -> io::Result<()>;
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// The whole of a file, in place of what is in `bytes`.
-    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()>;
+    /// Bytes of a file.
+    fn length(&self, name: &str) -> io::Result<u64>;
+    /// Fills `bytes` from this place of a file on, or a part of them; tells how many, none only at its end.
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
     /// Makes a new file of so many zero bytes, with space for all of them, on the disk for good.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     /// Opens a file for writing.
@@ -43,17 +48,30 @@ pub trait Storage: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; for good.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// A number that no other log has, for a new log.
+    fn new_log(&self) -> u64 {
+        RandomState::new().hash_one(0)
+    }
+}
+
+/// A file of a folder, to be read by its name: whatever has become of it meanwhile.
+pub struct StoredFile<'a>(pub &'a dyn Storage, pub &'a str);
+
+impl Source for StoredFile<'_> {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(self.1, at, bytes)
+    }
 }
 
 /// A folder on a real disk.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Held for life.
-    lock: parking_lot::Mutex<Option<Flock<File>>>,
+    /// Held for life: the folder's lock, and that of the file in it.
+    lock: parking_lot::Mutex<Option<(Flock<File>, Option<File>)>>,
 }
 
-/// The name of the file that is locked.
+/// The name of the file that is locked as well, as beanstalkd does, and that tells whose process has the folder.
 const LOCK: &str = "lock";
 
 /// Zero bytes written at a time.
@@ -72,29 +90,21 @@ impl Folder {
 
 impl Storage for Folder {
     fn lock(&self) -> io::Result<()> {
+        // The folder itself, since a file in it can be removed.
         let path = self.path.join(LOCK);
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        let mut holder = String::new();
-        file.read_to_string(&mut holder)?;
-        let busy = |holder: &str| {
-            let who = if holder.is_empty() { String::new() } else { format!(", process {holder}") };
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}")))
+        let folder = match Flock::lock(File::open(&self.path)?, FlockArg::LockExclusiveNonblock) {
+            Ok(folder) => folder,
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => return Err(busy(&holder(File::open(path).ok()))),
+            Err((_, error)) => return Err(error.into()),
         };
-        // Two kinds of lock: the one that beanstalkd takes, and one that counts inside a process as well.
-        if let Some(process) = held_by_beanstalkd(&file)? {
-            return busy(&process.to_string());
-        }
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => {
-                fcntl(&*lock, FcntlArg::F_SETLK(&whole_file()))?;
-                lock.set_len(0)?;
-                lock.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)?;
-                *self.lock.lock() = Some(lock);
-                Ok(())
-            }
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => busy(holder.trim()),
-            Err((_, error)) => Err(error.into()),
-        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        *self.lock.lock() = match file {
+            Ok(file) => Some((folder, Some(lock_against_beanstalkd(file)?))),
+            // Where nothing can be written, no beanstalkd writes either.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Some((folder, None)),
+            Err(error) => return Err(error),
+        };
+        Ok(())
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -102,9 +112,12 @@ impl Storage for Folder {
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
-    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
-        bytes.clear();
-        File::open(self.path.join(name))?.read_to_end(bytes).map(drop)
+    fn length(&self, name: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.path.join(name))?.len())
+    }
+
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        File::open(self.path.join(name))?.read_at(bytes, place)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
@@ -145,6 +158,29 @@ impl Storage for Folder {
         // Segments must go in order, even through a power cut.
         self.sync_entries()
     }
+}
+
+fn busy(holder: &str) -> io::Error {
+    let who = if holder.is_empty() { String::new() } else { format!(", process {holder}") };
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}"))
+}
+
+/// The digits in a lock file, whatever else is in it.
+fn holder(file: Option<File>) -> String {
+    let mut bytes = [0; 20];
+    let count = file.map_or(0, |file| file.read_at(&mut bytes, 0).unwrap_or(0));
+    bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
+}
+
+/// beanstalkd takes a lock of another kind, on a file.
+fn lock_against_beanstalkd(file: File) -> io::Result<File> {
+    if let Some(process) = held_by_beanstalkd(&file)? {
+        return Err(busy(&process.to_string()));
+    }
+    fcntl(&file, FcntlArg::F_SETLK(&whole_file()))?;
+    // Only a hint for people: a full disk does not matter.
+    let _ = file.set_len(0).and_then(|()| file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0));
+    Ok(file)
 }
 
 /// A write lock on a whole file.

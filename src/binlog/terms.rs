@@ -3,6 +3,16 @@
 //! Owns the words for bytes on their way, segments that go, and the state of the log. Must not do anything.
 
 use super::bytes::Bytes;
+use super::segment::Place;
+
+/// How far the log is synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Synced {
+    /// Everything before this place.
+    pub place: Place,
+    /// The position of that place in what this process has appended.
+    pub position: u64,
+}
 
 /// Where in the bytes that were taken a new segment begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +26,8 @@ pub struct Cut {
 /// Bytes on their way to the disk.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// The number of the log.
+    pub log: u64,
     /// The segment that the first of them belong to.
     pub segment: u64,
     /// Records, and the headers of segments that begin among them.
@@ -24,6 +36,8 @@ pub struct Batch {
     pub cuts: Vec<Cut>,
     /// The position behind them.
     pub end: u64,
+    /// The position up to which the log must be synced soon, whatever the mode.
+    pub demanded: u64,
 }
 
 /// A segment that nothing needs once the log is safe on the disk up to a position.
@@ -80,4 +94,8 @@ pub struct Promised {
     pub any: u64,
     /// New jobs and results, whose replies cannot be given while the disk fails.
     pub puts: u64,
+    /// How many changes a reply depends on, and how many of them are new jobs and results.
+    pub count: u64,
+    /// See above.
+    pub put_count: u64,
 }

@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::record::{HEADER, MAGIC};
+use super::segment::{segment_name, Key, Place, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
-use super::terms::{Batch, Retired};
+use super::terms::{Batch, Retired, Synced};
 
 /// When the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,26 +19,10 @@ pub enum SyncMode {
     Always,
     /// So many milliseconds after a write at the latest.
     Every(u64),
-    /// By the system alone.
+    /// By the system alone, but for what would otherwise be lost that was safe before: a segment that was left is synced, and
+    /// so is the log before one is removed, and before the last ids that it allows are given.
     Never,
 }
-
-/// The name of a segment's file.
-pub fn segment_name(number: u64) -> String {
-    format!("segment.{number:010}")
-}
-
-/// Numbers from this one on are not ours: it takes centuries to get there.
-const NUMBERS: u64 = 1 << 31;
-
-/// The number of the segment in a file of this name.
-pub fn segment_number(name: &str) -> Option<u64> {
-    let number = name.strip_prefix("segment.")?.parse().ok()?;
-    (number < NUMBERS && segment_name(number) == name).then_some(number)
-}
-
-/// The subfolder for what is kept and not used any more.
-pub const ASIDE: &str = "damaged";
 
 struct Piece {
     segment: u64,
@@ -52,20 +36,14 @@ struct Piece {
 struct Open {
     number: u64,
     file: Arc<dyn LogFile>,
-    /// Bytes that the file was made for.
-    size: u64,
     /// Bytes written, or to be written.
     length: u64,
+    /// The position behind them, if it was left.
+    end: u64,
 }
 
 impl Open {
-    /// Writes bytes at a place. Where the file must grow, a zero byte more stays behind them: without space at its end, it
-    /// would be taken for one that was left in order. So that comes first.
     fn write(&self, mut place: u64, bytes: &Bytes) -> io::Result<()> {
-        let end = place + bytes.len() as u64;
-        if end >= self.size {
-            self.file.write_at(end, &[0])?;
-        }
         for chunk in bytes.chunks() {
             self.file.write_at(place, chunk)?;
             place += chunk.len() as u64;
@@ -74,47 +52,53 @@ impl Open {
     }
 }
 
-/// What one sync has to do: files in order, each cut to its length unless it is still written to; afterwards, so that a
-/// segment that was cut is known to be whole.
+/// What one sync has to do: files in order, each cut to its length unless it is still written to.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// The position that is safe afterwards.
-    pub end: u64,
+    /// What is safe afterwards.
+    end: Synced,
 }
 
 /// See the module's page.
 pub struct Writer {
     storage: Arc<dyn Storage>,
+    /// The number of the log.
+    log: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
     current: Option<Open>,
     /// Segments that were left and not synced since.
     left: Vec<Open>,
-    /// Without syncs: segments that were left and written to their ends, and not cut to their lengths yet.
-    uncut: Vec<Open>,
     /// Written but not safe, and behind them not even written, both in order.
     unsafe_pieces: VecDeque<Piece>,
+    /// Where the pieces begin: all before it is known to be on the disk, or with -F written.
+    safe_end: Place,
     /// How many of the pieces are written.
     written_pieces: usize,
-    written: u64,
-    synced: u64,
+    written: Synced,
+    synced: Synced,
+    /// The position up to which a sync is owed in any mode.
+    demanded: u64,
     spare: Vec<u8>,
 }
 
 impl Writer {
-    /// Writes into segments in `storage`.
-    pub fn new(storage: Arc<dyn Storage>, mode: SyncMode) -> Writer {
+    /// Writes into segments in `storage`, of the log with this number. Everything before `end` is synced.
+    pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: Place) -> Writer {
+        let (safe_end, end) = (end, Synced { place: end, position: 0 });
         Writer {
             storage,
+            log,
             mode,
             prepared: VecDeque::new(),
             current: None,
             left: Vec::new(),
-            uncut: Vec::new(),
             unsafe_pieces: VecDeque::new(),
+            safe_end,
             written_pieces: 0,
-            written: 0,
-            synced: 0,
+            written: end,
+            synced: end,
+            demanded: 0,
             spare: Vec::new(),
         }
     }
@@ -122,23 +106,30 @@ impl Writer {
     /// The position up to which promises hold.
     pub fn safe(&self) -> u64 {
         match self.mode {
-            SyncMode::Always => self.synced,
-            SyncMode::Every(_) | SyncMode::Never => self.written,
+            SyncMode::Always => self.synced.position,
+            SyncMode::Every(_) | SyncMode::Never => self.written.position,
         }
     }
 
-    /// The position up to which the log would survive a power cut; without syncs, the one up to which it is written.
-    pub fn settled(&self) -> u64 {
-        if self.mode == SyncMode::Never {
-            self.written
-        } else {
-            self.synced
-        }
+    /// How far the log would survive a power cut.
+    pub fn synced_to(&self) -> Synced {
+        self.synced
+    }
+
+    /// All that will be written must be synced, in any mode.
+    pub fn demand_sync(&mut self) {
+        self.demanded = u64::MAX;
     }
 
     /// Whether a sync is owed.
     pub fn is_unsynced(&self) -> bool {
-        self.mode != SyncMode::Never && self.written > self.synced
+        self.written.position > self.synced.position
+            && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
+    }
+
+    /// Goes on writing into a segment that was there at the start, behind its end.
+    pub fn go_on_in(&mut self, end: Place, file: Arc<dyn LogFile>) {
+        self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
 
     /// A buffer to append into.
@@ -146,9 +137,9 @@ impl Writer {
         std::mem::take(&mut self.spare)
     }
 
-    /// A segment that was made ready by [`Writer::storage`]'s `create`, for so many bytes.
-    pub fn add_prepared(&mut self, number: u64, size: u64, file: Arc<dyn LogFile>) {
-        self.prepared.push_back(Open { number, file, size, length: 0 });
+    /// A segment that was made ready by [`Writer::storage`]'s `create`.
+    pub fn add_prepared(&mut self, number: u64, file: Arc<dyn LogFile>) {
+        self.prepared.push_back(Open { number, file, length: 0, end: 0 });
     }
 
     /// Where the files are.
@@ -164,6 +155,7 @@ impl Writer {
 
     /// Divides a batch into the pieces of its segments.
     fn queue(&mut self, mut batch: Batch) {
+        self.demanded = self.demanded.max(batch.demanded);
         let total = batch.bytes.place();
         let mut end = batch.end - batch.bytes.len() as u64;
         let first = batch.cuts.first().map_or(total, |cut| cut.at);
@@ -174,7 +166,7 @@ impl Writer {
         }
         let ends = batch.cuts.iter().skip(1).map(|cut| cut.at).chain([total]);
         for (cut, to) in batch.cuts.iter().zip(ends) {
-            self.turn_to(cut.segment);
+            self.turn_to(cut.segment, end);
             self.push_piece(batch.bytes.part(cut.at, to), &mut end);
         }
     }
@@ -185,26 +177,31 @@ impl Writer {
         let (segment, place) = (current.number, current.length);
         current.length += bytes.len() as u64;
         *end += bytes.len() as u64;
-        bytes.seal(segment);
+        bytes.seal(Key::new(self.log, segment), place);
         self.unsafe_pieces.push_back(Piece { segment, place, bytes, end: *end });
     }
 
     /// The next piece goes into this segment, which must be prepared.
-    fn turn_to(&mut self, number: u64) {
+    fn turn_to(&mut self, number: u64, end: u64) {
         let place = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(place).expect("it was just found");
-        self.left.extend(self.current.replace(next));
+        if let Some(mut left) = self.current.replace(next) {
+            left.end = end;
+            self.left.push(left);
+            // Whatever the mode: what a power cut takes of a segment takes all behind it as well.
+            self.demanded = self.demanded.max(end);
+        }
     }
 
     fn write_pieces(&mut self) -> io::Result<()> {
         while let Some(piece) = self.unsafe_pieces.get(self.written_pieces) {
             self.open(piece.segment).expect("the file of a piece that is not safe").write(piece.place, &piece.bytes)?;
-            self.written = piece.end;
+            let at = piece.place + piece.bytes.len() as u64;
+            self.written = Synced { place: Place { segment: piece.segment, at }, position: piece.end };
             self.written_pieces += 1;
         }
         if self.mode == SyncMode::Never {
-            self.uncut.append(&mut self.left);
-            self.forget(self.written);
+            self.forget(self.written.position);
         }
         Ok(())
     }
@@ -213,46 +210,46 @@ impl Writer {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
-    /// Files to be cut to these lengths, without holding the writer; with syncs, those cut them.
-    pub fn take_uncut(&mut self) -> Vec<(Arc<dyn LogFile>, u64)> {
-        self.uncut.drain(..).map(|open| (open.file, open.length)).collect()
-    }
-
     /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.
     pub fn sync_task(&self) -> SyncTask {
-        let left = self.left.iter().map(|open| (open.file.clone(), Some(open.length)));
-        let current = self.current.iter().map(|open| (open.file.clone(), None));
-        SyncTask { files: left.chain(current).collect(), end: self.written }
+        let left = self.left.iter().filter(|open| open.end <= self.written.position);
+        let cut: Vec<_> = left.map(|open| (open.file.clone(), Some(open.length))).collect();
+        let last = self.left.get(cut.len().wrapping_sub(1)).filter(|left| left.end >= self.demanded);
+        if let (SyncMode::Never, Some(left)) = (self.mode, last) {
+            let place = Place { segment: left.number, at: left.length };
+            return SyncTask { files: cut, end: Synced { place, position: left.end } };
+        }
+        self.whole_task()
+    }
+
+    /// A sync of everything that is written, in any mode.
+    pub fn whole_task(&self) -> SyncTask {
+        let left = self.left.iter().filter(|open| open.end <= self.written.position);
+        let cut: Vec<_> = left.map(|open| (open.file.clone(), Some(open.length))).collect();
+        let others = self.left[cut.len()..].iter().chain(&self.current).map(|open| (open.file.clone(), None));
+        SyncTask { files: cut.into_iter().chain(others).collect(), end: self.written }
     }
 
     /// A sync has succeeded.
     pub fn synced(&mut self, task: &SyncTask) {
-        self.synced = self.synced.max(task.end);
-        let left = task.files.len().saturating_sub(1).min(self.left.len());
-        self.left.drain(..left);
-        self.forget(self.synced);
+        if task.end.position >= self.synced.position {
+            self.synced = task.end;
+        }
+        self.left.retain(|open| open.end > task.end.position);
+        self.forget(self.synced.position);
     }
 
     /// Pieces up to a position are safe.
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.unsafe_pieces[0].end <= position {
             self.written_pieces -= 1;
-            let mut bytes = self.unsafe_pieces.pop_front().expect("a written piece").bytes.into_spare();
+            let piece = self.unsafe_pieces.pop_front().expect("a written piece");
+            self.safe_end = Place { segment: piece.segment, at: piece.place + piece.bytes.len() as u64 };
+            let mut bytes = piece.bytes.into_spare();
             if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
                 bytes.clear();
                 self.spare = bytes;
             }
-        }
-    }
-
-    /// Cuts the segment that is written to behind its last record: the mark of a log that was left in order.
-    pub fn close(&self) -> io::Result<()> {
-        match &self.current {
-            Some(open) if self.unsafe_pieces.len() == self.written_pieces => {
-                open.file.truncate(open.length)?;
-                open.file.sync()
-            }
-            _ => Ok(()),
         }
     }
 
@@ -266,28 +263,35 @@ impl Writer {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
-    /// Bytes that are not safe.
-    pub fn unsafe_bytes(&self) -> u64 {
-        self.unsafe_pieces.iter().map(|piece| piece.bytes.len() as u64).sum()
+    /// Where the log ends, as far as it is known to be on the disk.
+    pub fn safe_end(&self) -> Place {
+        self.safe_end
     }
 
-    /// After a failure: writes everything that is not safe into a new segment, made for `size` bytes, behind its header, and
-    /// syncs it. On an error everything is as it was, but for what the new file holds.
-    pub fn take_over(&mut self, pending: Batch, header: &Batch, size: u64, file: Arc<dyn LogFile>) -> io::Result<()> {
+    /// Bytes of records that are not safe.
+    pub fn unsafe_bytes(&self) -> u64 {
+        self.unsafe_pieces.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
+    }
+
+    /// After a failure: writes everything that is not safe into a new segment, behind its header, and syncs it. On an error
+    /// everything is as it was, but for what the new file holds.
+    pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.place());
-        self.unsafe_pieces.iter().for_each(|piece| recode(piece, number, &mut bytes));
-        let open = Open { number, file, size, length: bytes.len() as u64 };
+        let key = Key::new(self.log, number);
+        self.unsafe_pieces.iter().for_each(|piece| recode(piece, key, &mut bytes));
+        let open = Open { number, file, length: bytes.len() as u64, end: 0 };
         open.write(0, &bytes)?;
-        if self.mode != SyncMode::Never {
-            open.file.sync()?;
-        }
+        open.file.sync()?;
         self.unsafe_pieces.clear();
         self.written_pieces = 0;
         self.left.clear();
         self.prepared.clear();
-        (self.written, self.synced) = (header.end, header.end);
+        let place = Place { segment: number, at: open.length };
+        self.written = Synced { place, position: header.end };
+        self.synced = self.written;
+        self.safe_end = place;
         self.current = Some(open);
         Ok(())
     }
@@ -321,18 +325,25 @@ impl Writer {
 }
 
 /// Appends the records of a piece as records of another segment.
-fn recode(piece: &Piece, number: u64, out: &mut Bytes) {
-    let header = if piece.bytes.starts_with(MAGIC) { HEADER } else { 0 };
-    piece.bytes.recode(header, number, out);
+fn recode(piece: &Piece, key: Key, out: &mut Bytes) {
+    piece.bytes.recode(header_of(piece), key, 0, out);
+}
+
+/// Bytes of the header that a piece begins with.
+fn header_of(piece: &Piece) -> usize {
+    if piece.bytes.starts_with(MAGIC) {
+        HEADER
+    } else {
+        0
+    }
 }
 
 impl SyncTask {
-    /// Syncs.
+    /// Syncs, and then cuts what was left: the space behind it is needed no longer.
     pub fn run(&self) -> io::Result<()> {
         for (file, _) in &self.files {
             file.sync()?;
         }
-        // Not before the header of the next one is there for good: a log that ends in a file that was cut was left in order.
         for (file, length) in &self.files {
             if let Some(length) = length {
                 file.truncate(*length)?;

@@ -41,8 +41,9 @@ pub fn encode(terms: &WrittenTerms, out: &mut Vec<u8>) {
     out.extend_from_slice(reducer);
 }
 
-/// Reads terms from the beginning of these bytes, and what is behind them. None if they are none.
-pub fn decode(bytes: &[u8]) -> Option<(WrittenTerms<'_>, &[u8])> {
+/// Reads terms from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes are not
+/// there. None if they are none.
+pub fn decode(bytes: &[u8], tail: usize) -> Option<(WrittenTerms<'_>, &[u8])> {
     let (fixed, rest) = bytes.split_at_checked(FIXED)?;
     let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
     let short = |at: usize| fixed[at..at + 2].try_into().map(u16::from_le_bytes).ok();
@@ -64,7 +65,7 @@ pub fn decode(bytes: &[u8]) -> Option<(WrittenTerms<'_>, &[u8])> {
         },
         outcome: match fixed[2] {
             b'-' if at == 0 => None,
-            letter @ (b'd' | b'f') if at as usize <= body.len() => Some((letter == b'd', at)),
+            letter @ (b'd' | b'f') if at as usize <= body.len() + tail => Some((letter == b'd', at)),
             _ => return None,
         },
         max_attempts: fixed[3],
@@ -127,8 +128,8 @@ mod tests {
             assert!(bytes.len() <= EXTRA + name + terms.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();
             bytes.extend_from_slice(b"body");
-            assert_eq!(decode(&bytes), Some((terms, b"body".as_slice())));
-            assert!((0..end).all(|length| decode(&bytes[..length]).is_none()), "{terms:?}");
+            assert_eq!(decode(&bytes, 0), Some((terms, b"body".as_slice())));
+            assert!((0..end).all(|length| decode(&bytes[..length], 0).is_none()), "{terms:?}");
         }
     }
 
@@ -137,6 +138,6 @@ mod tests {
         let mut bytes = Vec::new();
         encode(&samples()[3], &mut bytes);
         bytes.extend_from_slice(b"bod");
-        assert_eq!(decode(&bytes), None);
+        assert_eq!(decode(&bytes, 0), None);
     }
 }

@@ -45,8 +45,31 @@ pub enum Change {
         /// Length of its body and of what its terms take.
         body: usize,
     },
-    /// The pause of the tube with this name has begun or ended by hand.
-    Pause(Box<[u8]>),
+    /// The pause of the tube with this number has begun.
+    Pause {
+        /// The tube.
+        tube: u32,
+        /// It was paused already.
+        before: bool,
+    },
+    /// It was ended by hand, or the tube is gone.
+    PauseEnded {
+        /// The number that the tube has or had.
+        tube: u32,
+        /// Its name.
+        name: Box<[u8]>,
+        /// It was paused.
+        before: bool,
+    },
+    /// It is over, as was said when it began.
+    PauseOver {
+        /// The tube.
+        tube: u32,
+        /// Length of its name.
+        name: usize,
+    },
+    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply leaves.
+    Promise(u32),
 }
 
 impl Change {
@@ -61,8 +84,9 @@ impl Change {
             | Change::Expire(slot)
             | Change::Lease(slot)
             | Change::Adopt(slot)
+            | Change::Promise(slot)
             | Change::Outcome { slot, .. } => Some(slot),
-            Change::Delete { .. } | Change::Pause(_) => None,
+            Change::Delete { .. } | Change::Pause { .. } | Change::PauseEnded { .. } | Change::PauseOver { .. } => None,
         }
     }
 }
@@ -80,11 +104,14 @@ pub struct LogRoom {
     pub put: u64,
     /// What a change takes.
     pub change: u64,
+    /// The last id that may be given.
+    pub ids: u64,
 }
 
 impl LogRoom {
     /// Of a queue without a log.
-    pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, put: 0, change: 0 };
+    pub const ENDLESS: LogRoom =
+        LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, put: 0, change: 0, ids: u64::MAX };
 }
 
 impl Engine {

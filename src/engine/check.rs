@@ -49,19 +49,26 @@ impl Engine {
             let job = self.jobs.get(slot);
             assert_eq!((job.tube, job.state), (number, state), "{:?} stands in {name}", job.id);
         };
-        tube.ready.iter(&self.jobs).for_each(|slot| expect(slot, State::Ready));
+        for (large, queue) in [(false, Some(&tube.ready)), (true, tube.large.as_deref())] {
+            for slot in queue.into_iter().flat_map(|queue| queue.iter(&self.jobs)) {
+                expect(slot, State::Ready);
+                assert_eq!(self.is_large(self.jobs.get(slot)), large, "a ready job of {name} is in the wrong queue");
+            }
+        }
         tube.buried.iter(&self.jobs).for_each(|slot| expect(slot, State::Buried));
         for (key, slot) in tube.delayed.iter() {
             expect(slot, State::Delayed);
             assert_eq!(key, self.jobs.get(slot).due_key(), "the delay of a job in {name}");
         }
-        let lengths = [tube.ready.len(), tube.buried.len(), tube.delayed.len()];
+        let lengths = [tube.ready.len() + tube.large_jobs(), tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
-        let may_wait = tube.pause.is_some() || tube.ready.is_empty() || tube.serving;
-        assert!(
-            may_wait || !self.somebody_stands(&tube.waiting),
-            "tube {name} has both a ready job and a waiting client"
-        );
+        for manner in [Manner::Holder, Manner::Leaser] {
+            let may_wait = tube.pause.is_some() || tube.first(manner, &self.jobs).is_none() || tube.serving;
+            assert!(
+                may_wait || !self.somebody_stands(tube.queue(manner)),
+                "tube {name} has both a ready job and a waiting client"
+            );
+        }
         let lives = number == DEFAULT_TUBE || tube.kept || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
@@ -69,15 +76,18 @@ impl Engine {
 
     /// The order of the tube's queues, and that nobody stands in them who should not.
     fn check_queues(&self, number: u32, tube: &Tube) {
-        let keys: Vec<_> = tube.ready.in_order(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()).collect();
-        assert_eq!(keys.len(), tube.ready.len());
-        assert!(keys.is_sorted_by(|one, next| one < next), "ready jobs are out of order");
-        assert_eq!(tube.ready.first(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()), keys.first().copied());
+        for ready in [Some(&tube.ready), tube.large.as_deref()].into_iter().flatten() {
+            let keys: Vec<_> = ready.in_order(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()).collect();
+            assert_eq!(keys.len(), ready.len());
+            assert!(keys.is_sorted_by(|one, next| one < next), "ready jobs are out of order");
+            assert_eq!(ready.first(&self.jobs).map(|slot| self.jobs.get(slot).ready_key()), keys.first().copied());
+        }
         tube.delayed.check(|slot| self.jobs.get(slot).place());
         let buried: Vec<Time> = tube.buried.iter(&self.jobs).map(|slot| self.jobs.get(slot).due).collect();
         assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
         assert!(buried.last().is_none_or(|last| last.nanos() <= self.last_bury));
-        for watch in tube.waiting.iter(&self.watches).chain(tube.sleeping.iter(&self.watches)) {
+        let queues = [Manner::Holder, Manner::Leaser, Manner::Sleeper].map(|manner| tube.queue(manner));
+        for watch in queues.into_iter().flat_map(|queue| queue.iter(&self.watches)) {
             let watch = self.watches.get(watch);
             assert_eq!(watch.tube, number, "somebody stands in a tube that is not watched");
             assert_ne!(watch.wait, 0, "somebody stands in a queue and does not know");
@@ -103,7 +113,7 @@ impl Engine {
             searches && client.watched.contains(number, &self.watches)
         };
         let somebody_awake = || self.clients.iter().any(|(_, client)| watched_by_awake(client));
-        let nothing_to_do = tube.pause.is_some() || tube.ready.is_empty() || tube.serving;
+        let nothing_to_do = tube.pause.is_some() || tube.first(Manner::Sleeper, &self.jobs).is_none() || tube.serving;
         let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.sleeping);
         assert!(nothing_to_do || somebody_awake(), "a tube has a ready job, and all who could take it sleep");
     }
@@ -143,11 +153,11 @@ impl Engine {
             let watched = self.watches.get(watch);
             assert_eq!(watched.client, number);
             let tube = self.tubes.get(watched.tube);
-            let queues = [Manner::Holder, Manner::Sleeper].map(|manner| tube.queue(manner));
-            let queued = queues.map(|queue| queue.iter(&self.watches).any(|other| other == watch));
-            let stands = watched.wait != 0;
-            assert_eq!(queued.contains(&true), stands, "client {number} knows where it stands");
-            assert!(!queued[usize::from(client.manner != Manner::Sleeper)], "client {number} is in the wrong queue");
+            for manner in [Manner::Holder, Manner::Leaser, Manner::Sleeper] {
+                let stands = tube.queue(manner).iter(&self.watches).any(|other| other == watch);
+                let should = watched.wait != 0 && manner == client.manner;
+                assert_eq!(stands, should, "client {number} knows where it stands");
+            }
             let must_stand = (client.waits_for_job() || client.nap == Nap::Asleep) && client.search.is_none();
             assert!(!must_stand || client.stands(watched), "client {number} waits in all its tubes or none");
         }
@@ -209,6 +219,11 @@ impl Engine {
         assert_eq!(self.workers, count(|client| client.worker));
         assert_eq!(self.waiting, count(|client| client.waits_for_job()));
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
+        for (number, client) in &self.clients {
+            let opener = (number as u32, client.connection);
+            let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == opener).count();
+            assert_eq!(client.opened as usize, opened, "client {number} knows how many tubes it has opened");
+        }
         assert!(self.paused.iter().all(|&number| self.tubes.contains(number)), "a tube that is gone is paused");
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();
         assert_eq!(self.watches.len(), watches, "no watch without its client");
@@ -217,6 +232,9 @@ impl Engine {
             let contains = |client: &super::client::Client| client.watched.contains(number, &self.watches);
             let watching = self.clients.iter().filter(|(_, client)| contains(client)).count();
             assert_eq!((tube.using as usize, tube.watching as usize), (using, watching));
+            let sleeper = |client: &super::client::Client| client.manner == Manner::Sleeper && contains(client);
+            let sleepers = self.clients.iter().filter(|(_, client)| sleeper(client)).count();
+            assert_eq!(tube.sleepers as usize, sleepers);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::time::{Span, Time};
 /// The last part of a time to run, in which its holder is warned instead of made to wait (beanstalk protocol, reserve).
 pub const MARGIN: Span = Span::from_secs(1);
 
-/// The longest that a lease lasts, also of a job without a time to run: nobody holds it, so nothing else would ever end it.
+/// The longest that a lease lasts, whatever the job's time to run: nobody holds it, so nothing else would ever end it.
 pub const LONGEST_LEASE: Span = Span::from_secs(24 * 3600);
 
 /// A client's number; may be given again after it has disconnected.
@@ -87,7 +87,11 @@ pub struct Search {
 pub struct Client {
     pub(super) manner: Manner,
     pub(super) nap: Nap,
-    /// The place in its watch list where it looks first.
+    /// Tells its connection from others of the same number, which come before or after it.
+    pub(super) connection: u32,
+    /// Tubes that it has opened and that are still there.
+    pub(super) opened: u32,
+    /// The place in its watch list where it looks first, if it is a sleeper; beyond the end, at the end. It goes down from there.
     pub(super) turn: u32,
     /// The tube it uses; [`NIL`] if it names the tube each time.
     pub(super) used: u32,
@@ -97,6 +101,8 @@ pub struct Client {
     pub(super) waiting: Option<Waiting>,
     /// The number of its wait, or of its sleep: it stands in the queues of those tubes whose watches have this number.
     pub(super) wait: u32,
+    /// The place of that wait or sleep among those of all clients.
+    pub(super) since: u64,
     /// The engine goes on with its search, which stands in the queue of unfinished work once.
     pub(super) queued: bool,
     /// A search that goes on in another turn.
@@ -113,16 +119,19 @@ pub struct Client {
 
 impl Client {
     /// One that uses and watches nothing yet.
-    pub(super) fn new(manner: Manner) -> Client {
+    pub(super) fn new(manner: Manner, connection: u32) -> Client {
         Client {
             manner,
             nap: Nap::Awake,
-            turn: 0,
+            connection,
+            opened: 0,
+            turn: NIL,
             used: NIL,
             watched: WatchList::default(),
             reserved: Heap::new(),
             waiting: None,
             wait: 0,
+            since: 0,
             queued: false,
             search: None,
             leaving: None,

@@ -8,7 +8,7 @@
 //! changed, or at other clients than the one that is served.
 
 use super::change::Change;
-use super::client::{ClientId, Manner, Nap, LONGEST_LEASE};
+use super::client::{Client, ClientId, Manner, Nap, LONGEST_LEASE};
 use super::contract::Contract;
 use super::deadlines::Owner;
 use super::details::Count;
@@ -38,13 +38,13 @@ impl Engine {
             self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot));
         }
         let job = self.jobs.get(slot);
-        let (number, holder, key) = (job.tube, job.holder, job.due_key());
+        let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
         self.counts.add(job);
         tube.bands[band(job.pri)] += u32::from(is_queued(job));
         match job.state {
-            State::Ready => tube.ready.push(slot, &mut self.jobs),
+            State::Ready => tube.push_ready(slot, is_large, &mut self.jobs),
             State::Finished => {}
             State::Buried => tube.buried.push_back(slot, &mut self.jobs),
             State::Delayed => {
@@ -86,13 +86,14 @@ impl Engine {
     pub(super) fn leave(&mut self, slot: u32) {
         let job = self.jobs.get(slot);
         let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
+        let is_large = self.is_large(job);
         let tube = self.tubes.get_mut(number);
         tube.counts.subtract(job);
         self.counts.subtract(job);
         tube.bands[band(job.pri)] -= u32::from(is_queued(job));
         match job.state {
             State::Finished => {}
-            State::Ready => tube.ready.remove(slot, &mut self.jobs),
+            State::Ready => tube.remove_ready(slot, is_large, &mut self.jobs),
             State::Buried => tube.buried.remove(slot, &mut self.jobs),
             State::Delayed => {
                 tube.delayed.remove(place, &mut self.jobs);
@@ -132,7 +133,7 @@ impl Engine {
         let state = &self.clients[client.0 as usize];
         match state.manner {
             Manner::Holder => return Span::MAX,
-            Manner::Leaser => return LONGEST_LEASE,
+            Manner::Leaser => return self.lease_of(self.jobs.get(slot)),
             Manner::Sleeper => {}
         }
         let watch = state.watched.find(self.jobs.get(slot).tube, &self.watches);
@@ -142,21 +143,31 @@ impl Engine {
         }
     }
 
+    /// Whether no leaser gets this job, which must not be over.
+    pub(super) fn is_large(&self, job: &Job) -> bool {
+        job.body.len() > self.limits.largest_leased
+    }
+
+    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker being
+    /// noticed, which that of a leaser never is.
+    pub fn lease_of(&self, job: &Job) -> Span {
+        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
+        job.ttr().min(most)
+    }
+
     /// Hands ready jobs of this tube to the clients that wait for them, and wakes one that sleeps if there are more.
     pub(super) fn serve(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
-            if tube.pause.is_some() || tube.waiting.is_empty() && tube.sleeping.is_empty() {
+            if tube.pause.is_some() || tube.is_lonely() || tube.first(Manner::Holder, &self.jobs).is_none() {
                 return;
             }
-            let Some(slot) = tube.ready.first(&self.jobs) else { return };
-            let Some(client) = self.first_in_queue(number, Manner::Holder) else { break };
+            let Some((client, slot)) = self.next_meeting(number) else { break };
             self.hand_over(client, slot, now);
             self.steps.take(MOVE);
             if self.steps.are_used_up() {
                 let tube = self.tubes.get(number);
-                let somebody = !(tube.waiting.is_empty() && tube.sleeping.is_empty());
-                if somebody && !tube.ready.is_empty() {
+                if !tube.is_lonely() && tube.first(Manner::Holder, &self.jobs).is_some() {
                     self.serve_later(number);
                 }
                 return;
@@ -165,6 +176,23 @@ impl Engine {
         if !self.tubes.get(number).serving {
             self.rouse(number, now);
         }
+    }
+
+    /// Of those who wait in this tube and for whom there is a job, the one that has waited longest, and its job.
+    fn next_meeting(&mut self, number: u32) -> Option<(ClientId, u32)> {
+        let holder = self.first_in_queue(number, Manner::Holder);
+        let leaser = match self.tubes.get(number).first(Manner::Leaser, &self.jobs) {
+            // Not if the search for a holder is to go on.
+            Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, Manner::Leaser),
+            _ => None,
+        };
+        let since = |client: ClientId| self.clients[client.0 as usize].since;
+        let (client, manner) = match (holder, leaser) {
+            (Some(holder), Some(leaser)) if since(leaser) < since(holder) => (leaser, Manner::Leaser),
+            (Some(holder), _) => (holder, Manner::Holder),
+            (None, leaser) => (leaser?, Manner::Leaser),
+        };
+        Some((client, self.tubes.get(number).first(manner, &self.jobs)?))
     }
 
     /// Wakes those who have slept longest with an eye on this tube: as many as the limits say. If others sleep on, it is looked
@@ -185,21 +213,21 @@ impl Engine {
         }
     }
 
-    /// The job that a tube would give next.
-    pub(super) fn head(&self, tube: u32) -> Option<u32> {
+    /// The job that a tube would give next to clients of this manner.
+    pub(super) fn head(&self, tube: u32, manner: Manner) -> Option<u32> {
         let tube = self.tubes.get(tube);
-        tube.ready.first(&self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
+        tube.first(manner, &self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
     }
 
     pub(super) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
-        let watched = &self.clients[client.0 as usize].watched;
-        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube))
+        let Client { watched, manner, .. } = &self.clients[client.0 as usize];
+        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *manner))
     }
 
     /// A tube with a job for `client`: the one that it was told of, or any. This is not a turn of that tube's.
     pub(super) fn tube_with_work(&self, client: ClientId, nap: Nap) -> Option<u32> {
         match nap {
-            Nap::Woken(tube) if tube != NIL && self.head(tube).is_some() => Some(tube),
+            Nap::Woken(tube) if tube != NIL && self.head(tube, Manner::Sleeper).is_some() => Some(tube),
             _ if self.counts.ready == 0 => None,
             _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
         }
@@ -293,7 +321,7 @@ impl Engine {
         // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),
-            _ => self.set_pause(number, None),
+            _ => self.end_pause(number),
         }
         self.serve(number, now);
     }

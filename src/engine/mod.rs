@@ -25,10 +25,12 @@ mod ids;
 mod index;
 mod job;
 mod jobs;
+mod kicking;
 mod list;
 mod matching;
 mod name;
 mod pages;
+mod pauses;
 mod ready;
 mod restore;
 mod slots;
@@ -56,6 +58,7 @@ pub use client::{ClientId, Manner, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use contract::Contract;
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};
+pub use kicking::Kick;
 pub use list::{Linked, Links, List};
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
@@ -75,7 +78,6 @@ use contract::Contracts;
 use deadlines::Deadlines;
 use details::Count;
 use jobs::Jobs;
-use steps::MOVE;
 use tube::{Tubes, DEFAULT_TUBE};
 use unfinished::Unfinished;
 
@@ -110,8 +112,12 @@ pub struct Limits {
     pub max_watched: usize,
     /// A client that watches no more tubes than this is dealt with in one go, whatever is left of a turn's steps.
     pub few_watched: usize,
-    /// How often a job with [`Ending::Tell`] may be lost and tried again; none: without end.
+    /// With how many losses a job with [`Ending::Tell`] has failed: how often it is tried in all; none: without end.
     pub max_losses: Option<u32>,
+    /// Bytes of the largest body of a job that is leased: leasers were never promised to meet larger ones.
+    pub largest_leased: usize,
+    /// How long the lease of a job lasts that has no time to run.
+    pub lease_limit: Span,
     /// Sleeping clients that are woken when a job becomes ready; zero: all.
     pub wakeups: u32,
     /// Makes the hashes of names unpredictable to clients.
@@ -127,6 +133,8 @@ impl Limits {
         max_watched: usize::MAX,
         few_watched: FEW_WATCHED,
         max_losses: None,
+        largest_leased: usize::MAX,
+        lease_limit: LONGEST_LEASE,
         wakeups: 1,
         hash_secret: 0,
     };
@@ -167,24 +175,6 @@ impl From<TooManyTubes> for OverLimit {
     }
 }
 
-/// A kick that may take several turns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kick {
-    /// How many jobs at most are still to be kicked.
-    pub left: u64,
-    /// Jobs in this state; the first call finds out which, if it is not said.
-    pub of: Option<State>,
-    /// How many were kicked.
-    pub done: u64,
-}
-
-impl Kick {
-    /// Of up to so many jobs.
-    pub fn new(bound: u64) -> Kick {
-        Kick { left: bound, of: None, done: 0 }
-    }
-}
-
 /// See the module's page.
 #[derive(Debug)]
 pub struct Engine {
@@ -212,6 +202,8 @@ pub struct Engine {
     producers: usize,
     workers: usize,
     waiting: usize,
+    /// How often a client began to wait or to sleep.
+    waits: u64,
     kept_tubes: usize,
     /// Jobs whose time to live ended before they were over.
     evicted: u64,
@@ -236,7 +228,7 @@ impl Engine {
     /// An empty queue.
     pub fn new(limits: Limits) -> Engine {
         let mut clients = Slab::new();
-        clients.insert(Client::new(Manner::Holder));
+        clients.insert(Client::new(Manner::Holder, 0));
         Engine {
             jobs: Jobs::new(),
             tubes: Tubes::new(limits.hash_secret),
@@ -261,6 +253,7 @@ impl Engine {
             producers: 0,
             workers: 0,
             waiting: 0,
+            waits: 0,
             kept_tubes: 0,
             evicted: 0,
             lacking: 0,
@@ -288,7 +281,7 @@ impl Engine {
     /// A new client, which uses and watches nothing yet.
     pub fn connect_as(&mut self, manner: Manner) -> ClientId {
         self.total_connections += 1;
-        ClientId(self.clients.insert(Client::new(manner)) as u32)
+        ClientId(self.clients.insert(Client::new(manner, self.total_connections as u32)) as u32)
     }
 
     /// Puts a job into the tube that the client uses.
@@ -406,51 +399,6 @@ impl Engine {
         true
     }
 
-    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones, the next
-    /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
-    /// its steps, or the log's room, are used up; if there was no room at all, that was all.
-    pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
-        let number = self.clients[client.0 as usize].used;
-        let tube = self.tubes.get(number);
-        let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
-        let all = if buried { tube.buried.len() } else { tube.delayed.len() };
-        kick.left = kick.left.min(all as u64);
-        kick.of = Some(if buried { State::Buried } else { State::Delayed });
-        let room = self.log_room.changes.min(self.log_room.burst) / self.log_room.change.max(1);
-        let kicked = kick.left.min(room).min((self.steps.left() / MOVE).max(1));
-        self.log_room.changes -= kicked * self.log_room.change;
-        for _ in 0..kicked {
-            let tube = self.tubes.get(number);
-            let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
-            self.kick_slot(first.expect("counted jobs"), now);
-        }
-        kick.left -= kicked;
-        kick.done += kicked;
-        if kicked > 0 && kick.left > 0 {
-            Progress::More
-        } else {
-            Progress::Done
-        }
-    }
-
-    /// Kicks one job by its id, in whatever tube it is. False unless it is buried or delayed.
-    pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.jobs.find(id) else { return false };
-        if self.jobs.get(slot).state.after(Cause::Kick).is_none() {
-            return false;
-        }
-        self.kick_slot(slot, now);
-        true
-    }
-
-    fn kick_slot(&mut self, slot: u32, now: Time) {
-        self.steps.take(MOVE);
-        self.jobs.get_mut(slot).count(Count::Kicks);
-        self.changed(Change::Kick(slot));
-        self.transfer(slot, Cause::Kick);
-        self.serve(self.jobs.get(slot).tube, now);
-    }
-
     /// All jobs, in no useful order and in any state; for tests.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         self.jobs.iter().map(|(slot, _)| self.jobs.view(slot))
@@ -470,32 +418,12 @@ impl Engine {
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let tube = self.tubes.get(self.clients[client.0 as usize].used);
         let slot = match state {
-            State::Ready => tube.ready.first(&self.jobs),
+            State::Ready => tube.first(Manner::Holder, &self.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
             State::Buried => tube.buried.first(),
             State::Reserved | State::Finished => None,
         };
         slot.map(|slot| self.jobs.view(slot))
-    }
-
-    /// For `length`, no job of the tube with this name is given to clients that ask for any job; a pause of no length
-    /// ends the one in progress. False if there is no such tube.
-    pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
-        let Some(number) = self.tubes.find(name) else { return false };
-        self.tubes.get_mut(number).pauses += 1;
-        self.set_pause(number, (length != Span::ZERO).then(|| Pause { length, until: now + length }));
-        self.changed(Change::Pause(name.into()));
-        self.serve(number, now);
-        true
-    }
-
-    fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
-        self.tubes.get_mut(number).pause = pause.map(Box::new);
-        match pause {
-            Some(_) => self.paused.insert(number),
-            None => self.paused.remove(&number),
-        };
-        self.retime_tube(number);
     }
 
     /// From now on no job is taken in.
@@ -535,17 +463,6 @@ impl Engine {
     /// The name of a job's tube.
     pub fn tube_of(&self, job: &Job) -> &[u8] {
         &self.tubes.get(job.tube).name
-    }
-
-    /// The pause of the tube with this name, if it is paused.
-    pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
-        self.tubes.get(self.tubes.find(name)?).pause.as_deref().copied()
-    }
-
-    /// The names of all paused tubes, and their pauses.
-    pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
-        let tubes = self.paused.iter().map(|&number| self.tubes.get(number));
-        tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
     }
 
     /// The last id that was given.

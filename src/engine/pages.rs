@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::client::ClientId;
+use super::client::{Client, ClientId, Manner};
 use super::job::{Job, JobId, JobView, Priority, State};
 use super::smallest::Smallest;
 use super::stats::{tube_figures, TubeStats};
@@ -121,8 +121,8 @@ impl Engine {
         true
     }
 
-    /// Shows the names of the tubes that the client watches, from the place `from` on. What is done with each says how many
-    /// bytes came of it.
+    /// Shows the names of the tubes that the client watches, without the first `from`; those of a sleeper from the last one on.
+    /// What is done with each says how many bytes came of it.
     pub fn walk_watched(
         &mut self,
         client: ClientId,
@@ -133,7 +133,8 @@ impl Engine {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
-            let watch = self.clients[client.0 as usize].watched.at(*from);
+            let Client { manner, watched, .. } = &self.clients[client.0 as usize];
+            let watch = watched.at(if *manner == Manner::Sleeper { watched.len() - 1 - *from } else { *from });
             let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);
             *from += 1;
             self.steps.take(1 + bytes as u64 / 64);
@@ -141,7 +142,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// A stretch of the jobs of the tube with this name.
+    /// A stretch of the jobs of the tube with this name; of ready ones, those that can be leased.
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
@@ -181,7 +182,8 @@ impl Engine {
         while let Some(slot) = self.next_job(&mut page.from, &mut steps) {
             page.from = slot + 1;
             let job = self.jobs.get(slot);
-            if job.tube == number && job.state == page.state {
+            let may = page.state != State::Ready || !self.is_large(self.jobs.get(page.from - 1));
+            if job.tube == number && job.state == page.state && may {
                 page.smallest.offer(key(job));
             }
         }

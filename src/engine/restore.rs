@@ -3,6 +3,7 @@
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
 //! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
 
+use super::body::Body;
 use super::contract::Contract;
 use super::details::{Count, Details};
 use super::job::{History, Job, JobId, Priority, State};
@@ -74,7 +75,8 @@ pub enum Restored {
 impl Engine {
     /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the length of its tube's name,
     /// and that of its body and terms, before.
-    pub fn restore_job(&mut self, found: &RestoredJob) -> (u32, Option<(usize, usize)>) {
+    /// With `body`, its bytes are in there, and `found` has none.
+    pub fn restore_job(&mut self, found: &RestoredJob, body: Option<Body>) -> (u32, Option<(usize, usize)>) {
         // Most are new, and newer than all before.
         let known = if found.id.0 > self.last_id { None } else { self.jobs.find(found.id) };
         self.last_id = self.last_id.max(found.id.0);
@@ -88,9 +90,12 @@ impl Engine {
         } else {
             self.memory.jobs += JOB_COST;
         }
-        self.memory.jobs += found.body.len() as u64;
+        self.memory.jobs += body.as_ref().map_or(found.body.len(), Body::len) as u64;
         let tube = self.open_tube_unlimited(found.tube);
-        let body = self.jobs.copy_body(found.body);
+        let body = match body {
+            Some(body) => self.jobs.add_body(body),
+            None => self.jobs.copy_body(found.body),
+        };
         let mut details = Details::new(found.delay, found.ttr);
         if found.history != History::default() {
             details.set_history(found.history);
@@ -177,11 +182,13 @@ impl Engine {
         Some((slot, self.tubes.get(job.tube).name.len(), own))
     }
 
-    /// A tube was paused, or its pause ended if `length` is zero.
-    pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) {
+    /// A tube was paused, or its pause ended if `length` is zero. Returns its number, and whether it was paused before.
+    pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
+        let before = self.tubes.get(number).pause.is_some();
         let pause = (length != Span::ZERO).then_some(Pause { length, until });
         self.set_pause(number, pause);
+        (number, before)
     }
 
     /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
@@ -191,6 +198,7 @@ impl Engine {
         let mut next = self.jobs.next(0);
         while let Some(slot) = next {
             next = self.jobs.next(slot + 1);
+            let longest = now + self.lease_of(self.jobs.get(slot));
             let job = self.jobs.get_mut(slot);
             if job.state == State::Buried {
                 buried.push((job.due, slot));
@@ -199,7 +207,7 @@ impl Engine {
             match job.state {
                 State::Reserved => {
                     job.holder = NOBODY.0;
-                    job.due = job.due.min(now + job.ttr());
+                    job.due = job.due.min(longest);
                 }
                 State::Delayed => self.settle_delay(slot, now),
                 State::Ready | State::Buried | State::Finished => {}
@@ -220,7 +228,10 @@ impl Engine {
         for number in tubes {
             let pause = self.tubes.get(number).pause.as_deref().copied();
             let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
-            self.set_pause(number, pause.filter(|pause| pause.until > now));
+            match pause {
+                Some(pause) if pause.until <= now => self.end_pause(number),
+                pause => self.set_pause(number, pause),
+            }
             self.close_tube_if_idle(number);
         }
     }

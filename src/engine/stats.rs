@@ -51,12 +51,16 @@ pub struct TubeStats<'a> {
     pub kept: bool,
     /// Ready and delayed ones in each band of priorities.
     pub bands: [u32; 3],
+    /// Ready jobs that are too large to be leased.
+    pub large: u64,
     /// Jobs ever put here.
     pub total_jobs: u64,
     /// Clients that use it.
     pub using: u32,
     /// Clients that watch it.
     pub watching: u32,
+    /// Those of them that are sleepers.
+    pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
     /// Jobs deleted from here.
@@ -118,7 +122,7 @@ impl Engine {
     /// The figures of the tube with this name, if there is one.
     pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
         let tube = self.tubes.get(self.tubes.find(name)?);
-        let waiting = self.count_waiting(&tube.waiting);
+        let waiting = self.count_waiting(&tube.waiting) + self.count_waiting(&tube.leasing);
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
@@ -159,10 +163,12 @@ pub(super) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
         name: &tube.name,
         jobs: tube.counts,
         bands: tube.bands,
+        large: tube.large_jobs() as u64,
         total_jobs: tube.total_jobs,
         using: tube.using,
         watching: tube.watching,
-        waiting: tube.waiting.len(),
+        sleepers: tube.sleepers,
+        waiting: tube.waiting.len() + tube.leasing.len(),
         deletes: tube.deletes,
         pauses: tube.pauses,
         pause: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.length),

@@ -48,6 +48,8 @@ impl Engine {
             terms.unique = Unique::Body(Some(self.fingerprints().of(job.body.bytes())));
         }
         if let Some(slot) = self.find_twin(&terms.unique, tube, job.body.len())? {
+            // Whoever hears of the job relies on it, though somebody else has submitted it.
+            self.changed(Change::Promise(slot));
             if matches!(terms.unique, Unique::Id(_)) {
                 return Err(Refused::Duplicate);
             }
@@ -60,7 +62,7 @@ impl Engine {
             }
             return Ok(Submitted { id: self.jobs.get(slot).id, joined: true });
         }
-        let number = self.open_tube(tube).map_err(|_| Refused::OutOfMemory)?;
+        let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, Some(terms), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if attach {
             self.attach(slot, client);
@@ -105,13 +107,17 @@ impl Engine {
         }
         let tube = self.tubes.get(number);
         let full = |most: &[u32; 3]| tube.counts.all() - tube.counts.buried >= most[band(new.pri)].into();
-        if terms.is_some() && tube.most.as_deref().is_some_and(full) {
+        if tube.most.as_deref().is_some_and(full) {
             return Err(Refused::QueueFull);
         }
         let volatile = terms.as_ref().is_some_and(|terms| !terms.durable);
         let own = new.body.len() + terms.as_ref().map_or(0, logged_terms);
         let logged = if volatile { 0 } else { self.log_room.put + (tube.name.len() + own) as u64 };
         if self.lacks_memory(JOB_COST + own as u64) || logged > self.log_room.puts {
+            return Err(Refused::OutOfMemory);
+        }
+        if self.last_id >= self.log_room.ids {
+            self.lacking = logged.max(1);
             return Err(Refused::OutOfMemory);
         }
         self.log_room.puts -= logged;

@@ -3,6 +3,7 @@
 //! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it is,
 //! and how it is waited for, `waiting` knows.
 
+use super::change::Change;
 use super::client::{ClientId, Manner, Nap, Search, Waiting};
 use super::contract::ATTACHMENT_COST;
 use super::event::{NoJob, Outcome};
@@ -213,6 +214,7 @@ impl Engine {
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.jobs.find(id) else { return Awaited::NotFound };
         if self.jobs.get(slot).state == State::Finished {
+            self.changed(Change::Promise(slot));
             return Awaited::Known(self.jobs.view(slot));
         }
         if timeout == Span::ZERO {

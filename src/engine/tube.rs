@@ -11,6 +11,7 @@ use super::client::Manner;
 use super::heap::Heap;
 use super::index::{Chained, Index};
 use super::job::{Job, JobId, State};
+use super::jobs::Jobs;
 use super::list::{List, NIL};
 use super::ready::ReadyQueue;
 use super::slots::Slots;
@@ -82,10 +83,14 @@ pub struct Pause {
 pub struct Tube {
     pub(super) name: Arc<[u8]>,
     pub(super) ready: ReadyQueue,
+    /// Ready jobs too large to be leased; few tubes have any.
+    pub(super) large: Option<Box<ReadyQueue>>,
     pub(super) delayed: Heap<(Time, JobId)>,
     pub(super) buried: List,
-    /// The watches of the clients that wait for a job, the longest waiting first.
+    /// The watches of the holders that wait for a job, the longest waiting first.
     pub(super) waiting: List,
+    /// The same of leasers.
+    pub(super) leasing: List,
     /// The watches of the clients that sleep, the longest asleep first.
     pub(super) sleeping: List,
     /// When another sleeper is woken if there is still a ready job; [`Time::NEVER`] if none was or none is left.
@@ -111,6 +116,10 @@ pub struct Tube {
     pub(super) using: u32,
     /// Clients that watch it.
     pub(super) watching: u32,
+    /// Those of them that are sleepers, whether they sleep or not.
+    pub(super) sleepers: u32,
+    /// Who opened it: a client's number, and that of its connection, since the client may have gone.
+    pub(super) opener: (u32, u32),
     /// Its place in [`Tubes::order`].
     order: u32,
     /// Of its name.
@@ -124,9 +133,11 @@ impl Tube {
         Tube {
             name,
             ready: ReadyQueue::new(),
+            large: None,
             delayed: Heap::new(),
             buried: List::EMPTY,
             waiting: List::EMPTY,
+            leasing: List::EMPTY,
             sleeping: List::EMPTY,
             look_again: Time::NEVER,
             bands: [0; 3],
@@ -140,6 +151,8 @@ impl Tube {
             pauses: 0,
             using: 0,
             watching: 0,
+            sleepers: 0,
+            opener: (NIL, 0),
             order,
             hash,
             chain: NIL,
@@ -149,7 +162,8 @@ impl Tube {
     /// The queue in which clients of this manner wait or sleep.
     pub(super) fn queue(&self, manner: Manner) -> &List {
         match manner {
-            Manner::Holder | Manner::Leaser => &self.waiting,
+            Manner::Holder => &self.waiting,
+            Manner::Leaser => &self.leasing,
             Manner::Sleeper => &self.sleeping,
         }
     }
@@ -157,9 +171,53 @@ impl Tube {
     /// The same, to change it.
     pub(super) fn queue_of(&mut self, manner: Manner) -> &mut List {
         match manner {
-            Manner::Holder | Manner::Leaser => &mut self.waiting,
+            Manner::Holder => &mut self.waiting,
+            Manner::Leaser => &mut self.leasing,
             Manner::Sleeper => &mut self.sleeping,
         }
+    }
+
+    /// Whether nobody waits or sleeps here.
+    pub(super) fn is_lonely(&self) -> bool {
+        self.waiting.is_empty() && self.leasing.is_empty() && self.sleeping.is_empty()
+    }
+
+    /// The ready job that comes next for clients of this manner.
+    pub(super) fn first(&self, manner: Manner, jobs: &Jobs) -> Option<u32> {
+        let first = self.ready.first(jobs);
+        let Some(large) = self.large.as_deref().filter(|_| manner != Manner::Leaser) else { return first };
+        match (first, large.first(jobs)) {
+            (Some(one), Some(other)) => {
+                Some(if jobs.get(one).ready_key() < jobs.get(other).ready_key() { one } else { other })
+            }
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Adds a ready job, which must stand in no queue.
+    pub(super) fn push_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
+        if is_large {
+            self.large.get_or_insert_with(|| Box::new(ReadyQueue::new())).push(slot, jobs);
+        } else {
+            self.ready.push(slot, jobs);
+        }
+    }
+
+    /// Takes out a ready job.
+    pub(super) fn remove_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
+        if !is_large {
+            return self.ready.remove(slot, jobs);
+        }
+        let large = self.large.as_mut().expect("the queue of a large job");
+        large.remove(slot, jobs);
+        if large.is_empty() {
+            self.large = None;
+        }
+    }
+
+    /// How many ready jobs are too large to be leased.
+    pub(super) fn large_jobs(&self) -> usize {
+        self.large.as_ref().map_or(0, |large| large.len())
     }
 
     /// When something happens in this tube by itself.
@@ -281,10 +339,10 @@ impl Tubes {
         number
     }
 
-    /// Ends the tube if nothing refers to it any more, and tells whether it did.
-    pub fn close_if_idle(&mut self, number: u32) -> bool {
+    /// Ends the tube if nothing refers to it any more, and returns it then.
+    pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
         if number == DEFAULT_TUBE || !self.get(number).is_idle() {
-            return false;
+            return None;
         }
         self.by_name.remove(number, &mut self.store);
         let tube = self.store.0.remove(number);
@@ -295,7 +353,7 @@ impl Tubes {
         if self.order.capacity() > KEPT_ORDER && self.order.len() < self.order.capacity() / 4 {
             self.order.shrink_to(self.order.len() * 2);
         }
-        true
+        Some(tube)
     }
 
     /// Whether there is a tube with this number.
@@ -340,7 +398,7 @@ mod tests {
             tubes.open(name);
         }
         let b = tubes.find(b"b").unwrap();
-        assert!(tubes.close_if_idle(b));
+        assert!(tubes.close_if_idle(b).is_some());
         let names: Vec<_> = tubes.iter().map(|(_, tube)| &*tube.name).collect();
         assert_eq!(names, [DEFAULT, b"a", b"e", b"c", b"d"]);
         assert_eq!(tubes.find(b"b"), None);
@@ -349,7 +407,7 @@ mod tests {
     #[test]
     fn the_default_tube_stays() {
         let mut tubes = Tubes::new(1);
-        assert!(!tubes.close_if_idle(DEFAULT_TUBE));
+        assert!(tubes.close_if_idle(DEFAULT_TUBE).is_none());
         assert_eq!((tubes.open(b"x"), tubes.open(b"x")), (1, 1));
     }
 }

@@ -40,6 +40,7 @@ impl Engine {
     pub fn conclude(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
         let slot = self.jobs.find(id).ok_or(NotConcluded::NotFound)?;
         if self.jobs.get(slot).state == State::Finished {
+            self.changed(Change::Promise(slot));
             return Err(NotConcluded::Final);
         }
         self.settle_verdict(slot, outcome, now)
@@ -204,7 +205,7 @@ impl Engine {
         if volatile && !awaited {
             return self.remove_job(slot, Outcome::Gone);
         }
-        if self.limits.max_losses.is_some_and(|most| losses > most) {
+        if self.limits.max_losses.is_some_and(|most| losses >= most) {
             if volatile {
                 return self.remove_job(slot, Outcome::Failed(Body::default()));
             }
@@ -344,6 +345,12 @@ impl Engine {
         let slot = self.contracts.get(number).slot;
         self.evicted += u64::from(self.jobs.get(slot).state != State::Finished);
         self.remove_job(slot, Outcome::Gone);
+    }
+
+    /// Whether there is such a job that is over, with an outcome that outlives the server.
+    pub fn keeps_outcome(&self, id: JobId) -> bool {
+        let job = self.jobs.find(id).map(|slot| self.jobs.get(slot));
+        job.is_some_and(|job| job.state == State::Finished && !job.is_volatile())
     }
 
     /// The contract of a job, if it has one.

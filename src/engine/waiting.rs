@@ -7,6 +7,7 @@
 use super::client::{ClientId, Manner, Nap, Search, Waiting};
 use super::event::{Event, NoJob};
 use super::job::{band, Cause};
+use super::list::NIL;
 use super::steps::Progress;
 use super::time::Time;
 use super::unfinished::Unfinished;
@@ -62,6 +63,8 @@ impl Engine {
         let state = &mut self.clients[client.0 as usize];
         // Zero is no wait's number.
         state.wait = state.wait.wrapping_add(1).max(1);
+        self.waits += 1;
+        state.since = self.waits;
     }
 
     /// Puts the client, which waits or sleeps, at the end of the queue of the tube at this place of its watch list.
@@ -152,17 +155,18 @@ impl Engine {
     }
 
     /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
-    /// priority; for a sleeper the smallest band, and among equal tubes the next after the one that had its turn last; for
-    /// a leaser any tube with the same chance.
+    /// priority; for a sleeper the smallest band, and among equal tubes the next before the one that had its turn last,
+    /// at first the last one, which is the order of gearmand; for a leaser any tube with the same chance.
     pub(super) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client.0 as usize];
         let (manner, turn, count) = (state.manner, state.turn as usize, state.watched.len());
         let end = count.min(search.seen.saturating_add(most));
+        let start = turn.min(count.saturating_sub(1));
         self.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
-            let place = if manner == Manner::Sleeper { (turn + step) % count } else { step };
+            let place = if manner == Manner::Sleeper { (start + count - step) % count } else { step };
             let tube = self.watches.get(self.clients[client.0 as usize].watched.at(place)).tube;
-            let Some(slot) = self.head(tube) else { continue };
+            let Some(slot) = self.head(tube, manner) else { continue };
             search.found += 1;
             let job = self.jobs.get(slot);
             let rank = match manner {
@@ -185,8 +189,8 @@ impl Engine {
     /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
     pub(super) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, place) = search.best?;
-        let slot = self.head(tube)?;
-        self.clients[client.0 as usize].turn = place as u32 + 1;
+        let slot = self.head(tube, self.clients[client.0 as usize].manner)?;
+        self.clients[client.0 as usize].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
         Some(slot)
     }
 
@@ -273,7 +277,7 @@ impl Engine {
             }
             let watch = self.clients[client.0 as usize].watched.at(search.seen);
             let tube = self.watches.get(watch).tube;
-            if let Some(slot) = self.head(tube) {
+            if let Some(slot) = self.head(tube, self.clients[client.0 as usize].manner) {
                 if self.clients[client.0 as usize].nap == Nap::Asleep {
                     self.wake_for(client, tube);
                 } else {

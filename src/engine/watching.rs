@@ -4,7 +4,7 @@
 //! goes to whom.
 
 use super::change::Change;
-use super::client::{ClientId, Manner, Nap, WATCH_COST};
+use super::client::{Client, ClientId, Manner, Nap, WATCH_COST};
 use super::deadlines::Owner;
 use super::list::NIL;
 use super::steps::{Progress, TUBE};
@@ -18,11 +18,11 @@ const MAX_KEPT: usize = 10_000;
 /// The answer to [`Engine::drop_tube`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// It is not kept any more, and gone.
+    /// It is not kept any more.
     Done,
     /// There is no such tube.
     Unknown,
-    /// A client uses or watches it, or it has jobs.
+    /// A client uses or watches it, or it has jobs to be done.
     InUse,
 }
 
@@ -69,7 +69,7 @@ impl WantedTubes {
 impl Engine {
     /// Makes the client use the tube with this name, which is created if need be.
     pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
-        let number = self.open_tube(name)?;
+        let number = self.open_tube(client, name)?;
         self.tubes.get_mut(number).using += 1;
         let left = std::mem::replace(&mut self.clients[client.0 as usize].used, number);
         if left != NIL {
@@ -92,10 +92,12 @@ impl Engine {
         if many || self.lacks_memory(WATCH_COST) {
             return Err(OverLimit);
         }
-        let number = self.open_tube(name)?;
-        self.tubes.get_mut(number).watching += 1;
+        let number = self.open_tube(client, name)?;
         self.memory.watches += WATCH_COST;
         let state = &mut self.clients[client.0 as usize];
+        let tube = self.tubes.get_mut(number);
+        tube.watching += 1;
+        tube.sleepers += u32::from(state.manner == Manner::Sleeper);
         state.watched.add(client.0, number, &mut self.watches);
         let count = state.watched.len();
         if state.nap == Nap::Asleep && state.search.is_none() {
@@ -147,7 +149,9 @@ impl Engine {
         self.unstand(watch, manner);
         self.clients[client.0 as usize].watched.remove(number, &mut self.watches);
         self.memory.watches -= WATCH_COST;
-        self.tubes.get_mut(number).watching -= 1;
+        let tube = self.tubes.get_mut(number);
+        tube.watching -= 1;
+        tube.sleepers -= u32::from(manner == Manner::Sleeper);
         if let Nap::Woken(tube) = nap {
             if tube == number {
                 // The tube may be gone soon, and its number another's.
@@ -245,8 +249,8 @@ impl Engine {
 
     /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept; the
     /// others live as long as something does.
-    pub fn keep_tube(&mut self, name: &[u8]) -> Result<(), OverLimit> {
-        let number = self.open_tube(name)?;
+    pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
+        let number = self.open_tube(client, name)?;
         if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
             self.tubes.get_mut(number).kept = true;
             self.kept_tubes += 1;
@@ -255,11 +259,11 @@ impl Engine {
         Ok(())
     }
 
-    /// The tube with this name is kept no longer, and gone, unless somebody needs it.
+    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside or over.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
-        if tube.using + tube.watching > 0 || tube.counts.all() + tube.counts.finished > 0 {
+        if tube.using + tube.watching > 0 || tube.counts.all() - tube.counts.buried > 0 {
             return Dropped::InUse;
         }
         if std::mem::take(&mut tube.kept) {
@@ -289,14 +293,24 @@ impl Engine {
         watched.iter().map(|watch| &*self.tubes.get(self.watches.get(watch).tube).name)
     }
 
-    pub(super) fn open_tube(&mut self, name: &[u8]) -> Result<u32, TooManyTubes> {
+    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so that one
+    /// client does not use up what is for all: whoever comes next still finds some.
+    pub(super) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, TooManyTubes> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
-        let is_full = self.tubes.len() >= self.limits.max_tubes || many || self.lacks_memory(cost);
+        let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
+        let Client { opened, connection, .. } = self.clients[client.0 as usize];
+        let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
         if is_full && self.tubes.find(name).is_none() {
             return Err(TooManyTubes);
         }
-        Ok(self.open_tube_unlimited(name))
+        let before = self.tubes.len();
+        let number = self.open_tube_unlimited(name);
+        if self.tubes.len() > before {
+            self.tubes.get_mut(number).opener = (client.0, connection);
+            self.clients[client.0 as usize].opened += 1;
+        }
+        Ok(number)
     }
 
     pub(super) fn open_tube_unlimited(&mut self, name: &[u8]) -> u32 {
@@ -313,13 +327,18 @@ impl Engine {
         let tube = self.tubes.get(number);
         let length = tube.name.len() as u64;
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
-        if self.tubes.close_if_idle(number) {
+        if let Some(closed) = self.tubes.close_if_idle(number) {
+            let (opener, connection) = closed.opener;
+            let opener = self.clients.get_mut(opener as usize);
+            if let Some(opener) = opener.filter(|client| client.connection == connection) {
+                opener.opened -= 1;
+            }
             self.steps.take(TUBE);
             self.memory.tubes -= TUBE_COST + length;
             self.paused.remove(&number);
             if let Some(name) = paused {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.
-                self.changed(Change::Pause((*name).into()));
+                self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
             self.deadlines.set(Owner::Tube(number), Time::NEVER);
         }

@@ -38,13 +38,15 @@ pub struct Settings {
     pub max_packet: u32,
     /// A Gearman client may shut the server down.
     pub allow_shutdown: bool,
+    /// What workers say in CAN_DO_TIMEOUT is seconds, and not milliseconds.
+    pub timeouts_in_seconds: bool,
     /// Every Gearman client is told why a job failed, as if it had asked for it.
     pub exceptions: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { max_packet: 64 << 20, allow_shutdown: false, exceptions: false }
+        Settings { max_packet: 64 << 20, allow_shutdown: false, timeouts_in_seconds: false, exceptions: false }
     }
 }
 
@@ -59,6 +61,8 @@ pub struct Facts {
     pub id: String,
     /// Network name of the machine.
     pub hostname: String,
+    /// What the handles of Gearman's jobs begin with, up to the last colon.
+    pub handle_prefix: Box<[u8]>,
     /// Version of the operating system.
     pub os: String,
     /// Kind of machine.

@@ -86,8 +86,8 @@ struct OutletState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
-    /// The output promises what the log does not hold yet; it must not leave, and no command is read until it has.
-    held: bool,
+    /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it has.
+    held: u32,
     /// The next command waits for space in the log.
     lacks_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
@@ -196,7 +196,7 @@ impl Outlet {
             state.output.append(out);
         }
         state.waiting = waiting;
-        state.held = held;
+        state.held += u32::from(held);
         state.charge(&self.owner.memory);
     }
 
@@ -206,10 +206,16 @@ impl Outlet {
         (state.charged, state.stuck)
     }
 
+    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outlet::release`]. With the engine
+    /// locked.
+    pub fn hold(&self) {
+        self.state.lock().held += 1;
+    }
+
     /// The log holds what the output promises.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
-        state.held = false;
+        state.held -= 1;
         // Also while the client waits: its owner may have seen a half-close that it could not act upon.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
@@ -267,7 +273,7 @@ impl Outlet {
     /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (!state.held && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
+        (state.held == 0 && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
     }
 
     /// Has the owner look at the connection again.
@@ -281,7 +287,7 @@ impl Outlet {
         let mut state = self.state.lock();
         let gate = if state.broken {
             Gate::Broken
-        } else if state.held {
+        } else if state.held > 0 {
             Gate::Held
         } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
             Gate::Waiting
@@ -329,7 +335,7 @@ impl Outlet {
 
     /// The same for who has taken the lock, which is let go of during each write and at the end.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutletState>, spare: &mut Output) -> Flushed {
-        if state.held {
+        if state.held > 0 {
             return Flushed::Later;
         }
         if state.flushing {
@@ -364,7 +370,7 @@ impl Outlet {
                     return Flushed::Done;
                 }
                 // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
-                Ok(()) if state.held => {
+                Ok(()) if state.held > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
                     return Flushed::Later;
@@ -374,7 +380,7 @@ impl Outlet {
                     output.append(&mut state.output);
                     state.output = output;
                     state.block(some);
-                    if !again || state.held {
+                    if !again || state.held > 0 {
                         state.flushing = false;
                         state.charge(&self.owner.memory);
                         return Flushed::Later;

@@ -11,6 +11,7 @@ use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, User};
 
 use crate::config::Config;
 use crate::engine::Time;
+use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Usage};
 
 /// This process, as clients see it.
@@ -27,11 +28,13 @@ impl Process {
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
             name.as_ref().map_or(String::new(), |name| part(name).to_string_lossy().into_owned())
         };
+        let hostname = text(|name| name.nodename());
         let facts = Facts {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             id: identity(),
-            hostname: text(|name| name.nodename()),
+            handle_prefix: handle_prefix(config.handle_prefix.as_deref(), &hostname),
+            hostname,
             os: text(|name| name.version()),
             platform: text(|name| name.machine()),
             started,

@@ -14,17 +14,18 @@ use parking_lot::{Mutex, MutexGuard};
 use super::admission::Admission;
 use super::clock::Clock;
 use super::delivery::Outlet;
+use super::durability::Durability;
 use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
 use super::running::Shutdown;
 use super::space::Claim;
-use super::syncer::Log;
 use super::timer::Alarm;
 use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
 use crate::config::Config;
-use crate::engine::{ClientId, Engine, Fingerprints, Limits, Span, Time, FEW_WATCHED};
+use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
 use crate::protocol::beanstalk::Tally;
+use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, Intake, Output, Roster, Wire, World};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so that
@@ -80,7 +81,7 @@ pub struct Scratch {
 #[derive(Debug)]
 pub struct Hub {
     core: Mutex<Core>,
-    log: Option<Log>,
+    log: Option<Durability>,
     clock: Clock,
     alarm: Alarm,
     process: Process,
@@ -107,6 +108,8 @@ impl Hub {
             max_watched: config.max_watched,
             few_watched: FEW_WATCHED.min(config.turn_steps as usize),
             max_losses: config.job_retries,
+            largest_leased: MAX_DATA as usize,
+            lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
             hash_secret: super::host::random(),
         };
@@ -116,7 +119,7 @@ impl Hub {
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
             core.journal = Some(opened.journal);
-            log = Some(Log::new(opened.keeper));
+            log = Some(Durability::new(opened.wal));
         }
         Ok(Hub {
             core: Mutex::new(core),
@@ -241,7 +244,7 @@ impl Hub {
     }
 
     /// The log, if there is one.
-    pub fn log(&self) -> Option<&Log> {
+    pub fn log(&self) -> Option<&Durability> {
         self.log.as_ref()
     }
 
@@ -326,6 +329,10 @@ impl Hub {
     /// No jobs are taken in any more.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
+        if self.config.ends_when_drained {
+            // There may be none already.
+            self.turn(&mut Scratch::default(), |core, _, _| core.wish_stop(true));
+        }
     }
 
     /// The server is coming to its end.
@@ -469,7 +476,7 @@ impl Core {
     /// Writes what the engine changed into the journal.
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
-            journal.record(&mut self.engine);
+            journal.append(&mut self.engine);
         }
     }
 
@@ -495,6 +502,11 @@ impl Core {
             };
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
+            if let (Event::Outcome { job, .. }, Some(log), Some(journal)) = (&event, &hub.log, &self.journal) {
+                if self.engine.keeps_outcome(*job) {
+                    log.hold_news(journal.promised(), outlet);
+                }
+            }
             let resume = if let Some(out) = own {
                 outlet.give_up(out)
             } else if tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {

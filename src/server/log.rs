@@ -1,10 +1,10 @@
-//! The log: one line an event, to stderr.
+//! The log: one line an event, to stderr or where `logfile` brings it.
 //!
 //! Owns the form of a line: time stamp, level, text. Under journald, which stamps lines itself, a line is the level in its
 //! own notation and the text. A log that nobody reads holds up nobody: lines are lost then, and counted. Must not decide what is
 //! worth a line.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
@@ -13,6 +13,8 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use parking_lot::Mutex;
+
+use super::logfile::{self, severity, Target};
 
 /// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then none
 /// waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
@@ -24,17 +26,31 @@ struct Stderr {
     lost: Mutex<u64>,
 }
 
-/// Sends the program's log to stderr: warnings and what happens once (0), connections too (1), every command too (2).
-pub fn start(verbosity: u32) {
-    let level = match verbosity {
+/// What is logged: warnings and what happens once (0), connections too (1), every command too (2).
+pub fn level(verbosity: u32) -> LevelFilter {
+    match verbosity {
         0 => LevelFilter::Info,
         1 => LevelFilter::Debug,
         _ => LevelFilter::Trace,
+    }
+}
+
+/// Sends the program's log to stderr, or where else it is to go.
+pub fn start(level: LevelFilter, elsewhere: Option<Target>) -> io::Result<()> {
+    let logger: &'static dyn Log = match elsewhere {
+        Some(target) => logfile::open(target)?,
+        None => Box::leak(Box::new(Stderr { journal: is_journal(), lost: Mutex::new(0) })),
     };
     // It fails only if there is a log already, and then that one stays.
-    if log::set_boxed_logger(Box::new(Stderr { journal: is_journal(), lost: Mutex::new(0) })).is_ok() {
+    if log::set_logger(logger).is_ok() {
         log::set_max_level(level);
     }
+    Ok(())
+}
+
+/// Whether these are lines of the program's own: libraries have nothing to say that an operator needs.
+pub(super) fn is_ours(metadata: &Metadata) -> bool {
+    metadata.target().starts_with("beanpole")
 }
 
 /// Whether stderr is the stream that journald gave us, and not something it was redirected to since.
@@ -46,8 +62,7 @@ fn is_journal() -> bool {
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        // Libraries have nothing to say that an operator needs.
-        metadata.target().starts_with("beanpole")
+        is_ours(metadata)
     }
 
     fn log(&self, record: &Record) {
@@ -92,15 +107,9 @@ fn is_writable(patience: u16) -> bool {
     }
 }
 
-fn line(level: Level, text: &str, journal: bool, now: SystemTime) -> String {
+pub(super) fn line(level: Level, text: &str, journal: bool, now: SystemTime) -> String {
     if journal {
-        let number = match level {
-            Level::Error => 3,
-            Level::Warn => 4,
-            Level::Info => 6,
-            Level::Debug | Level::Trace => 7,
-        };
-        format!("<{number}>{text}\n")
+        format!("<{}>{text}\n", severity(level))
     } else {
         format!("{} {level:5} {text}\n", humantime::format_rfc3339_millis(now))
     }

@@ -9,6 +9,7 @@ mod admission;
 mod clock;
 mod connection;
 mod delivery;
+mod durability;
 mod hub;
 mod idle;
 mod listener;
@@ -18,11 +19,11 @@ mod recovery;
 mod running;
 mod socket;
 mod space;
-mod syncer;
 mod timer;
 
 pub mod host;
 pub mod log;
+pub mod logfile;
 pub mod signals;
 pub mod systemd;
 
@@ -213,7 +214,8 @@ impl Server {
 
     fn run(&mut self) -> io::Result<()> {
         self.running.lock().start()?;
-        if self.hub.config().protocols.allow_shutdown {
+        let config = self.hub.config();
+        if config.protocols.allow_shutdown || config.ends_when_drained {
             self.stopper = Some(running::stop_when_asked(self.hub.clone(), self.running.clone())?);
         }
         Ok(())
@@ -239,7 +241,7 @@ impl Server {
         self.places.iter().map(name).collect()
     }
 
-    /// Takes no more jobs, for good; everything else goes on.
+    /// Takes no more jobs, for good; everything else goes on, with [`Config::ends_when_drained`] until no job is left.
     pub fn drain(&self) {
         self.hub.drain();
     }

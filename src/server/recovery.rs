@@ -35,6 +35,9 @@ pub fn open(
         log::info!("binlog: {count} jobs were imported from beanstalkd; its files are kept in the folder beanstalkd");
     }
     log::info!("binlog: {}", describe(&opened.report.progress, start.elapsed()));
+    if let Some(error) = &opened.failure {
+        log::error!("binlog: the disk fails: {error}; new jobs are refused until it is back");
+    }
     Ok(opened)
 }
 

@@ -13,11 +13,11 @@ use parking_lot::{Condvar, Mutex};
 
 use super::clock::Clock;
 use super::delivery::Owner;
+use super::durability::Durability;
 use super::hub::Hub;
 use super::listener::{self, Threads};
 use super::pool::{Note, PoolThread};
 use super::socket::Listener;
-use super::syncer::Log;
 use super::timer;
 use crate::protocol::Wire;
 
@@ -107,7 +107,7 @@ impl Running {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
         }
-        for (name, run) in self.hub.log().map_or_else(Vec::new, Log::threads) {
+        for (name, run) in self.hub.log().map_or_else(Vec::new, Durability::threads) {
             let hub = self.hub.clone();
             self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log().expect("a log")))?);
         }
@@ -159,7 +159,7 @@ impl Running {
 pub fn stop_when_asked(hub: Arc<Hub>, running: Arc<Mutex<Running>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
         if hub.shutdown().is_asked() {
-            log::info!("a client shuts the server down");
+            log::info!("shutting down, as was asked");
             running.lock().stop();
         }
     })

@@ -1,6 +1,7 @@
 //! Signals: the only way to talk to a running server from outside its sockets.
 //!
-//! Owns their meaning: TERM, INT and HUP end the server in order, USR1 makes it refuse new jobs for good.
+//! Owns their meaning: TERM and INT end the server in order, and HUP too unless it has a log to open again; USR1 makes it refuse
+//! new jobs for good.
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use signal_hook::iterator::Signals;
 pub enum Wish {
     /// Take no more jobs.
     Drain,
+    /// Open the log again, if it is a file; else end.
+    HangUp,
     /// End.
     Stop,
 }
@@ -37,6 +40,7 @@ fn ignored() -> u64 {
 pub fn next(signals: &mut Signals) -> Wish {
     match signals.forever().next() {
         Some(SIGUSR1) => Wish::Drain,
+        Some(SIGHUP) => Wish::HangUp,
         _ => Wish::Stop,
     }
 }

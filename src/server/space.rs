@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::delivery::Outlet;
+use super::durability::Durability;
 use super::hub::Hub;
-use super::syncer::Log;
 use crate::binlog::Journal;
 use crate::protocol::Output;
 
@@ -198,26 +198,26 @@ fn next_portion(state: &State, most: u64) -> Task {
 }
 
 /// The thread that makes and removes segments, tries a failed disk, and compacts: runs until [`Space::stop`].
-pub fn run(hub: &Hub, log: &Log) {
-    let (space, keeper) = (log.space(), log.keeper());
+pub fn run(hub: &Hub, log: &Durability) {
+    let (space, wal) = (log.space(), log.wal());
     let mut spare = Output::new();
     let mut tried = Instant::now();
     loop {
-        if keeper.is_failing() {
+        if wal.is_failing() {
             space.rest(RETRY);
         }
         let mut more = true;
-        let task = space.next(keeper.is_failing() || keeper.is_full(), hub.config().log.segment_size);
+        let task = space.next(wal.is_failing() || wal.is_full(), hub.config().log.segment_size);
         match task {
             Task::Stop => return,
             Task::Make(bytes, count) => {
-                keeper.provide(hub, bytes);
+                wal.reserve(hub, bytes);
                 space.go_on(count);
             }
-            Task::Tidy if tried.elapsed() < RETRY => more = keeper.tidy_sparingly(hub),
+            Task::Tidy if tried.elapsed() < RETRY => more = wal.tidy_sparingly(hub),
             Task::Tidy => {
                 tried = Instant::now();
-                more = keeper.tidy(hub);
+                more = wal.tidy(hub);
             }
         }
         log.write_compacted(hub);

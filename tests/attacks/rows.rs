@@ -54,7 +54,7 @@ pub const ROWS: &[Row] = &[
     row("T12a", "syncs take 500 ms, -f 50; a bystander peeks", "peeks are answered; every put is kept", false, slow_disk::syncs),
     row("T12b", "the same with segments of 64 KiB", "peeks are answered; every put is kept", false, slow_disk::segments),
     row("T13", "the put itself: its worker watches 30,000 tubes", "the worker gets each job", true, scans::hand_over_to_a_watcher_of_many),
-    row("T14", "one body of 400 MB with -b", "INSERTED; two copies at most in memory; others are served", true, slow_disk::huge_body),
+    row("T14", "one body of 400 MB with -b; a bystander peeks", "INSERTED; two copies at most in memory; others are served", true, slow_disk::huge_body),
     row("O1", "hang-up with an urgent and a dull job", "who waits gets the urgent one", true, order::after_a_hang_up),
     row("O2", "put and release with one delay in one packet", "peek-delayed gives what was said first", true, order::two_delays_in_one_packet),
     row("O3a", "one address takes all connections it can", "it has its share; another address is served", false, access::one_address),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use beanpole::binlog::{Settings, SyncMode};
 use beanpole::{Config, Server};
 
+use crate::bystander::{cycle, use_only, Bystander, Times};
 use crate::daemon::{Folder, PATIENCE};
 use crate::disk::Disk;
-use crate::trial::{Trial, MIB};
+use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{StopAtEnd, Wire};
 
 /// What each sync takes, and each new segment.
@@ -91,10 +92,20 @@ pub fn huge_body(trial: &mut Trial) {
     let start = daemon.rss();
     let mut attacker = Wire::to(&daemon);
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
-    let reply = trial.beside(&daemon, |_| {
+    let mut bystander = own_connection(&daemon);
+    assert_eq!(bystander.put(b"first", 3600), 1);
+    // Who puts as well waits for the disk, which writes in order: so that one is noted and not judged.
+    let mut producer = Wire::to(&daemon);
+    use_only(&mut producer, "producer");
+    let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);
+    let reply = trial.beside_trips(bystander, peek, |_| {
         attacker.send(&message);
         attacker.line()
     });
+    let (samples, problem) = producer.finish();
+    trial.check(problem.is_none(), || format!("a producer: {}", problem.unwrap_or_default()));
+    trial
+        .note(format!("puts beside it at most {:.1} ms", Times::of(samples).expect("a put").worst.as_secs_f64() * 1e3));
     let peak = daemon.peak_rss();
     trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
     trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));

@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Desk};
 use crate::random::Random;
 use crate::verbs;
-use beanpole::binlog::{Books, Keeper};
+use beanpole::binlog::{Books, Wal};
 
 /// Steps, unless the environment asks for more.
 const STEPS: u64 = 15_000;
@@ -28,7 +28,7 @@ struct Watch {
     name: &'static str,
     disk: Disk,
     desk: Desk,
-    keeper: Keeper,
+    wal: Wal,
     client: ClientId,
     segment: u64,
     steps: u64,
@@ -46,7 +46,7 @@ struct Watch {
 impl Watch {
     fn new(name: &'static str, segment: u64) -> Watch {
         let disk = Disk::new(1);
-        let (mut engine, journal, keeper, _) =
+        let (mut engine, journal, wal, _) =
             start(&disk, settings(segment, SyncMode::Always), dawn()).expect("an empty log");
         let client = engine.connect();
         let start = journal.position();
@@ -55,7 +55,7 @@ impl Watch {
             name,
             disk,
             desk,
-            keeper,
+            wal,
             client,
             segment,
             steps: 0,
@@ -69,20 +69,20 @@ impl Watch {
 
     fn verb<R>(&mut self, bytes: usize, verb: impl FnOnce(&mut Engine, ClientId) -> R) -> R {
         let client = self.client;
-        self.keeper.provide(&self.desk, bytes as u64);
+        self.wal.reserve(&self.desk, bytes as u64);
         self.look();
         let answer = self.desk.with(|journal, engine| {
             engine.set_log_room(journal.engine_room());
             let answer = verb(engine, client);
-            journal.record(engine);
+            journal.append(engine);
             answer
         });
         self.steps += 1;
         if self.steps % ROUND == 0 {
             // One round of the syncer: what it does when it is woken, once.
-            let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
-            self.keeper.tidy(&self.desk);
-            let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
+            let _ = self.wal.write(&self.desk) && self.wal.sync(&self.desk);
+            self.wal.tidy(&self.desk);
+            let _ = self.wal.write(&self.desk) && self.wal.sync(&self.desk);
         }
         answer
     }
@@ -244,4 +244,47 @@ fn outcomes_of_growing_size_and_many_tries() {
         }
         watch.finish();
     }
+}
+
+/// Pauses are live data: they cost when they begin, and nothing while they last.
+#[test]
+fn very_many_paused_tubes() {
+    const ROUNDS: usize = 500;
+    let tubes = if wished() > STEPS { 45_500 } else { 2000 };
+    let hour = Span::from_secs(3600);
+    let mut watch = Watch::new("very many paused tubes", 1 << 20);
+    for number in 0..tubes {
+        let name = format!("{number:0200}").into_bytes();
+        watch.verb(name.len() + 100, |engine, client| {
+            engine.use_tube(client, &name).expect("a tube");
+            let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![]) };
+            engine.put(client, new, dawn()).expect("room for a job, for which the tube stays");
+            assert!(engine.pause(&name, hour, dawn()));
+        });
+    }
+    let settle = |watch: &mut Watch| {
+        for _ in 0..2000 {
+            let more = watch.wal.tidy(&watch.desk);
+            let _ = watch.wal.write(&watch.desk) && watch.wal.sync(&watch.desk);
+            if !more {
+                break;
+            }
+        }
+        watch.desk.0.borrow().0.position()
+    };
+    settle(&mut watch);
+    let before = settle(&mut watch);
+    for _ in 0..20 {
+        assert_eq!(settle(&mut watch), before, "it rests when nobody says anything");
+    }
+    for _ in 0..ROUNDS {
+        let id = watch.put(Span::ZERO, 1);
+        watch.delete(id);
+    }
+    let after = settle(&mut watch);
+    assert!(after - before < ROUNDS as u64 * 1024, "{} bytes for each put", (after - before) / ROUNDS as u64);
+    let disk = watch.disk.kill(1);
+    let (engine, ..) = start(&disk, settings(1 << 20, SyncMode::Always), dawn()).expect("a log");
+    assert_eq!(engine.pauses().count(), tubes);
+    watch.finish();
 }

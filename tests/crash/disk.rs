@@ -73,8 +73,6 @@ struct State {
     /// At this deed everything stops.
     crash_at: u64,
     crashed: bool,
-    /// A power cut has left later bytes of a file without earlier ones: that looks like damage.
-    scrambled: bool,
     random: Random,
 }
 
@@ -164,9 +162,8 @@ impl File {
 impl Disk {
     /// The whole of a file, which must be there.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.read(name, &mut bytes).expect("a file");
-        bytes
+        let state = self.0.lock();
+        state.files[&state.names[name]].current.clone()
     }
 
     /// An empty disk without an end.
@@ -180,7 +177,6 @@ impl Disk {
             deeds: 0,
             crash_at: u64::MAX,
             crashed: false,
-            scrambled: false,
             random: Random::new(seed),
         })))
     }
@@ -205,11 +201,6 @@ impl Disk {
         self.0.lock().crashed
     }
 
-    /// Whether a power cut has left later bytes of a file without earlier ones.
-    pub fn is_scrambled(&self) -> bool {
-        self.0.lock().scrambled
-    }
-
     /// The disk after the power came back.
     pub fn power_cut(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
@@ -221,7 +212,6 @@ impl Disk {
         for number in numbers {
             state.files.get_mut(&number).expect("a file").cut(cut, &mut random);
         }
-        state.scrambled |= matches!(cut, Cut::Sectors | Cut::Torn);
         state.revive(seed);
         Disk(Arc::new(Mutex::new(state)))
     }
@@ -418,12 +408,24 @@ impl Storage for Disk {
         Ok(state.names.keys().filter(|name| !name.contains('/')).cloned().collect())
     }
 
-    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
+    fn length(&self, name: &str) -> io::Result<u64> {
+        let state = self.0.lock();
+        let number = *state.names.get(name).ok_or_else(missing)?;
+        Ok(state.files[&number].current.len() as u64)
+    }
+
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut state = self.0.lock();
         state.deed(Deed::Read).map_err(|(error, _)| error)?;
         let number = *state.names.get(name).ok_or_else(missing)?;
-        bytes.clone_from(&state.files[&number].current);
-        Ok(())
+        let rest = state.files[&number].current.get(place as usize..).unwrap_or_default();
+        let count = rest.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn new_log(&self) -> u64 {
+        self.0.lock().random.below(u64::MAX)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::binlog::{open, Books, Health, Journal, Keeper, OpenError, Report, Settings, SyncMode};
+use beanpole::binlog::{open, Books, Health, Journal, OpenError, Report, Settings, SyncMode, Wal};
 use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, Manner, NewJob, Span, Time, WrittenUnique};
 
 use crate::disk::Disk;
@@ -43,7 +43,7 @@ fn connect(engine: &mut Engine, manner: Manner) -> ClientId {
 
 /// An empty queue.
 pub fn engine() -> Engine {
-    Engine::new(Limits { max_watched: 1000, max_losses: Some(2), ..Limits::NONE })
+    Engine::new(Limits { max_watched: 1000, max_losses: Some(2), largest_leased: 40, ..Limits::NONE })
 }
 
 /// What the jobs count as in the log, by the manual.
@@ -53,16 +53,17 @@ fn live(engine: &Engine) -> u64 {
             let name = if let WrittenUnique::Kept(name) = terms.unique { name.length() } else { 0 };
             68 + name + terms.reducer.map_or(0, <[u8]>::len)
         });
-        (89 + engine.tube_of(&job).len() + job.body().len() + terms) as u64
+        (93 + engine.tube_of(&job).len() + job.body().len() + terms) as u64
     };
-    engine.jobs().filter(|job| !job.is_volatile()).map(size).sum()
+    let pauses: u64 = engine.pauses().map(|(name, _)| (29 + name.len()) as u64).sum();
+    engine.jobs().filter(|job| !job.is_volatile()).map(size).sum::<u64>() + pauses
 }
 
 /// One life of a server.
 pub struct Life {
     pub disk: Disk,
     pub desk: Desk,
-    pub keeper: Keeper,
+    pub wal: Wal,
     pub model: Model,
     pub now: Time,
     pub random: Random,
@@ -74,28 +75,31 @@ pub struct Life {
     pub largest: u64,
     /// Whether there are jobs with terms.
     pub with_terms: bool,
+    /// Whether only that counts which is synced, whatever the mode promises.
+    pub counts_syncs: bool,
 }
 
 /// Opens the log on this disk.
-pub fn start(disk: &Disk, settings: Settings, now: Time) -> Result<(Engine, Journal, Keeper, Report), OpenError> {
+pub fn start(disk: &Disk, settings: Settings, now: Time) -> Result<(Engine, Journal, Wal, Report), OpenError> {
     let mut engine = engine();
     let opened = open(Arc::new(disk.clone()), settings, &mut engine, now, &mut |_| {})?;
     engine.check();
-    Ok((engine, opened.journal, opened.keeper, opened.report))
+    Ok((engine, opened.journal, opened.wal, opened.report))
 }
 
 impl Life {
     /// Opens the log on this disk, for clients of chance.
     pub fn begin(disk: Disk, settings: Settings, now: Time, seed: u64) -> Result<Life, OpenError> {
-        let (mut engine, journal, keeper, report) = start(&disk, settings, now)?;
-        assert_eq!(journal.stats().disk, disk.used("segment."), "the log knows what it takes");
+        let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
+        let refused = journal.health() == Health::Failing;
+        assert!(refused || journal.stats().disk == disk.used("segment."), "the log knows what it takes");
         assert_eq!(journal.stats().live, live(&engine), "the log knows what it needs");
-        let model = Model::of(&engine, 1..=engine.last_id());
+        let model = Model::of(&engine, engine.jobs().map(|job| job.id().0));
         let clients = MANNERS.iter().map(|&manner| connect(&mut engine, manner)).collect();
         Ok(Life {
             disk,
             desk: Desk(RefCell::new((journal, engine))),
-            keeper,
+            wal,
             model,
             now,
             random: Random::new(seed),
@@ -104,6 +108,7 @@ impl Life {
             volatile: Vec::new(),
             largest: 400,
             with_terms: true,
+            counts_syncs: false,
         })
     }
 
@@ -134,14 +139,14 @@ impl Life {
     /// One verb under the engine's lock, with its records. Returns the id of the job that it put.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
-            self.keeper.provide(&self.desk, 0);
+            self.wal.reserve(&self.desk, 0);
         }
         let (journal, engine) = &mut *self.desk.0.borrow_mut();
         engine.set_log_room(journal.engine_room());
         let put = verb(engine, self.now);
         while engine.take_event().is_some() {}
         let short = journal.health() != Health::Ok;
-        journal.record(engine);
+        journal.append(engine);
         assert_eq!(journal.stats().live, live(engine), "the log knows what it needs");
         self.model.observe(engine, put, journal.position(), short);
         put
@@ -219,7 +224,7 @@ impl Life {
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
         let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
-        self.keeper.provide(&self.desk, (tube.len() + body.len()) as u64);
+        self.wal.reserve(&self.desk, (tube.len() + body.len()) as u64);
         self.turn(|engine, now| {
             engine.use_tube(client, tube).expect("a tube");
             engine.put(client, NewJob { pri, delay, ttr, body }, now).ok().map(|id| id.0)
@@ -268,30 +273,35 @@ impl Life {
     /// What the syncer does, or a part of it.
     fn look_after(&mut self) {
         match self.random.below(10) {
-            0..=3 => drop(self.keeper.write(&self.desk)),
-            4 | 5 => drop(self.keeper.write(&self.desk) && self.keeper.sync(&self.desk)),
-            6 => drop(self.keeper.sync(&self.desk)),
-            7 => drop(self.keeper.tidy(&self.desk)),
+            0..=3 => drop(self.wal.write(&self.desk)),
+            4 | 5 => drop(self.wal.write(&self.desk) && self.wal.sync(&self.desk)),
+            6 => drop(self.wal.sync(&self.desk)),
+            7 => drop(self.wal.tidy(&self.desk)),
             8 => self.settle(),
             _ => {}
         }
-        self.model.advance(self.keeper.safe());
+        self.advance();
+    }
+
+    /// Tells the model what counts.
+    fn advance(&mut self) {
+        self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
 
     /// Everything that the syncer does, until there is no more to do.
     pub fn settle(&mut self) {
         let mut idle = 0;
         for _ in 0..1000 {
-            let more = self.keeper.tidy(&self.desk);
-            let _ = self.keeper.write(&self.desk) && self.keeper.sync(&self.desk);
+            let more = self.wal.tidy(&self.desk);
+            let _ = self.wal.write(&self.desk) && self.wal.sync(&self.desk);
             let pending = self.desk.with(|journal, _| journal.is_pending());
             // What was retired goes in the round after it is safe.
             idle += usize::from(!more && !pending);
-            if idle == 2 || self.disk.has_crashed() || self.keeper.is_failing() {
+            if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;
             }
         }
-        self.model.advance(self.keeper.safe());
+        self.advance();
     }
 
     /// How the log is.

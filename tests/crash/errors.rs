@@ -18,7 +18,7 @@ use crate::verbs;
 impl Life {
     /// What came back now would be right, after a power cut.
     fn check_cut(&mut self, seed: u64) {
-        self.model.advance(self.keeper.safe());
+        self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(seed);
         disk.heal();
         disk.set_capacity(u64::MAX);
@@ -41,7 +41,7 @@ impl Life {
         let mut kick = Kick::new(u64::MAX);
         let mut progress = Progress::More;
         while progress == Progress::More {
-            self.keeper.provide(&self.desk, 50);
+            self.wal.reserve(&self.desk, 50);
             self.turn(|engine, now| {
                 progress = engine.kick(client, &mut kick, now);
                 None
@@ -51,7 +51,7 @@ impl Life {
     }
 
     fn is_safe(&self) -> bool {
-        self.desk.0.borrow().0.promised().any <= self.keeper.safe()
+        self.desk.0.borrow().0.promised().any <= self.wal.durable()
     }
 }
 
@@ -265,7 +265,7 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
     life.settle();
     life.put(client, b"t", 1, Span::ZERO).expect("room");
     disk.fail(Deed::Sync, EIO, 1);
-    assert!(life.keeper.write(&life.desk) && !life.keeper.sync(&life.desk));
+    assert!(life.wal.write(&life.desk) && !life.wal.sync(&life.desk));
     assert_eq!((life.health(), life.is_safe()), (Health::Failing, false));
     assert_eq!(life.put(client, b"t", 1, Span::ZERO), None, "no job is taken while the disk fails");
     life.delete(first);
@@ -301,5 +301,79 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
             assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: a delete is durable");
         }
         life.check_cut(seed);
+    }
+}
+
+/// The same states as while it runs: what needs no space is done, and the rest refused.
+#[test]
+fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
+    for seed in 0..20 {
+        let disk = Disk::new(seed);
+        let how = settings(4096, SyncMode::Always);
+        let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
+        disk.set_capacity(40_000);
+        let client = life.first_client();
+        let mut jobs = Vec::new();
+        while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
+            jobs.push(job);
+            life.settle();
+        }
+        assert_eq!(life.health(), Health::Full, "seed {seed}");
+        // Killed, or the power goes; and what is free is taken by somebody else.
+        let disk = if seed % 2 == 0 { disk.kill(seed) } else { disk.power_cut(seed) };
+        disk.set_capacity(disk.used(""));
+        let mut life = Life::begin(disk.clone(), how, life.now, seed).expect("a start on a full disk");
+        assert_eq!(life.model.ids().len(), jobs.len());
+        life.settle();
+        let client = life.first_client();
+        // What was made ready and not used was given back.
+        while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
+            jobs.push(job);
+            life.settle();
+        }
+        assert_eq!(life.health(), Health::Full, "seed {seed}");
+        for job in jobs {
+            life.delete(job);
+            life.settle();
+            assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}");
+        }
+        life.check_cut(seed);
+        disk.set_capacity(u64::MAX);
+        life.settle();
+        assert!(life.put(client, b"a", 1, Span::ZERO).is_some());
+        life.settle();
+        life.check_cut(seed);
+    }
+}
+
+/// Whatever the disk refuses at the start, the jobs are there.
+#[test]
+fn a_start_on_a_disk_that_refuses_to_be_written_serves_what_there_is() {
+    const EROFS: i32 = 30;
+    for (seed, error) in [EIO, EROFS, ENOSPC].into_iter().cycle().take(30).enumerate() {
+        let seed = seed as u64;
+        let disk = Disk::new(seed);
+        let how = settings(4096, SyncMode::Always);
+        let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
+        (0..200).for_each(|_| life.step());
+        life.settle();
+        let disk = disk.kill(seed);
+        for deed in [Deed::Create, Deed::Rename, Deed::Remove, Deed::Write, Deed::Cut, Deed::Sync] {
+            disk.fail(deed, error, u64::MAX);
+        }
+        let mut next = Life::begin(disk.clone(), how, life.now, seed).unwrap_or_else(|error| panic!("{seed}: {error}"));
+        life.model.compare(&next.desk.0.borrow().1, life.now).expect("all jobs");
+        assert_eq!(next.health(), Health::Failing);
+        let client = next.first_client();
+        assert_eq!(next.put(client, b"a", 1, Span::ZERO), None);
+        let deleted = next.any().0;
+        next.delete(deleted);
+        next.settle();
+        disk.heal();
+        next.settle();
+        assert_eq!(next.health(), Health::Ok, "seed {seed}: {error}");
+        assert!(next.put(client, b"a", 1, Span::ZERO).is_some());
+        next.settle();
+        next.check_cut(seed);
     }
 }

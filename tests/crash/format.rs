@@ -5,60 +5,97 @@
 use std::collections::BTreeMap;
 
 /// Bytes of a segment's header.
-pub const HEADER: usize = 40;
+pub const HEADER: usize = 80;
 
-/// Bytes of a record before its payload.
+/// Bytes of a record before its payload, and before one of more than 64 bytes.
 const PREFIX: usize = 9;
+const LONG_PREFIX: usize = 13;
 
 /// A record that was found.
 pub struct Found<'a> {
     pub kind: u8,
     pub payload: &'a [u8],
+    /// Where it stands.
+    pub at: usize,
+    pub end: usize,
 }
 
-fn checksum(segment: u64, length: u32, rest: &[u8]) -> u32 {
-    let mut bytes = segment.to_le_bytes().to_vec();
+/// A log and one of its segments.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    pub log: u64,
+    pub number: u64,
+}
+
+fn check(segment: Segment, at: usize, length: u32, rest: &[u8]) -> u32 {
+    let mut bytes = segment.log.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&segment.number.to_le_bytes());
+    bytes.extend_from_slice(&(at as u64).to_le_bytes());
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(rest);
     crc32fast::hash(&bytes)
 }
 
-/// A record as it stands in a segment.
-pub fn record(segment: u64, kind: u8, payload: &[u8]) -> Vec<u8> {
-    let mut rest = vec![kind];
-    rest.extend_from_slice(payload);
+/// A record as it stands at a place of a segment.
+pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
-    let mut bytes = length.to_le_bytes().to_vec();
-    bytes.extend_from_slice(&checksum(segment, length, &rest).to_le_bytes());
-    bytes.extend_from_slice(&rest);
+    let mut rest = vec![kind];
+    if payload.len() > 64 {
+        rest.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    }
+    let covered = if payload.len() > 64 { rest.clone() } else { [&rest, payload].concat() };
+    let check = check(segment, at, length, &covered);
+    [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
+}
+
+/// A segment's header: behind its two numbers, those of the place before it, the oldest segment, the place that is synced, and
+/// the ids.
+pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
+    let mut bytes = b"beanpole\x02\0\0\0".to_vec();
+    for number in [segment.log, segment.number].into_iter().chain(numbers) {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    let check = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&check.to_le_bytes());
     bytes
 }
 
-/// A segment's header.
-pub fn header(segment: u64, last_id: u64) -> Vec<u8> {
-    let mut bytes = b"beanpole\x01\0\0\0".to_vec();
-    bytes.extend_from_slice(&segment.to_le_bytes());
-    bytes.extend_from_slice(&last_id.to_le_bytes());
-    bytes.extend_from_slice(&[0; 8]);
-    let sum = crc32fast::hash(&bytes);
-    bytes.extend_from_slice(&sum.to_le_bytes());
-    bytes
+/// What a header says.
+#[derive(Clone, Copy)]
+pub struct Header {
+    pub log: u64,
+    /// Where the log ends before it: segment and offset.
+    pub before: (u64, u64),
+    /// Up to where it was synced.
+    pub synced: (u64, u64),
+}
+
+/// None if it is damaged.
+fn read_header(bytes: &[u8]) -> Option<Header> {
+    let good = bytes.len() >= HEADER && crc32fast::hash(&bytes[..76]).to_le_bytes() == bytes[76..80];
+    let pair = |at: usize| (number(bytes, at), number(bytes, at + 8));
+    good.then(|| Header { log: number(bytes, 12), before: pair(28), synced: pair(52) })
 }
 
 /// Every record with a good checksum, wherever it stands.
-pub fn records(segment: u64, bytes: &[u8]) -> Vec<Found<'_>> {
+pub fn records(segment: Segment, bytes: &[u8]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
-    let mut place = 0;
-    while place + PREFIX <= bytes.len() {
-        let word = |at: usize| u32::from_le_bytes(bytes[place + at..place + at + 4].try_into().expect("four bytes"));
-        let end = place + PREFIX + word(0) as usize;
-        let good =
-            end <= bytes.len() && word(0) < 1 << 20 && checksum(segment, word(0), &bytes[place + 8..end]) == word(4);
-        if good && bytes[place + 8] != 0 {
-            found.push(Found { kind: bytes[place + 8], payload: &bytes[place + PREFIX..end] });
-            place = end;
+    let mut at = HEADER;
+    while at + PREFIX <= bytes.len() {
+        let word = |place: usize| u32::from_le_bytes(bytes[place..place + 4].try_into().expect("four bytes"));
+        let length = word(at) as usize;
+        let prefix = if length > 64 { LONG_PREFIX } else { PREFIX };
+        let end = at + prefix + length;
+        let good = bytes[at + 8] != 0 && length < 1 << 30 && end <= bytes.len() && {
+            let covered = if length > 64 { &bytes[at + 8..at + 13] } else { &bytes[at + 8..end] };
+            let whole = length <= 64 || crc32fast::hash(&bytes[at + 13..end]) == word(at + 9);
+            check(segment, at, word(at), covered) == word(at + 4) && whole
+        };
+        if good {
+            found.push(Found { kind: bytes[at + 8], payload: &bytes[at + prefix..end], at, end });
+            at = end;
         } else {
-            place += 1;
+            at += 1;
         }
     }
     found
@@ -172,22 +209,55 @@ impl Job {
     }
 }
 
-/// The jobs that live by these segments, in order, by their ids.
+/// The jobs that live by these segments, in order, by their ids: up to the first gap that nothing says was synced.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let mut jobs = BTreeMap::<u64, Job>::new();
-    for (segment, bytes) in segments {
-        for Found { kind, payload } in records(*segment, bytes) {
-            let id = || number(payload, 0);
-            match kind {
-                b'P' | b'J' | b'p' | b'j' => {
-                    let (id, job) = Job::full(kind, payload);
-                    jobs.insert(id, job);
-                }
-                b'D' => drop(jobs.remove(&id())),
-                b'Z' => {}
-                _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
+    let Some(log) = segments.iter().find_map(|(_, bytes)| read_header(bytes)).map(|header| header.log) else {
+        return jobs;
+    };
+    let used: Vec<_> = segments.iter().filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
+    let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
+    let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);
+    for (place, (segment, bytes)) in used.iter().enumerate() {
+        if read_header(bytes).is_none() && is_end((*segment, 0)) {
+            return jobs;
+        }
+        let mut behind = HEADER;
+        for Found { kind, payload, at, end } in records(Segment { log, number: *segment }, bytes) {
+            if at != behind && is_end((*segment, behind)) {
+                return jobs;
             }
+            behind = end;
+            apply(kind, payload, &mut jobs);
+        }
+        let next = used.get(place + 1).and_then(|(_, bytes)| read_header(bytes)).map(|header| header.before);
+        if next.is_some_and(|(before, at)| before == *segment && behind < at as usize) && is_end((*segment, behind)) {
+            return jobs;
         }
     }
     jobs
+}
+
+fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
+    let id = || number(payload, 0);
+    match kind {
+        b'P' | b'J' | b'p' | b'j' => {
+            let (id, job) = Job::full(kind, payload);
+            jobs.insert(id, job);
+        }
+        b'D' => drop(jobs.remove(&id())),
+        b'Z' | b'N' | b'C' | b'I' | b'S' | b'G' => {}
+        _ => drop(jobs.get_mut(&id()).map(|job| job.change(kind, payload))),
+    }
+}
+
+/// Up to where everything was synced, as one segment says it.
+fn last_synced(segment: Segment, bytes: &[u8]) -> (u64, u64) {
+    let header = read_header(bytes).map(|header| header.synced);
+    let said = records(segment, bytes).into_iter().filter_map(|found| match found.kind {
+        b'S' => Some((number(found.payload, 0), number(found.payload, 8))),
+        b'C' => Some((segment.number, found.at as u64)),
+        _ => None,
+    });
+    said.chain(header).max().unwrap_or_default()
 }

@@ -17,16 +17,16 @@ fn rounds() -> u64 {
 /// Opens the folder, uses it a little, and opens it again.
 fn open(disk: &Disk) {
     let how = settings(4096, SyncMode::Always);
-    let Ok((mut engine, mut journal, keeper, _)) = start(disk, how, dawn()) else { return };
+    let Ok((mut engine, mut journal, wal, _)) = start(disk, how, dawn()) else { return };
     let client = engine.connect();
     engine.set_log_room(journal.engine_room());
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![]) };
     engine.put(client, new, dawn()).expect("room for a job");
-    journal.record(&mut engine);
+    journal.append(&mut engine);
     let desk = crate::driver::Desk((journal, engine).into());
     (0..100).for_each(|_| {
-        keeper.tidy(&desk);
-        assert!(keeper.write(&desk) && keeper.sync(&desk));
+        wal.tidy(&desk);
+        assert!(wal.write(&desk) && wal.sync(&desk));
     });
     let jobs = desk.0.borrow().1.stats().jobs;
     let (engine, .., report) = start(&disk.power_cut(1), how, dawn()).expect("a log of our own");
@@ -94,10 +94,16 @@ fn senseless_records() {
         let mut random = Random::new(seed);
         let disk = Disk::new(seed);
         for segment in 1..=1 + random.below(3) {
-            let mut bytes = format::header(segment, random.pick(&[0, 5, 1 << 62]));
+            let log = random.pick(&[1, 1, 1, 1, 2]);
+            let here = format::Segment { log, number: random.pick(&[segment, segment, segment, segment, 2]) };
+            let some = |random: &mut Random| random.pick(&[0, 1, 2, 3, segment - 1, 80, 500, 1 << 62, u64::MAX]);
+            let before = [segment - 1, random.pick(&[80, 200, 500, u64::MAX])];
+            let before = if random.once_in(3) { [some(&mut random), some(&mut random)] } else { before };
+            let others = [some(&mut random), some(&mut random), some(&mut random), random.pick(&[0, 5, 1 << 62])];
+            let mut bytes = format::header(here, [before[0], before[1], others[0], others[1], others[2], others[3]]);
             for _ in 0..random.below(40) {
-                let kind = random.pick(b"PPPJJJpppjjjRLBKXAAOODZ?");
-                bytes.extend_from_slice(&format::record(segment, kind, &payload(kind, &mut random)));
+                let kind = random.pick(b"PPPJJJpppjjjRLBKXAAOODZNCISG?");
+                bytes.extend(format::record(here, bytes.len(), kind, &payload(kind, &mut random)));
             }
             bytes.resize(bytes.len() + random.below(3) as usize * 1000, 0);
             disk.put_file(&format!("segment.{segment:010}"), bytes);
@@ -113,6 +119,13 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
     let mut payload = random.pick(&[0u64, 1, 2, 3, 4, 1 << 62]).to_le_bytes().to_vec();
     if kind == b'Z' {
         payload.clear();
+    }
+    if b"NCIG".contains(&kind) && !random.once_in(10) {
+        return payload;
+    }
+    if kind == b'S' && !random.once_in(10) {
+        payload.extend(random.pick(&[0u64, 80, 100, 500, 1 << 62]).to_le_bytes());
+        return payload;
     }
     for _ in 0..random.below(4) {
         let length = random.pick(&[1, 4, 8, 8, 20]);

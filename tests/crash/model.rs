@@ -197,6 +197,17 @@ fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     ways.dedup();
 }
 
+impl Step {
+    fn apply(&self, ways: &mut Vec<Option<View>>) {
+        if self.optional {
+            maybe_after(ways, &self.change);
+        } else {
+            *ways = ways.iter().map(|way| after(way, &self.change)).collect();
+            ways.dedup();
+        }
+    }
+}
+
 impl Job {
     /// All the ways in which it may come back.
     fn allowed(&self, replays: bool) -> Vec<Option<View>> {
@@ -205,6 +216,25 @@ impl Job {
             self.steps.iter().for_each(|step| maybe_after(&mut ways, &step.change));
         }
         ways
+    }
+
+    /// The ways in which it may have been when the log went up to a position.
+    fn at(&self, position: u64) -> Vec<Option<View>> {
+        let mut ways = self.base.clone();
+        for step in self.steps.iter().take_while(|step| step.position <= position) {
+            step.apply(&mut ways);
+        }
+        ways
+    }
+
+    /// The same between two moments, when some of its changes of one turn were written down.
+    fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
+        let mut ways = self.at(from);
+        let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
+        steps.flat_map(move |step| {
+            step.apply(&mut ways);
+            ways.clone()
+        })
     }
 
     fn observe(&mut self, now: Option<View>, position: u64, short: bool) {
@@ -315,12 +345,7 @@ impl Model {
         for (id, job) in &mut self.jobs {
             let count = job.steps.iter().take_while(|step| step.position <= safe).count();
             for step in job.steps.drain(..count) {
-                if step.optional {
-                    maybe_after(&mut job.base, &step.change);
-                } else {
-                    job.base = job.base.iter().map(|way| after(way, &step.change)).collect();
-                    job.base.dedup();
-                }
+                step.apply(&mut job.base);
                 self.last_id = self.last_id.max(*id);
             }
         }
@@ -342,14 +367,42 @@ impl Model {
         if all != found {
             return Err(format!("{} jobs came back that were deleted", all - found));
         }
-        self.compare_uniques(engine)?;
-        if engine.last_id() < self.last_id {
-            return Err(format!("the id {} was given, the last id is {}", self.last_id, engine.last_id()));
+        if !self.replays {
+            self.compare_prefix(engine, now)?;
         }
+        self.compare_uniques(engine)?;
+        // A worker may have been handed the newest job before any disk had it: its id is not given again either.
+        self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
     }
 
-    /// A worker may have been handed the newest job before any disk had it: its id is not given again either.
+    /// Whether all jobs are as they were together at one moment: what survives is a prefix of what happened.
+    fn compare_prefix(&self, engine: &Engine, now: Time) -> Result<(), String> {
+        let steps = || self.jobs.values().flat_map(|job| &job.steps);
+        let mut moments: Vec<u64> = steps().map(|step| step.position).chain([self.safe]).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        let is: Vec<_> = self.jobs.keys().map(|id| view(engine, *id).map(|view| view.at(now))).collect();
+        let fits = |moment: u64| {
+            self.jobs
+                .values()
+                .zip(&is)
+                .all(|(job, is)| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
+        };
+        // A turn that changes several jobs may be cut anywhere in it.
+        let between = |pair: &[u64]| {
+            self.jobs.values().zip(&is).all(|(job, is)| {
+                pair.iter().any(|&moment| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
+                    || job.within(pair[0], pair[1]).any(|way| way.map(|view| view.at(now)) == *is)
+            })
+        };
+        if moments.iter().any(|&moment| fits(moment)) || moments.windows(2).any(between) {
+            return Ok(());
+        }
+        Err("it is no prefix of what happened".to_owned())
+    }
+
+    /// Whether no id that was given will be given again.
     pub fn compare_newest(&self, engine: &Engine) -> Result<(), String> {
         let last = engine.last_id();
         (last >= self.newest)

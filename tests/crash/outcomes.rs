@@ -42,7 +42,7 @@ impl Life {
     pub fn try_submit(&mut self, body: &[u8], terms: Terms) -> Option<JobId> {
         let client = self.first_client();
         let durable = terms.durable;
-        self.keeper.provide(&self.desk, 300 + body.len() as u64);
+        self.wal.reserve(&self.desk, 300 + body.len() as u64);
         let mut id = None;
         self.turn(|engine, now| {
             id = engine.submit(client, b"t", new(body), terms, now).ok().map(|submitted| submitted.id);
@@ -54,7 +54,7 @@ impl Life {
     /// Somebody says how it went.
     pub fn say(&mut self, job: JobId, outcome: Outcome) -> Result<(), NotConcluded> {
         if let Outcome::Done(result) | Outcome::Failed(result) = &outcome {
-            self.keeper.provide(&self.desk, 100 + result.len() as u64);
+            self.wal.reserve(&self.desk, 100 + result.len() as u64);
         }
         let mut answer = Ok(());
         self.turn(|engine, now| {
@@ -66,12 +66,12 @@ impl Life {
 
     /// Writes and syncs all.
     fn save(&mut self) {
-        assert!(self.keeper.write(&self.desk) && self.keeper.sync(&self.desk));
+        assert!(self.wal.write(&self.desk) && self.wal.sync(&self.desk));
     }
 
     /// The queue that comes back after a power cut, which the model agrees with.
     fn cut(&mut self) -> Engine {
-        self.model.advance(self.keeper.safe());
+        self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(1);
         disk.heal();
         let (engine, ..) = start(&disk, settings(4096, SyncMode::Always), self.now).expect("a log");
@@ -107,8 +107,8 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
     });
     assert_eq!(life.say(job, done(b"result")), Ok(()));
     disk.fail(Deed::Sync, EIO, 1);
-    assert!(life.keeper.write(&life.desk) && !life.keeper.sync(&life.desk));
-    life.keeper.tidy(&life.desk);
+    assert!(life.wal.write(&life.desk) && !life.wal.sync(&life.desk));
+    life.wal.tidy(&life.desk);
     assert_eq!(life.health(), Health::Ok);
     // Before the job itself is written again.
     let disk = life.disk.kill(1);
@@ -210,13 +210,13 @@ fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
     let (mut disk, mut now) = (life.disk.kill(1), life.now);
     for _ in 0..3 {
         now = now + Span::from_millis(1500);
-        let (mut engine, mut journal, keeper, _) = start(&disk, settings(4096, SyncMode::Always), now).expect("a log");
+        let (mut engine, mut journal, wal, _) = start(&disk, settings(4096, SyncMode::Always), now).expect("a log");
         let view = engine.any_job(job).expect("a job");
         assert_eq!((view.is_leased(), view.due(), view.history().reserves), (true, due, 1));
         while !engine.tick(now) {}
-        journal.record(&mut engine);
+        journal.append(&mut engine);
         let desk = crate::driver::Desk((journal, engine).into());
-        assert!(keeper.write(&desk) && keeper.sync(&desk));
+        assert!(wal.write(&desk) && wal.sync(&desk));
         disk = disk.kill(1);
     }
     let (mut engine, ..) = start(&disk, settings(4096, SyncMode::Always), due).expect("a log");

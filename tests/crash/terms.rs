@@ -112,7 +112,7 @@ impl Life {
         let ttr = self.random.pick(&[Span::from_millis(700), Span::from_secs(2), Span::MAX]);
         let client = self.client_at(0);
         let durable = terms.durable;
-        self.keeper.provide(&self.desk, (200 + tube.len() + body.len()) as u64);
+        self.wal.reserve(&self.desk, (200 + tube.len() + body.len()) as u64);
         let mut volatile = None;
         self.turn(|engine, now| {
             let id = engine.submit(client, tube, NewJob { pri, delay, ttr, body }, terms, now).ok()?.id.0;
@@ -176,7 +176,7 @@ impl Life {
             Outcome::Done(result) | Outcome::Failed(result) | Outcome::Fault(result) => result.len(),
             Outcome::Gone => 0,
         };
-        self.keeper.provide(&self.desk, 100 + size as u64);
+        self.wal.reserve(&self.desk, 100 + size as u64);
         self.turn(|engine, now| {
             let _ = engine.conclude(job, outcome, now);
             None

@@ -146,13 +146,18 @@ impl Daemon {
 
     /// Starts what [`command`] or [`shell`] made.
     pub fn spawn(command: Command) -> Daemon {
+        Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
+    }
+
+    /// The same; if it does not come to listen, what it has written to stderr.
+    pub fn try_spawn(command: Command) -> Result<Daemon, String> {
         let mut daemon = Daemon::begin(command);
         let marker = " is listening on ";
-        let log = daemon.wait_log(marker);
+        let log = daemon.hear(marker)?;
         let line = log.lines().find(|line| line.contains(marker)).expect("the line");
         let (_, names) = line.split_once(marker).expect("the line");
         daemon.names = names.split(" and ").map(str::to_owned).collect();
-        daemon
+        Ok(daemon)
     }
 
     /// Starts any server, which need not say where it listens: it was told to listen on this address.
@@ -254,18 +259,21 @@ impl Daemon {
 
     /// Waits until it has written this to stderr; returns all of it. Panics if it does not.
     pub fn wait_log(&self, text: &str) -> String {
+        self.hear(text).unwrap_or_else(|log| panic!("it did not say \"{text}\":\n{log}"))
+    }
+
+    /// The same; if it does not, the error is all that it has written.
+    fn hear(&self, text: &str) -> Result<String, String> {
         let end = Instant::now() + PATIENCE;
         let mut log = self.log.text();
         while !log.0.contains(text) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || log.1 {
-                let written = log.0.clone();
-                drop(log);
-                panic!("it did not say \"{text}\":\n{written}");
+                return Err(log.0.clone());
             }
             log = self.log.grown.wait_timeout(log, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        log.0.clone()
+        Ok(log.0.clone())
     }
 
     /// Processor time that it has used, its own and the kernel's for it; in steps of a clock tick, mostly 10 ms.

@@ -25,7 +25,7 @@ const MODES: [SyncMode; 3] = [SyncMode::Always, SyncMode::Every(50), SyncMode::N
 
 /// What can block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Deed {
+pub enum Deed {
     Create,
     Remove,
     Write,
@@ -45,7 +45,7 @@ struct State {
 
 /// What every operation passes through.
 #[derive(Default)]
-struct Gate {
+pub struct Gate {
     state: Mutex<State>,
     changed: Condvar,
     /// The error of each new file; zero: none.
@@ -70,7 +70,7 @@ impl Gate {
         }
     }
 
-    fn set(&self, shut: Option<Deed>, slow: Option<Deed>) {
+    pub fn set(&self, shut: Option<Deed>, slow: Option<Deed>) {
         let mut state = self.state.lock().unwrap();
         (state.shut, state.slow) = (shut, slow);
         self.changed.notify_all();
@@ -80,19 +80,19 @@ impl Gate {
         self.state.lock().unwrap().blocked > 0
     }
 
-    fn wait_until_blocking(&self) {
+    pub fn wait_until_blocking(&self) {
         let state = self.state.lock().unwrap();
         let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| state.blocked == 0).unwrap().1;
         assert!(!waited.timed_out(), "nothing comes to the gate");
     }
 }
 
-struct Gated(Folder, Arc<Gate>);
+pub struct Gated(Folder, Arc<Gate>);
 
 struct GatedFile(Arc<dyn LogFile>, Arc<Gate>);
 
 impl Gated {
-    fn new(path: &Path) -> (Arc<Gated>, Arc<Gate>) {
+    pub fn new(path: &Path) -> (Arc<Gated>, Arc<Gate>) {
         let gate = Arc::<Gate>::default();
         (Arc::new(Gated(Folder::new(path), gate.clone())), gate)
     }
@@ -107,8 +107,12 @@ impl Storage for Gated {
         self.0.list()
     }
 
-    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
-        self.0.read(name, bytes)
+    fn length(&self, name: &str) -> io::Result<u64> {
+        self.0.length(name)
+    }
+
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(name, place, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
@@ -149,7 +153,7 @@ impl LogFile for GatedFile {
     }
 }
 
-fn config(mode: SyncMode) -> Config {
+pub fn config(mode: SyncMode) -> Config {
     Config { threads: 1, log: Settings { segment_size: SEGMENT, mode, strict: false }, ..Config::embedded() }
 }
 

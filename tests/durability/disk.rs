@@ -98,8 +98,12 @@ impl Storage for Disk {
         self.folder.list()
     }
 
-    fn read(&self, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
-        self.folder.read(name, bytes)
+    fn length(&self, name: &str) -> io::Result<u64> {
+        self.folder.length(name)
+    }
+
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.folder.read_at(name, place, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use beanpole::binlog::{Settings, SyncMode};
 use beanpole::{Client, ClientError, Config, Server};
 use nix::libc::{EDQUOT, EIO};
 
-use super::daemon::wait_until;
+use super::daemon::{wait_until, PATIENCE};
 use super::disk::{Controls, Disk};
 use super::support::{copy, facts, is_refused, state, total, Home};
 
@@ -207,4 +208,25 @@ fn round_trips(client: &mut Client, span: Duration) -> Vec<Duration> {
         std::thread::sleep(Duration::from_millis(2));
     }
     times
+}
+
+/// With nobody else to remind the server of it.
+#[test]
+fn a_lone_client_is_answered_when_a_slow_disk_is_back() {
+    let mut stage = Stage::new(SyncMode::Always);
+    // From now on the log's own thread syncs.
+    stage.controls.sync_millis.store(20, Ordering::SeqCst);
+    stage.put(20);
+    let before = stage.controls.syncs();
+    stage.controls.sync_error.store(EIO, Ordering::SeqCst);
+    let (client, (answered, answer)) = (stage.connect(), channel());
+    std::thread::spawn(move || answered.send(put_alone(client, body(1))));
+    wait_until("the disk is asked", || stage.controls.syncs() > before);
+    // For the error, and for a try or two that find no better disk.
+    std::thread::sleep(Duration::from_millis(200));
+    stage.controls.sync_error.store(0, Ordering::SeqCst);
+    let answer = answer.recv_timeout(PATIENCE).expect("an answer");
+    stage.jobs.extend(answer.map(|id| (id, body(1))));
+    stage.put(5);
+    stage.compare_after_a_crash(&BTreeSet::new());
 }

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::daemon::{run, wait_until, Signal};
-use super::import::BEANSTALKD;
+use super::import::beanstalkd;
 use super::support::{crash, number, state, stop, total, Home};
 
 /// beanstalkd's exit code for a folder that is missing or in use.
@@ -28,6 +27,124 @@ fn a_second_server_is_told_who_has_the_folder() {
     assert_eq!(second.client().peek(id).unwrap().body, b"x");
 }
 
+#[test]
+fn a_lock_file_that_is_removed_or_overwritten_lets_nobody_in() {
+    let home = Home::new();
+    let lock = home.path().join("lock");
+    fs::write(&lock, b"\xff\xfe no number").expect("a file");
+    let first = home.start(&["-f0"]);
+    let refused = || {
+        let ended = run(&["-p", "0", "-b", home.name()]);
+        assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
+        assert!(ended.err.contains("in use by another server"), "{ended:?}");
+    };
+    fs::write(&lock, b"\xff\xfe").expect("a file");
+    refused();
+    fs::remove_file(&lock).expect("a file to remove");
+    refused();
+    stop(first);
+}
+
+/// The names of the segments, the oldest first.
+fn segments(home: &Home) -> Vec<String> {
+    let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A folder with several segments that are all needed, and how many jobs are in them.
+fn filled() -> (Home, usize) {
+    const JOBS: usize = 200;
+    let home = Home::new();
+    let daemon = home.start(&["-f0", "-s", "8192"]);
+    let mut client = daemon.client();
+    for number in 0..JOBS {
+        client.put(format!("{number:0200}").as_bytes(), 0, 0, 60).expect("a job");
+    }
+    crash(daemon);
+    assert!(segments(&home).len() > 5, "{:?}", segments(&home));
+    (home, JOBS)
+}
+
+/// `--strict` refuses, naming `name`; without it what is there is served, and the next start has nothing to say.
+fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
+    let ended = run(&["-p", "0", "-b", home.name(), "-s", "8192", "--strict"]);
+    assert!(ended.code == 1 && ended.err.contains(name), "{name}: {ended:?}");
+    let daemon = home.start(&["-s", "8192"]);
+    assert!(daemon.log().contains(name), "{name}: {}", daemon.log());
+    let mut client = daemon.client();
+    let found: usize = client.figure("stats", "current-jobs-ready").expect("statistics").parse().expect("a number");
+    assert!(jobs.contains(&found), "{found} jobs");
+    assert_ne!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
+    client.put(b"more", 0, 0, 60).expect("a job");
+    wait_until("it is mended", || {
+        client.figure("stats", "binlog-oldest-index").expect("statistics").parse::<u64>().expect("a number") > 2
+    });
+    stop(daemon);
+    let again = home.start(&["-s", "8192", "--strict"]);
+    let ready = again.client().figure("stats", "current-jobs-ready").expect("statistics");
+    assert_eq!(ready, (found + 1).to_string());
+    stop(again);
+}
+
+#[test]
+fn a_missing_segment_is_noticed_wherever_it_stood() {
+    for place in [0, 1, 3] {
+        let (home, jobs) = filled();
+        let name = segments(&home)[place].clone();
+        fs::remove_file(home.path().join(&name)).expect("a segment");
+        is_noticed(&home, &name, 1..jobs);
+    }
+    // The newest one that was written to; behind it there may be one that was made ready.
+    let (home, jobs) = filled();
+    let is_used = |name: &String| fs::read(home.path().join(name)).expect("a segment").iter().any(|&byte| byte != 0);
+    let name = segments(&home).into_iter().rfind(is_used).expect("a segment");
+    fs::remove_file(home.path().join(&name)).expect("a segment");
+    let ended = run(&["-p", "0", "-b", home.name(), "--strict"]);
+    assert!(ended.code == 1 && ended.err.contains(&name), "{ended:?}");
+    let daemon = home.start(&[]);
+    assert!(total(&mut daemon.client()) < jobs as u64);
+    stop(daemon);
+}
+
+#[test]
+fn foreign_and_doubled_segments_are_noticed_and_set_aside() {
+    let (home, jobs) = filled();
+    let (other, _) = filled();
+    let names = segments(&home);
+    // One under two names, and one of another log.
+    fs::copy(home.path().join(&names[1]), home.path().join("segment.0000000900")).expect("a copy");
+    fs::copy(other.path().join(&names[2]), home.path().join("segment.0000000901")).expect("a copy");
+    let ended = run(&["-p", "0", "-b", home.name(), "--strict"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let daemon = home.start(&[]);
+    assert_eq!(total(&mut daemon.client()), jobs as u64);
+    for name in ["segment.0000000900", "segment.0000000901"] {
+        assert!(daemon.log().contains(name) && home.path().join("damaged").join(name).exists(), "{name}");
+    }
+    stop(daemon);
+}
+
+#[test]
+fn another_version_of_the_format_is_refused_by_name() {
+    let (home, jobs) = filled();
+    let name = segments(&home)[0].clone();
+    let path = home.path().join(&name);
+    let kept = fs::read(&path).expect("a segment");
+    let mut newer = kept.clone();
+    newer[8] = 3;
+    newer[12] ^= 1;
+    fs::write(&path, &newer).expect("a segment");
+    let ended = run(&["-p", "0", "-b", home.name()]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.err.contains(&name) && ended.err.contains("format 3 is newer"), "{ended:?}");
+    assert!(fs::read(&path).expect("a segment") == newer, "it was touched");
+    fs::write(&path, &kept).expect("a segment");
+    let daemon = home.start(&["--strict"]);
+    assert_eq!(total(&mut daemon.client()), jobs as u64);
+    stop(daemon);
+}
+
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -39,16 +156,14 @@ impl Drop for Ends {
 
 #[test]
 fn beanstalkd_and_we_keep_out_of_each_other_s_folder() {
-    if !Path::new(BEANSTALKD).exists() {
-        return println!("skipped: no {BEANSTALKD}");
-    }
-    let beanstalkd = |home: &Home| {
-        let mut command = Command::new(BEANSTALKD);
+    let Some(program) = beanstalkd() else { return };
+    let theirs_on = |home: &Home| {
+        let mut command = Command::new(&program);
         command.args(["-l", "127.0.0.1", "-p", "0", "-b", home.name()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a program")
     };
     let home = Home::new();
-    let theirs = Ends(beanstalkd(&home));
+    let theirs = Ends(theirs_on(&home));
     wait_until("beanstalkd has its log", || home.path().join("binlog.1").exists());
     let ended = run(&["-p", "0", "-b", home.name()]);
     assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
@@ -56,7 +171,7 @@ fn beanstalkd_and_we_keep_out_of_each_other_s_folder() {
 
     let home = Home::new();
     let ours = home.start(&[]);
-    let mut theirs = Ends(beanstalkd(&home));
+    let mut theirs = Ends(theirs_on(&home));
     let mut status = None;
     wait_until("beanstalkd gives up", || {
         status = theirs.0.try_wait().expect("a child of ours");

@@ -23,9 +23,13 @@ const PROMPT: Duration = Duration::from_millis(5);
 const SLACK: Duration = Duration::from_secs(2);
 
 fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls>) {
+    serve_segments(home, mode, 1 << 20, sync_millis)
+}
+
+fn serve_segments(home: &Home, mode: SyncMode, segment_size: u64, sync_millis: u64) -> (Server, Arc<Controls>) {
     let (disk, controls) = Disk::new(home.path());
     controls.sync_millis.store(sync_millis, Ordering::SeqCst);
-    let log = Settings { segment_size: 1 << 20, mode, strict: false };
+    let log = Settings { segment_size, mode, strict: false };
     let server = Server::with_storage(Config { log, ..Config::embedded() }, disk).expect("a server");
     (server, controls)
 }
@@ -156,17 +160,27 @@ fn put_some_more(client: &mut Client, count: usize) {
 }
 
 #[test]
-fn without_syncs_there_are_none() {
+fn without_syncs_only_files_that_were_left_are_synced() {
+    const SEGMENT: usize = 65_536;
+    const BODY: usize = 5000;
     let home = Home::new();
-    let (server, controls) = serve(&home, SyncMode::Never, 0);
+    let (server, controls) = serve_segments(&home, SyncMode::Never, SEGMENT as u64, 0);
     let mut client = client(&server);
     let before = controls.syncs();
-    // More than a segment.
-    let body = vec![b'x'; 50_000];
-    for _ in 0..50 {
+    let body = vec![b'x'; BODY];
+    let few = SEGMENT / BODY / 2;
+    for _ in 0..few {
+        client.put(&body, 0, 0, 60).expect("a job");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(controls.syncs(), before, "nothing was left");
+    // Several segments. Each may go when all of its jobs are deleted.
+    for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");
     }
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(controls.syncs(), before);
+    wait_until("those that were left are synced", || controls.syncs() > before);
+    let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
+    // At most one for each segment and its file, and one before it is removed.
+    assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);
 }

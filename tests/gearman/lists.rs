@@ -71,3 +71,23 @@ fn the_list_of_many_workers_is_whole() {
         assert_eq!(lines.iter().filter(|line| line.ends_with(&format!(" {name} : f"))).count(), 1, "{name}");
     }
 }
+
+/// Names stay listed up to a bound; whoever makes up so many must not hide a function that has a worker.
+#[test]
+fn no_number_of_names_hides_a_function_with_a_worker() {
+    let config = Config { gearman: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    let server = Server::with(config).expect("a server");
+    let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
+    let mut junk = TcpStream::connect(address).expect("a connection");
+    let names = (0..10_000).flat_map(|number| packet(1, format!("junk-{number}").as_bytes()));
+    junk.write_all(&names.chain(packet(16, b"all there")).collect::<Vec<u8>>()).expect("a connection");
+    junk.read_exact(&mut [0; 12 + 9]).expect("an answer");
+    drop(junk);
+    let mut worker = TcpStream::connect(address).expect("a connection");
+    worker.write_all(&packet(1, b"realwork")).expect("a connection");
+    for (command, line) in [("status", "realwork\t0\t0\t1"), ("prioritystatus", "realwork\t0\t0\t0\t1")] {
+        let answer = ask_server(&mut worker, command);
+        assert!(answer.lines().any(|other| other == line), "{command}");
+        assert_eq!(answer.lines().count(), 10_002, "{command}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The man page against the two tables: what is taken is told, in the same words.
 
+use beanpole::gearmand::OPTIONS;
 use beanpole::protocol::gearman::{PACKETS, TEXT_COMMANDS};
 
 fn page() -> String {
@@ -21,6 +22,20 @@ fn every_packet_is_told_with_its_arguments() {
         let item = format!("\n.It {} Sy {}{arguments}{data}\n{}\n", row.kind as u32, row.name, sentence(row.summary));
         assert!(page.contains(&item), "{item}");
     }
+}
+
+#[test]
+fn every_option_of_gearmand_is_told() {
+    let page = page();
+    let section = page.split(".Sh STARTED AS GEARMAND").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
+    let section = section.expect("the section");
+    for opt in &OPTIONS {
+        let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter} , "));
+        let value = if opt.value { " Ar ARG" } else { "" };
+        let item = format!("\n.It {short}Fl -{}{value}\n{}\n", opt.long, sentence(opt.help));
+        assert!(section.contains(&item), "{item}");
+    }
+    assert_eq!(section.matches("\n.It ").count(), OPTIONS.len());
 }
 
 #[test]

@@ -207,8 +207,9 @@ fn too_many_connections_from_one_address() {
         refused.expect_end();
     }
     let line = "127.0.0.1:";
-    let log = daemon.log();
-    let told: Vec<&str> = log.lines().filter(|line| line.contains("too many connections from its address")).collect();
+    let what = "too many connections from its address";
+    let log = daemon.wait_log(what);
+    let told: Vec<&str> = log.lines().filter(|line| line.contains(what)).collect();
     assert!(told.len() == 1 && told[0].contains(line), "{log}");
     from(&daemon, two).ask("list-tube-used", "USING default");
     let operators: Vec<_> = (0..5).map(|_| daemon.unix()).collect();
@@ -261,7 +262,7 @@ fn too_many_watched_tubes() {
 
 #[test]
 fn too_many_tubes() {
-    let daemon = Daemon::start(&["--max-tubes", "10"]);
+    let daemon = Daemon::start(&["--max-tubes", "17"]);
     let mut client = Wire::to(&daemon);
     for number in 2..=10 {
         client.ask(&format!("watch w{number}"), &format!("WATCHING {number}"));
@@ -281,5 +282,31 @@ fn too_many_tubes() {
     client.ask("watch others", "OUT_OF_MEMORY");
     client.ask("watch more", "WATCHING 10");
     drop(client);
+    calm(&daemon);
+}
+
+/// Jobs keep tubes after their client has gone on to others, and count for it as long as it stays.
+#[test]
+fn one_client_leaves_tubes_to_others() {
+    let daemon = Daemon::start(&["--max-tubes", "17"]);
+    let mut greedy = Wire::to(&daemon);
+    for number in 1..=9 {
+        greedy.ask(&format!("use u{number}"), &format!("USING u{number}"));
+        greedy.put(b"x", 60);
+    }
+    greedy.ask("use more", "OUT_OF_MEMORY");
+    let mut second = Wire::to(&daemon);
+    for number in 2..=5 {
+        second.ask(&format!("watch w{number}"), &format!("WATCHING {number}"));
+    }
+    second.ask("watch more", "OUT_OF_MEMORY");
+    let mut third = Wire::to(&daemon);
+    third.ask("watch a", "WATCHING 2");
+    third.ask("watch b", "WATCHING 3");
+    third.ask("watch c", "OUT_OF_MEMORY");
+    drop(second);
+    let mut fourth = Wire::to(&daemon);
+    fourth.ask("watch z", "WATCHING 2");
+    drop((greedy, third, fourth));
     calm(&daemon);
 }

@@ -37,8 +37,8 @@ use std::time::Duration;
 
 /// Where conversations take place.
 pub trait World {
-    /// A connects, to speak this.
-    fn open(&mut self, who: &str, wire: Wire);
+    /// A connects, to speak this. The error says why it could not.
+    fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
     /// Sends bytes.
     fn send(&mut self, who: &str, bytes: &[u8]);
     /// What A got since the last time, waiting for it if there may be some to come; nothing means that none comes.

@@ -19,7 +19,9 @@ pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), Str
     let mut heard: BTreeMap<String, Heard> = BTreeMap::new();
     for step in &conversation.steps {
         if !step.who.is_empty() && !heard.contains_key(&step.who) {
-            world.open(&step.who, conversation.wire_of(&step.who));
+            world
+                .open(&step.who, conversation.wire_of(&step.who))
+                .map_err(|problem| format!("line {}: {problem}", step.line))?;
             heard.insert(step.who.clone(), Heard::default());
         }
         take(step, &mut heard, world).map_err(|problem| format!("line {}: {problem}", step.line))?;

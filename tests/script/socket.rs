@@ -11,6 +11,9 @@ use super::{Patience, Wire, World};
 /// How long bytes may take that must come.
 const MUST: Duration = Duration::from_secs(5);
 
+/// What is longer is never sent byte by byte.
+const SHORT: usize = 1000;
+
 /// A connection of either kind.
 #[allow(dead_code)] // not every test program uses both
 pub enum Connection {
@@ -25,11 +28,13 @@ struct Peer {
 
 /// See the module's page. The four functions are what servers differ in.
 pub struct Sockets<'a> {
-    pub connect: Box<dyn FnMut(Wire) -> Connection + 'a>,
+    pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
     /// How long to listen for bytes that must not come, and to let the server work before time passes.
     pub quiet: Duration,
+    /// Send what is short one byte at a time, each in a packet of its own.
+    pub split: bool,
     peers: BTreeMap<String, Peer>,
 }
 
@@ -56,6 +61,13 @@ impl Connection {
         }
     }
 
+    /// Puts off no byte until there are more.
+    fn send_at_once(&self) {
+        if let Connection::Tcp(stream) = self {
+            stream.set_nodelay(true).expect("a connection");
+        }
+    }
+
     fn shut_down(&self) {
         // The server may have closed first.
         let _ = match self {
@@ -68,25 +80,36 @@ impl Connection {
 impl<'a> Sockets<'a> {
     /// A world of connections that `connect` makes.
     pub fn new(
-        connect: impl FnMut(Wire) -> Connection + 'a,
+        connect: impl FnMut(Wire) -> std::io::Result<Connection> + 'a,
         pass: impl FnMut(Duration) + 'a,
         drain: impl FnMut() + 'a,
         quiet: Duration,
     ) -> Sockets<'a> {
         let (connect, pass, drain) = (Box::new(connect), Box::new(pass), Box::new(drain));
-        Sockets { connect, pass, drain, quiet, peers: BTreeMap::new() }
+        Sockets { connect, pass, drain, quiet, split: false, peers: BTreeMap::new() }
     }
 }
 
 impl World for Sockets<'_> {
-    fn open(&mut self, who: &str, wire: Wire) {
-        let connection = (self.connect)(wire);
+    fn open(&mut self, who: &str, wire: Wire) -> Result<(), String> {
+        let connection = (self.connect)(wire).map_err(|error| format!("{who} cannot connect: {error}"))?;
         self.peers.insert(who.to_owned(), Peer { connection, ended: false });
+        Ok(())
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
         // A server that has closed may refuse them; what it said before is what counts.
-        let _ = self.peers.get_mut(who).expect("a connected peer").connection.write(bytes);
+        let connection = &mut self.peers.get_mut(who).expect("a connected peer").connection;
+        if !self.split || bytes.len() > SHORT {
+            let _ = connection.write(bytes);
+            return;
+        }
+        connection.send_at_once();
+        for byte in bytes {
+            let _ = connection.write(&[*byte]);
+            // A reader that runs meanwhile finds the byte alone; where it does not, nothing is lost but the test's point.
+            std::thread::yield_now();
+        }
     }
 
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use beanpole::engine::{ClientId, Engine, Event, Limits, Span, Time};
 use beanpole::protocol::beanstalk::Tally;
+use beanpole::protocol::gearman::handle_prefix;
+use beanpole::protocol::workq::MAX_DATA;
 use beanpole::protocol::{
     tell, Dialogue, Facts, Flow, Host, Intake, Output, Request, Roster, Settings, Usage, Wire as Speech,
     World as Protocol,
@@ -78,6 +80,8 @@ impl Within {
             max_tubes: 1 << 20,
             max_watched: 1 << 20,
             max_losses: config.job_retries,
+            largest_leased: MAX_DATA as usize,
+            lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
             ..Limits::NONE
         };
@@ -87,6 +91,7 @@ impl Within {
             version: "0".to_owned(),
             id: "0123456789abcdef".to_owned(),
             hostname: HOST.to_owned(),
+            handle_prefix: handle_prefix(config.handle_prefix.as_deref(), HOST),
             os: "o".to_owned(),
             platform: "p".to_owned(),
             started: now,
@@ -201,7 +206,7 @@ impl Within {
 }
 
 impl World for Within {
-    fn open(&mut self, who: &str, wire: Wire) {
+    fn open(&mut self, who: &str, wire: Wire) -> Result<(), String> {
         let speech = speech(wire);
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
@@ -219,6 +224,7 @@ impl World for Within {
             ended: false,
         };
         self.peers.insert(who.to_owned(), peer);
+        Ok(())
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {

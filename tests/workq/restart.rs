@@ -1,5 +1,6 @@
 //! What outlives the server, with a log; the original's clocks began anew.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,8 +27,12 @@ impl Drop for Scratch {
 }
 
 fn start(folder: &Path) -> (Server, Client) {
-    let config =
-        Config { log_folder: Some(folder.to_owned()), workq: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    start_with(folder, Config::embedded())
+}
+
+fn start_with(folder: &Path, config: Config) -> (Server, Client) {
+    let door = vec![Address::Tcp(None, None)];
+    let config = Config { log_folder: Some(folder.to_owned()), workq: door.clone(), gearman: door, ..config };
     let server = Server::with(config).expect("a server");
     let client = Client::connect(server.address_of(Wire::Workq).expect("an address"));
     (server, client)
@@ -114,6 +119,23 @@ fn times_go_on_while_the_server_is_away() {
 }
 
 /// A result is logged with its job, whose payload may be long: no space that can be had may be missing for it.
+/// Whoever leased it is gone for good, and the operator has shortened what such leases last.
+#[test]
+fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
+    let folder = Scratch::new("lease-limit");
+    let (server, mut client) = start_with(&folder.0, Config { lease_limit: 86_400, ..Config::embedded() });
+    let address = server.address_of(Wire::Gearman).expect("an address");
+    let mut producer = std::net::TcpStream::connect(address).expect("a connection");
+    producer.write_all(b"\0REQ\0\0\0\x12\0\0\0\x05q\0\0hi").expect("a connection");
+    producer.read_exact(&mut [0; 13]).expect("an answer");
+    let leased = ask(&mut client, "lease q 60000\r\n", 3);
+    assert!(leased[1].ends_with(" q 86400000 2") && leased[2] == "hi", "{leased:?}");
+    drop((client, server));
+    let (_server, mut client) = start_with(&folder.0, Config { lease_limit: 1, ..Config::embedded() });
+    let leased = ask(&mut client, "lease q 60000\r\n", 3);
+    assert!(leased[1].ends_with(" q 1000 2") && leased[2] == "hi", "{leased:?}");
+}
+
 #[test]
 fn results_of_large_jobs_find_space() {
     let folder = Scratch::new("large");

@@ -1,4 +1,4 @@
-//! The statistics of the model, each counted anew whenever it is asked for.
+//! The statistics of the model, each counted anew whenever it is asked for, and its looks at what comes next.
 
 use super::super::{
     Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TUBE_COST, WATCH_COST,
@@ -56,6 +56,12 @@ impl Model {
         }
     }
 
+    /// The first job in this state of the tube that the client uses.
+    pub fn peek(&self, client: ClientId, state: State) -> Option<&Job> {
+        let ids = self.in_order(self.used(client), state);
+        self.job(*ids.first()?)
+    }
+
     pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats<'_>> {
         let tube = self.tube(name)?;
         let watches = |client: &Client| client.watched.contains(&tube.name);
@@ -68,6 +74,8 @@ impl Model {
             total_jobs: tube.total_jobs,
             using: self.clients.iter().filter(|client| client.used == tube.name).count() as u32,
             watching: self.clients.iter().filter(|client| watches(client)).count() as u32,
+            sleepers: 0,
+            large: 0,
             waiting: self.waiting.iter().filter(|wait| waits(wait.client)).count(),
             deletes: tube.deletes,
             pauses: tube.pauses,

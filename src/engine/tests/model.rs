@@ -52,6 +52,8 @@ pub struct Tube {
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
+    /// Who opened it, while that client is there.
+    pub opener: Option<ClientId>,
 }
 
 /// A client; what it holds is found by looking at all jobs.
@@ -120,7 +122,7 @@ impl Model {
             last_id: 0,
             burials: 0,
         };
-        model.create("default");
+        model.create("default", None);
         model
     }
 
@@ -152,7 +154,7 @@ impl Model {
         self.waiting.iter().any(|wait| wait.client == client)
     }
 
-    fn used(&self, client: ClientId) -> Name {
+    pub fn used(&self, client: ClientId) -> Name {
         self.client(client).expect("a client").used
     }
 
@@ -191,6 +193,7 @@ impl Model {
             self.end_tubes();
         }
         self.clients.retain(|client| client.id != id);
+        self.tubes.iter_mut().filter(|tube| tube.opener == Some(id)).for_each(|tube| tube.opener = None);
         self.end_tubes();
     }
 
@@ -198,20 +201,23 @@ impl Model {
         self.client_mut(client).producer = true;
     }
 
-    fn create(&mut self, name: Name) {
-        self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0 });
+    fn create(&mut self, name: Name, opener: Option<ClientId>) {
+        self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0, opener });
     }
 
-    fn find_or_create(&mut self, name: Name) -> Result<(), OverLimit> {
+    /// Whoever has opened more tubes than are left opens no more.
+    fn find_or_create(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
         if self.tube(name).is_some() {
             return Ok(());
         }
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory().tubes + cost > self.limits.max_memory / 2;
-        if self.tubes.len() >= self.limits.max_tubes || many || self.lacks(cost) {
+        let opened = self.tubes.iter().filter(|tube| tube.opener == Some(client)).count();
+        let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
+        if left == 0 || opened > left || many || self.lacks(cost) {
             return Err(OverLimit);
         }
-        self.create(name);
+        self.create(name, Some(client));
         Ok(())
     }
 
@@ -235,7 +241,7 @@ impl Model {
     }
 
     pub fn use_tube(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
-        self.find_or_create(name)?;
+        self.find_or_create(client, name)?;
         self.client_mut(client).used = name;
         self.end_tubes();
         Ok(())
@@ -251,7 +257,7 @@ impl Model {
         if many >= self.limits.max_watched || watches > self.limits.max_memory / 4 || self.lacks(WATCH_COST) {
             return Err(OverLimit);
         }
-        self.find_or_create(name)?;
+        self.find_or_create(client, name)?;
         self.client_mut(client).watched.push(name);
         Ok(many + 1)
     }
@@ -427,14 +433,8 @@ impl Model {
         true
     }
 
-    /// The first job in this state of the tube that the client uses.
-    pub fn peek(&self, client: ClientId, state: State) -> Option<&Job> {
-        let ids = self.in_order(self.used(client), state);
-        self.job(*ids.first()?)
-    }
-
     /// The tube's jobs in this state, the first one first; reserved ones have no order.
-    fn in_order(&self, tube: Name, state: State) -> Vec<JobId> {
+    pub fn in_order(&self, tube: Name, state: State) -> Vec<JobId> {
         let key = |job: &Job| match (job.place, state) {
             (Place::Ready, State::Ready) => Some((u64::from(job.pri), job.id)),
             (Place::Delayed { until }, State::Delayed) => Some((until.nanos(), job.id)),

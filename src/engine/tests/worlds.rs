@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::super::steps::TUBE;
+use super::super::steps::{MOVE, TUBE};
 use super::super::*;
 
 /// Steps of a turn.

@@ -84,7 +84,7 @@ pub const COMMANDS: [Command; 25] = [
     row(Verb::Release, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(Verb::Bury, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
     row(Verb::Kick, "kick ", "<bound>", |args| lenient_number32(args).map(Act::Kick), "make so many buried, or delayed, jobs ready"),
-    row(Verb::KickJob, "kick-job ", "<id>", |args| only_id(args).map(Act::KickJob), "make this buried or delayed job ready"),
+    row(Verb::KickJob, "kick-job ", "<id>", |args| only_id(args).map(Act::KickJob), "make this buried, delayed or leased job ready"),
     row(Verb::Touch, "touch ", "<id>", |args| only_id(args).map(Act::Touch), "start the time to run of a reserved job again"),
     row(Verb::StatsJob, "stats-job ", "<id>", |args| only_id(args).map(Act::StatsJob), "statistics of a job"),
     row(Verb::StatsTube, "stats-tube ", "<tube>", |args| tube(args).map(Act::StatsTube), "statistics of a tube"),

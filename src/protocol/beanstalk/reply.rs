@@ -12,6 +12,7 @@ pub const UNKNOWN_COMMAND: &[u8] = b"UNKNOWN_COMMAND\r\n";
 pub const EXPECTED_CRLF: &[u8] = b"EXPECTED_CRLF\r\n";
 pub const JOB_TOO_BIG: &[u8] = b"JOB_TOO_BIG\r\n";
 pub const DRAINING: &[u8] = b"DRAINING\r\n";
+pub const TUBE_FULL: &[u8] = b"TUBE_FULL\r\n";
 pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
 pub const NOT_IGNORED: &[u8] = b"NOT_IGNORED\r\n";
 pub const DELETED: &[u8] = b"DELETED\r\n";

@@ -173,6 +173,7 @@ fn put(job: NewJob, world: &mut World, out: &mut Output) {
     match world.engine.put(world.client, job, world.now) {
         Ok(id) => reply::inserted(out, id),
         Err(Refused::Draining) => reply::words(out, reply::DRAINING),
+        Err(Refused::QueueFull) => reply::words(out, reply::TUBE_FULL),
         Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }

@@ -3,6 +3,8 @@
 //! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol document,
 //! and from 37 on of gearmand's `libgearman/command.hpp`.
 
+use std::num::NonZeroU64;
+
 use super::calendar::Schedule;
 use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
 use super::reply::{self, Fault};
@@ -135,7 +137,7 @@ pub const PACKETS: [Packet; 42] = [
     sends(Kind::StatusRes, "STATUS_RES", "handle, known, running, numerator and denominator"),
     takes_data(Kind::SubmitJobHigh, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first"),
     takes(Kind::SetClientId, "SET_CLIENT_ID", &["id"], |args| Ok(Act::SetClientId(client_id(args))), "what the text command workers calls the connection"),
-    takes(Kind::CanDoTimeout, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit in milliseconds for each job"),
+    takes(Kind::CanDoTimeout, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit of time for each job"),
     sends(Kind::AllYours, "ALL_YOURS", "nothing; no server has ever taken it"),
     takes_data(Kind::WorkException, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why"),
     takes(Kind::OptionReq, "OPTION_REQ", &["option"], |args| Ok(Act::Option(last(args).into())), "set an option of the connection; there is exceptions"),
@@ -177,14 +179,13 @@ fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
     }
 }
 
-fn can_do(name: &[u8], limit: Option<Span>) -> Result<Act, Fault> {
+fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Act, Fault> {
     Ok(Act::CanDo { function: function(name)?, limit })
 }
 
-/// Milliseconds, of which gearmand makes a thousand at least; what is no number, or none above zero, is no limit.
-fn limit(text: &[u8]) -> Option<Span> {
-    let millis = lenient(text).filter(|millis| *millis > 0)?;
-    Some(Span::from_millis(millis.max(1000) as u64))
+/// What is no number, or none above zero, is no limit.
+fn limit(text: &[u8]) -> Option<NonZeroU64> {
+    lenient(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
 
 fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
@@ -301,14 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_a_second_at_least() {
-        assert_eq!(limit(b"5"), Some(Span::from_secs(1)));
-        assert_eq!(limit(b"1500"), Some(Span::from_millis(1500)));
-        assert_eq!(limit(b"1500\0"), Some(Span::from_millis(1500)));
+    fn a_limit_is_a_number_above_zero() {
+        for (text, number) in [("5", 5), ("1500", 1500), ("1500\0", 1500), ("99999999999999999999", i64::MAX as u64)] {
+            assert_eq!(limit(text.as_bytes()), NonZeroU64::new(number), "{text:?}");
+        }
         for none in ["0", "-1", "x", ""] {
             assert_eq!(limit(none.as_bytes()), None, "{none:?}");
         }
-        assert!(limit(b"99999999999999999999").is_some());
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
     columns(text, &[high, normal, low, figures.workers.into()]);
 }
 
-/// Some tubes. A tube is a function if it was made one, or has jobs that a worker can get.
+/// Some tubes. A tube is a function if it was made one, has a Gearman worker, or has jobs that a worker can get.
 fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
     world.engine.walk_tubes(&mut place.next, world.now, |tube| {
         let figures = Figures {
@@ -98,7 +98,7 @@ fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figur
             bands: tube.bands,
             workers: tube.watching,
         };
-        if !tube.kept && figures.total == 0 {
+        if !tube.kept && figures.total == 0 && tube.sleepers == 0 {
             return 0;
         }
         let text = out.text();
@@ -114,24 +114,24 @@ fn jobs(
     place: &mut Place,
     world: &mut World,
     out: &mut Output,
-    line: fn(&Engine, &Job, &str, &mut Vec<u8>),
+    line: fn(&Engine, &Job, &[u8], &mut Vec<u8>),
 ) -> Progress {
-    let host = &world.host.facts().hostname;
+    let prefix = &world.host.facts().handle_prefix;
     world.engine.walk_jobs(&mut place.next, |engine, job| {
         if job.state() == State::Finished {
             return 0;
         }
         let text = out.text();
         let before = text.len();
-        line(engine, job, host, text);
+        line(engine, job, prefix, text);
         text.len() - before
     })
 }
 
 /// Handle, losses, a column that says "to be ignored" in gearmand, and whether it is a background job.
-fn job_line(_: &Engine, job: &Job, host: &str, text: &mut Vec<u8>) {
+fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
-    push_handle(text, host, job.id());
+    push_handle(text, prefix, job.id());
     columns(text, &[losses.into(), 0, (!job.is_volatile()).into()]);
 }
 

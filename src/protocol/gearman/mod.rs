@@ -16,7 +16,7 @@ mod session;
 pub use admin::{Command, TextCommand, TEXT_COMMANDS};
 pub use calendar::Schedule;
 pub use commands::{Kind, Packet, Parse, PACKETS};
-pub use names::{MAX_FUNCTION, MAX_UNIQUE};
+pub use names::{handle_prefix, MAX_FUNCTION, MAX_PREFIX, MAX_UNIQUE};
 pub use reply::Fault;
 pub use request::{Act, Decoder, Request, Submission, When, Work, MAX_HEAD, MAX_LINE};
 pub use session::{execute, go_on, hang_up, tell, Continuation, Session};

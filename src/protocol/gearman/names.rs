@@ -19,6 +19,9 @@ pub const MAX_CLIENT_ID: usize = 127;
 /// clients have room for (protocol document, "Binary Packet").
 const MAX_HOST: usize = 40;
 
+/// The longest prefix of handles, for the same reason.
+pub const MAX_PREFIX: usize = MAX_HOST + 2;
+
 /// A name that cannot be told from what surrounds it: control bytes, and the sign of the escape itself.
 fn must_hide(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
@@ -82,18 +85,24 @@ fn push(mut name: Vec<u8>, byte: u8) -> Vec<u8> {
     name
 }
 
-/// Appends the handle of a job, `H:host:number`.
-pub fn push_handle(text: &mut Vec<u8>, host: &str, id: JobId) {
-    text.extend_from_slice(b"H:");
-    text.extend_from_slice(&host.as_bytes()[..host.len().min(MAX_HOST)]);
+/// What handles begin with, up to the last colon, on this host; or what was given for it.
+pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
+    match given {
+        Some(prefix) => prefix.as_bytes()[..prefix.len().min(MAX_PREFIX)].into(),
+        None => [b"H:", &host.as_bytes()[..host.len().min(MAX_HOST)]].concat().into(),
+    }
+}
+
+/// Appends the handle of a job, `prefix:number`.
+pub fn push_handle(text: &mut Vec<u8>, prefix: &[u8], id: JobId) {
+    text.extend_from_slice(prefix);
     text.push(b':');
     push_number(text, id.0);
 }
 
 /// The job of a handle that this server has given; none for any other, down to the last byte.
-pub fn job_of(handle: &[u8], host: &str) -> Option<JobId> {
-    let host = &host.as_bytes()[..host.len().min(MAX_HOST)];
-    let number = handle.strip_prefix(b"H:")?.strip_prefix(host)?.strip_prefix(b":")?;
+pub fn job_of(handle: &[u8], prefix: &[u8]) -> Option<JobId> {
+    let number = handle.strip_prefix(prefix)?.strip_prefix(b":")?;
     let plain = number.iter().all(u8::is_ascii_digit) && number.first().is_some_and(|&first| first != b'0');
     let number = std::str::from_utf8(number).ok().filter(|_| plain)?;
     number.parse().ok().map(JobId)
@@ -138,9 +147,9 @@ mod tests {
 
     #[test]
     fn a_handle_is_this_server_s_or_nobody_s() {
-        assert_eq!(written(|text| push_handle(text, "box", JobId(7))), "H:box:7");
-        assert_eq!(job_of(b"H:box:7", "box"), Some(JobId(7)));
-        assert_eq!(job_of(b"H:box:18446744073709551615", "box"), Some(JobId(u64::MAX)));
+        assert_eq!(written(|text| push_handle(text, b"H:box", JobId(7))), "H:box:7");
+        assert_eq!(job_of(b"H:box:7", b"H:box"), Some(JobId(7)));
+        assert_eq!(job_of(b"H:box:18446744073709551615", b"H:box"), Some(JobId(u64::MAX)));
         for wrong in [
             "",
             "H:box:",
@@ -156,16 +165,18 @@ mod tests {
             "H:boxx:7",
             "H:box:18446744073709551616",
         ] {
-            assert_eq!(job_of(wrong.as_bytes(), "box"), None, "{wrong}");
+            assert_eq!(job_of(wrong.as_bytes(), b"H:box"), None, "{wrong}");
         }
     }
 
     #[test]
     fn a_handle_has_63_bytes_at_most() {
-        let host = "ü".repeat(40);
-        let mut handle = Vec::new();
-        push_handle(&mut handle, &host, JobId(u64::MAX));
-        assert_eq!(handle.len(), 63);
-        assert_eq!(job_of(&handle, &host), Some(JobId(u64::MAX)));
+        let long = "ü".repeat(40);
+        for prefix in [handle_prefix(None, &long), handle_prefix(Some(&long), "h")] {
+            let mut handle = Vec::new();
+            push_handle(&mut handle, &prefix, JobId(u64::MAX));
+            assert_eq!(handle.len(), 63);
+            assert_eq!(job_of(&handle, &prefix), Some(JobId(u64::MAX)));
+        }
     }
 }

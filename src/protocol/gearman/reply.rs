@@ -76,9 +76,9 @@ pub fn error(out: &mut Output, fault: &Fault) {
 }
 
 /// The handle of a job, as bytes.
-pub fn handle(host: &str, id: JobId) -> Vec<u8> {
+pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     let mut handle = Vec::with_capacity(63);
-    push_handle(&mut handle, host, id);
+    push_handle(&mut handle, prefix, id);
     handle
 }
 

@@ -4,11 +4,13 @@
 //! gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can make it
 //! read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
+use std::num::NonZeroU64;
+
 use super::admin::{self, Command};
 use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
 use super::reply::{self, Fault};
-use crate::engine::{Body, Fingerprint, Priority, Span, Time, Unique};
+use crate::engine::{Body, Fingerprint, Priority, Time, Unique};
 use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::Intake;
 
@@ -99,7 +101,7 @@ impl Request {
 pub enum Act {
     CanDo {
         function: Box<[u8]>,
-        limit: Option<Span>,
+        limit: Option<NonZeroU64>,
     },
     CantDo(Box<[u8]>),
     ResetAbilities,

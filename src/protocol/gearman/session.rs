@@ -11,10 +11,10 @@ use super::names::job_of;
 use super::reply::{self, Fault, Status};
 use super::request::{Act, Request, Submission, When, Work};
 use crate::engine::{
-    Body, Dropped, Ending, Engine, Event, Grab, JobId, JobView, NewJob, NotConcluded, Outcome, Progress, Refused,
-    Report, Span, State, Terms,
+    Body, ClientId, Dropped, Ending, Engine, Event, Grab, JobId, JobView, NewJob, NotConcluded, Outcome, Progress,
+    Refused, Report, Span, State, Terms,
 };
-use crate::protocol::{self, Flow, Host, Output, Peer, World};
+use crate::protocol::{self, Flow, Host, Output, Peer, Settings, World};
 
 /// What one connection must remember beside the queue.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub fn execute(request: Request, session: &mut Session, world: &mut World, out: 
         Act::Work(work) => return self::work(work, session, world, out),
         Act::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
         Act::GetStatus(handle) => {
-            let job = job_of(&handle, &world.host.facts().hostname).and_then(|id| world.engine.job(id));
+            let job = job_of(&handle, &world.host.facts().handle_prefix).and_then(|id| world.engine.job(id));
             reply::status(out, Kind::StatusRes, &handle, &status(world.engine, job));
         }
         Act::GetStatusUnique(unique) => {
@@ -131,13 +131,16 @@ fn tell_report(id: JobId, report: Arc<Report>, world: &mut World) -> Flow {
 
 /// What a worker says about itself.
 fn ability(act: Act, world: &mut World, out: &mut Output) {
-    let World { engine, client, now, .. } = world;
+    let World { engine, client, now, settings, .. } = world;
     let (client, now) = (*client, *now);
     match act {
-        Act::CanDo { function, limit } => match engine.watch_limited(client, &function, limit, now) {
-            Ok(_) => list_for_good(engine, &function),
-            Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
-        },
+        Act::CanDo { function, limit } => {
+            let limit = limit.map(|limit| limit_of(limit.get(), settings));
+            match engine.watch_limited(client, &function, limit, now) {
+                Ok(_) => list_for_good(engine, client, &function),
+                Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
+            }
+        }
         Act::PreSleep => {
             if engine.sleep(client, now) {
                 reply::packet(out, Kind::Noop, &[], None);
@@ -159,10 +162,19 @@ fn ability(act: Act, world: &mut World, out: &mut Output) {
     }
 }
 
+/// The time that a worker gives itself: seconds, or milliseconds, of which gearmand makes a thousand at least.
+fn limit_of(number: u64, settings: &Settings) -> Span {
+    if settings.timeouts_in_seconds {
+        Span::from_secs(number)
+    } else {
+        Span::from_millis(number.max(1000))
+    }
+}
+
 /// A function that was once used stays in the lists until it is dropped. Beyond the bound on such names it is in them while it
 /// is used, which is no reason to refuse it.
-fn list_for_good(engine: &mut Engine, function: &[u8]) {
-    let _ = engine.keep_tube(function);
+fn list_for_good(engine: &mut Engine, client: ClientId, function: &[u8]) {
+    let _ = engine.keep_tube(client, function);
 }
 
 fn submit(submission: Submission, world: &mut World, out: &mut Output) {
@@ -187,8 +199,8 @@ fn submit(submission: Submission, world: &mut World, out: &mut Output) {
     let submitted = world.engine.submit(world.client, &submission.function, job, terms, world.now);
     let fault = match submitted {
         Ok(submitted) => {
-            list_for_good(world.engine, &submission.function);
-            let handle = reply::handle(&world.host.facts().hostname, submitted.id);
+            list_for_good(world.engine, world.client, &submission.function);
+            let handle = reply::handle(&world.host.facts().handle_prefix, submitted.id);
             return reply::packet(out, Kind::JobCreated, &[&handle], None);
         }
         Err(Refused::QueueFull) => reply::QUEUE_FULL,
@@ -216,7 +228,7 @@ fn assign(kind: Kind, id: JobId, world: &World, out: &mut Output) {
     let Some(job) = engine.job(id) else { return };
     let contract = engine.contract(&job);
     let reducer = contract.and_then(|contract| contract.reducer());
-    let handle = reply::handle(&world.host.facts().hostname, id);
+    let handle = reply::handle(&world.host.facts().handle_prefix, id);
     let mut parts: Vec<&[u8]> = vec![&handle, b"\0", engine.tube_of(&job), b"\0"];
     let unique = contract.map_or(Vec::new(), |contract| listing::unique(contract.unique()));
     let kind = match (kind, reducer) {
@@ -235,7 +247,7 @@ fn assign(kind: Kind, id: JobId, world: &World, out: &mut Output) {
 /// What a worker says about a job. Only the one that holds it may.
 fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
     let World { engine, client, now, host, .. } = world;
-    let handle = job_of(&work.handle, &host.facts().hostname);
+    let handle = job_of(&work.handle, &host.facts().handle_prefix);
     let body = work.body;
     let Some(id) = handle else {
         reply::error(out, &unknown_job(work.kind));
@@ -290,7 +302,8 @@ fn progress(text: Body) -> Report {
 }
 
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
-    let Some(job) = job else { return Status::default() };
+    // One that is buried is over for whoever asks until it is unknown; once it is kicked, there is one again.
+    let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
     let contract = engine.contract(&job);
     Status {
         known: true,
@@ -311,11 +324,11 @@ fn text(command: Command, world: &mut World, out: &mut Output) -> Flow {
         Command::Verbose => line(out, b"OK NOTICE\n"),
         Command::Wrong(answer) => line(out, &answer),
         Command::CancelJob(handle) => {
-            let id = job_of(&handle, &host.hostname);
+            let id = job_of(&handle, &host.handle_prefix);
             let cancelled = id.is_some_and(|id| world.engine.cancel(id));
             line(out, if cancelled { b"OK\r\n" } else { b"ERR UNKNOWN_JOB\r\n" });
         }
-        Command::CreateFunction(name) => match world.engine.keep_tube(&name) {
+        Command::CreateFunction(name) => match world.engine.keep_tube(world.client, &name) {
             Ok(()) => line(out, b"OK\r\n"),
             Err(_) => line(out, b"ERR QUEUE_ERROR Too+many+functions\r\n"),
         },
@@ -347,7 +360,7 @@ pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
     match event {
         Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
         Event::Outcome { job, outcome, .. } => {
-            let handle = reply::handle(&host.facts().hostname, *job);
+            let handle = reply::handle(&host.facts().handle_prefix, *job);
             match &**outcome {
                 Outcome::Done(result) => {
                     reply::packet(out, Kind::WorkComplete, &[&handle, b"\0"], Some(result.borrow()))
@@ -366,7 +379,7 @@ pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
                 Report::Warning(data) => (Kind::WorkWarning, data),
                 Report::Progress { text, .. } => (Kind::WorkStatus, text),
             };
-            let handle = reply::handle(&host.facts().hostname, *job);
+            let handle = reply::handle(&host.facts().handle_prefix, *job);
             reply::packet(out, kind, &[&handle, b"\0"], Some(data.borrow()));
         }
         // Nobody here waits for a job.

@@ -117,8 +117,9 @@ pub fn read(line: &[u8]) -> Result<(&'static Command, Line<'_>), Words> {
             Some(flag) => taken.flags.push(flag),
         }
     }
-    let halves = taken.flags.iter().any(|(key, value)| key.is_empty() || value.is_empty());
-    if halves || has_repeated(&taken.flags) {
+    // One in the place of the command is no flag of any command, but must be whole all the same.
+    let is_half = |(key, value): (&[u8], &[u8])| key.is_empty() || value.is_empty();
+    if flag(word).is_some_and(is_half) || taken.flags.iter().copied().any(is_half) || has_repeated(&taken.flags) {
         return Err(reply::INVALID_FLAGS);
     }
     let mut rows = COMMANDS.iter().filter(|row| row.word.as_bytes() == word).peekable();
@@ -300,7 +301,7 @@ mod tests {
             ("delete -a==b", Err(FLAGS)),
             ("delete -a=1 -a=2", Err(FLAGS)),
             ("-a=b delete x", Err(UNKNOWN)),
-            ("-a=", Err(UNKNOWN)),
+            ("-a=", Err(FLAGS)),
             ("", Err(UNKNOWN)),
             (" delete x", Err(UNKNOWN)),
             ("delete\tx", Err(UNKNOWN)),

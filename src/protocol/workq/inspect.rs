@@ -43,7 +43,7 @@ fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
     let text = out.text();
     text.extend_from_slice(name);
     text.extend_from_slice(b" 2\r\n");
-    line(text, "ready-len", stats.jobs.ready);
+    line(text, "ready-len", stats.jobs.ready - stats.large);
     line(text, "scheduled-len", stats.jobs.delayed);
 }
 
@@ -117,7 +117,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     // A name of another protocol's may hold anything, and must not end the line.
     text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
     text.extend_from_slice(b"\r\n");
-    line(text, "ttr", ttr_of(job));
+    line(text, "ttr", ttr_of(engine, job));
     line(text, "ttl", shown_ttl(engine, job));
     let payload = engine.payload_len(job);
     line(text, "payload-size", payload as u64);

@@ -116,10 +116,10 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.contract(job).and_then(|contract| contract.id())
 }
 
-/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: the
-/// engine ends a lease after the longest all the same.
-pub(super) fn ttr_of(job: &Job) -> u64 {
-    millis(job.ttr()).min(MAX_TTR)
+/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: what is
+/// told is when a lease of it ends.
+pub(super) fn ttr_of(engine: &Engine, job: &Job) -> u64 {
+    millis(engine.lease_of(job)).min(MAX_TTR)
 }
 
 fn add(job: Submission, payload: Body, world: &mut World, out: &mut Output) {
@@ -244,7 +244,7 @@ fn lease(mut names: WantedTubes, wait: Span, world: &mut World, out: &mut Output
 
 fn give(engine: &Engine, id: JobId, out: &mut Output) {
     let job = engine.job(id).expect("a job that was just leased");
-    reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(&job), job.body());
+    reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(engine, &job), job.body());
 }
 
 fn conclude(id: Uuid, done: bool, result: Body, world: &mut World, out: &mut Output) {

@@ -2,7 +2,7 @@
 //!
 //! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes under
 //! the lock and brings them to the disk without it. Lock order: tidying, syncing, writer, engine. Must not know connections:
-//! whoever calls it asks [`Keeper::safe`] which promises hold.
+//! whoever calls it asks [`Wal::durable`] which promises hold.
 //!
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names: those
 //! give up when the disk is slow or busy, and somebody else must do what they have left undone.
@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::journal::{Journal, LARGE};
+use super::segment::segment_name;
 use super::storage::Storage;
 use super::terms::Health;
-use super::writer::{segment_name, SyncMode, Writer};
+use super::writer::{SyncMode, Writer};
 use crate::engine::Engine;
 
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// So often [`Keeper::provide`] tries to keep the log within its bound, before it lets it grow.
+/// So often [`Wal::reserve`] tries to keep the log within its bound, before it lets it grow.
 const ROUNDS: usize = 8;
 
 /// The engine and its journal, behind whatever lock they are.
@@ -33,7 +34,7 @@ pub trait Books {
 }
 
 /// See the module's page.
-pub struct Keeper {
+pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
     writer: Mutex<Writer>,
@@ -90,21 +91,21 @@ impl Latency {
     }
 }
 
-impl Keeper {
-    /// Of a log that was just opened.
-    pub fn new(writer: Writer, mode: SyncMode, first_sync: Duration) -> Keeper {
-        Keeper {
+impl Wal {
+    /// Of a log that was just opened. `first_sync`: how long the disk took for the first sync; none if it failed.
+    pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
+        Wal {
             storage: writer.storage(),
             mode,
             safe: AtomicU64::new(writer.safe()),
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
             tidying: Mutex::new(()),
-            failing: AtomicBool::new(false),
+            failing: AtomicBool::new(first_sync.is_none()),
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             writes: Latency::new(Duration::ZERO),
-            syncs: Latency::new(first_sync),
+            syncs: Latency::new(first_sync.unwrap_or_default()),
         }
     }
 
@@ -114,8 +115,13 @@ impl Keeper {
     }
 
     /// The position up to which promises hold.
-    pub fn safe(&self) -> u64 {
+    pub fn durable(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
+    }
+
+    /// The position up to which the log would survive a power cut.
+    pub fn synced(&self) -> u64 {
+        self.writer.lock().synced_to().position
     }
 
     /// Whether the disk refuses the log.
@@ -162,7 +168,7 @@ impl Keeper {
         if self.is_failing() {
             return false;
         }
-        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare()));
+        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced_to()));
         let Some(batch) = books.with(|journal, _| take(journal)) else { return false };
         // Of many bytes, so many as a pool thread would write count.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
@@ -201,6 +207,9 @@ impl Keeper {
         }
         let task = {
             let Some(writer) = lock_writer() else { return false };
+            if self.is_failing() {
+                return false;
+            }
             if !writer.is_unsynced() {
                 return true;
             }
@@ -227,11 +236,19 @@ impl Keeper {
 
     /// Leaves the log in order; nothing may be appended afterwards.
     pub fn close(&self, books: &impl Books) {
-        let closed = self.write(books) && self.sync(books);
-        self.cut_left();
-        if let Err(error) = if closed { self.writer.lock().close() } else { Ok(()) } {
-            log::warn!("binlog: it is not left in order: {error}");
+        // In any mode: the last record says that everything before it is synced.
+        self.demand_sync();
+        if !(self.write(books) && self.sync(books)) {
+            return;
         }
+        books.with(|journal, _| journal.append_closed());
+        if !(self.write(books) && self.sync(books)) {
+            log::warn!("binlog: it is not left in order");
+        }
+    }
+
+    fn demand_sync(&self) {
+        self.writer.lock().demand_sync();
     }
 
     fn fail(&self, books: &impl Books, error: &io::Error) {
@@ -259,7 +276,6 @@ impl Keeper {
         if self.is_failing() && !self.recover(books) {
             return false;
         }
-        self.cut_left();
         let removed = self.drop_retired(books);
         if removed || try_full || !self.is_full() {
             self.prepare(books);
@@ -272,13 +288,6 @@ impl Keeper {
         self.full.store(books.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Cuts the segments that were left and that no sync will cut.
-    fn cut_left(&self) {
-        let left = self.writer.lock().take_uncut();
-        // If it fails, the file takes more space than it needs, until it goes.
-        left.into_iter().for_each(|(file, length)| drop(file.truncate(length)));
-    }
-
     /// Tries whether the disk is back: everything that is not safe goes into a new segment.
     fn recover(&self, books: &impl Books) -> bool {
         let _turn = self.syncing.lock();
@@ -286,19 +295,21 @@ impl Keeper {
         self.drop_retired(books);
         let Ok(names) = self.storage.list() else { return false };
         books.with(|journal, _| journal.condemn_missing(|number| names.contains(&segment_name(number))));
-        let (number, size) = books.with(|journal, _| (journal.claim_number(), journal.stats().segment_size));
+        let again = self.writer.lock().unsafe_bytes();
+        let (number, size) = books.with(|journal, _| (journal.claim_number(), journal.take_over_size(again)));
         let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };
         let mut writer = self.writer.lock();
-        let (first, again) = (writer.first_unsafe(), writer.unsafe_bytes());
-        let (pending, header) = books.with(|journal, engine| journal.take_over(number, engine.last_id(), first, again));
-        if writer.take_over(pending, &header, size, file).is_err() {
+        let rely = self.mode != SyncMode::Never;
+        let (first, again, end) = (writer.first_unsafe(), writer.unsafe_bytes(), writer.safe_end());
+        let (pending, header) = books.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
+        if writer.take_over(pending, &header, file).is_err() {
+            drop(writer);
+            // It never counted, and each try would leave one.
+            let _ = self.storage.remove(&segment_name(number));
             return false;
         }
         self.safe.store(writer.safe(), Ordering::Release);
-        books.with(|journal, engine| {
-            journal.set_health(Health::Ok);
-            journal.repeat_pauses(engine);
-        });
+        books.with(|journal, _| journal.set_health(Health::Ok));
         self.failing.store(false, Ordering::Release);
         log::info!("binlog: the disk is back; jobs are taken again");
         true
@@ -307,8 +318,9 @@ impl Keeper {
     /// Removes what nothing needs; tells whether there was something.
     fn drop_retired(&self, books: &impl Books) -> bool {
         let mut removed = false;
-        let settled = self.writer.lock().settled();
-        while let Some(retired) = books.with(|journal, _| journal.next_retired(settled)) {
+        // Whatever the mode: what was written again must be there before its first place goes.
+        let synced = self.writer.lock().synced_to().position;
+        while let Some(retired) = books.with(|journal, _| journal.next_retired(synced)) {
             match Writer::drop_segment(&*self.storage, retired) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     // Those behind it hold the deletes of its jobs, so they must not go before it does.
@@ -331,7 +343,7 @@ impl Keeper {
     /// finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with deletes, it does
     /// so now: whoever makes work waits for it. Returns with less only if others have taken it, or if the disk is full or
     /// fails.
-    pub fn provide(&self, books: &impl Books, bytes: u64) {
+    pub fn reserve(&self, books: &impl Books, bytes: u64) {
         let lacks = || books.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
             if self.is_failing() || !lacks() {
@@ -358,7 +370,7 @@ impl Keeper {
         while let Some((number, size)) = books.with(|journal, _| wanted(journal)) {
             match self.storage.create(&segment_name(number), size) {
                 Ok(file) => {
-                    self.writer.lock().add_prepared(number, size, file);
+                    self.writer.lock().add_prepared(number, file);
                     let was = books.with(|journal, _| {
                         journal.prepared(number, size);
                         journal.change_health(Health::Full, Health::Ok)

@@ -3,15 +3,19 @@
 //! Owns the arithmetic of space: what is on the disk already, what is kept back for deletes, what the engine may use. Must not
 //! change anything.
 
-use super::{Journal, BACKLOG};
-use crate::binlog::record::{CHANGE, DELETE, HEADER, PUT};
+use super::{Journal, BACKLOG, IDS_KEPT};
+use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
+use crate::binlog::segment::HEADER;
 use crate::binlog::terms::Health;
 use crate::engine::LogRoom;
 
+/// Bytes kept back for records of the log's own.
+const KEPT: u64 = 8 * MARK as u64;
+
 impl Journal {
-    /// Bytes kept back so that every job can be deleted.
+    /// Bytes kept back so that every job can be deleted, and that segments can go.
     pub(super) fn reserve(&self) -> u64 {
-        DELETE as u64 * self.jobs
+        DELETE as u64 * self.jobs + KEPT
     }
 
     /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
@@ -24,13 +28,12 @@ impl Journal {
 
     /// Bytes of space in the segment that is being written to.
     fn rest(&self) -> u64 {
-        self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + CHANGE as u64))
+        self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + (CHANGE + MARK) as u64))
     }
 
-    /// Bytes of space in a new segment of this size, of which the pauses take some.
+    /// Bytes of space in a new segment of this size.
     fn fresh(&self, size: u64) -> u64 {
-        let space = size - HEADER as u64;
-        space.saturating_sub(self.pause_bytes.min(space / 2) + CHANGE as u64).max(1)
+        size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
 
     /// Bytes that a record or a few may take of the space on the disk, if so many are to be kept: all in one segment.
@@ -67,7 +70,7 @@ impl Journal {
         let changes = self.room();
         // More space can be made between two bursts, but not within one; what is kept for deletes must not be taken.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
-        LogRoom { puts, changes, burst, put: (PUT + DELETE) as u64, change: CHANGE as u64 }
+        LogRoom { puts, changes, burst, put: (PUT + DELETE) as u64, change: CHANGE as u64, ids: self.ids_synced }
     }
 
     /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
@@ -88,9 +91,11 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::wish`].
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::wish`]. Or no
+    /// id that is known to be safe to give.
     pub fn is_short(&self, bytes: u64) -> bool {
-        self.health == Health::Ok && self.space(self.reserve()) < bytes + (PUT + DELETE) as u64
+        self.health == Health::Ok
+            && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
     /// Whether the log takes more than it should, because compaction has not kept up or what it freed is not gone yet.

@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use super::delivery::Outlet;
 use super::hub::Hub;
 use super::space::{self, Space};
-use crate::binlog::{Books, Journal, Keeper, Promised, SyncMode};
+use crate::binlog::{Books, Journal, Promised, SyncMode, Wal};
 use crate::protocol::Output;
 
 /// How long may stay unsynced what no reply depends on.
@@ -33,8 +33,8 @@ struct Hold {
 }
 
 /// See the module's page.
-pub struct Log {
-    keeper: Keeper,
+pub struct Durability {
+    wal: Wal,
     /// In the order of their positions.
     holds: Mutex<VecDeque<Hold>>,
     /// The position behind all that was appended, as of the last turn.
@@ -65,19 +65,19 @@ struct BellState {
 }
 
 /// What one of the log's threads runs.
-pub type Run = fn(&Hub, &Log);
+pub type Run = fn(&Hub, &Durability);
 
-impl std::fmt::Debug for Log {
+impl std::fmt::Debug for Durability {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.debug_struct("Log").field("safe", &self.keeper.safe()).finish_non_exhaustive()
+        formatter.debug_struct("Durability").field("safe", &self.wal.durable()).finish_non_exhaustive()
     }
 }
 
-impl Log {
+impl Durability {
     /// Of a log that was just opened.
-    pub fn new(keeper: Keeper) -> Log {
-        Log {
-            keeper,
+    pub fn new(wal: Wal) -> Durability {
+        Durability {
+            wal,
             holds: Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
@@ -90,7 +90,7 @@ impl Log {
 
     /// The log's own threads: their names and what they run. With `-f0`, who syncs writes as well.
     pub fn threads(&self) -> Vec<(&'static str, Run)> {
-        let writer = (self.keeper.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
+        let writer = (self.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
         [("syncer", run_syncer as Run), ("segments", space::run as Run)].into_iter().chain(writer).collect()
     }
 
@@ -100,8 +100,8 @@ impl Log {
     }
 
     /// What writes and syncs.
-    pub fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub fn wal(&self) -> &Wal {
+        &self.wal
     }
 
     /// After a turn, with the engine locked: how far the log goes, and whether there is work beside writing.
@@ -115,15 +115,26 @@ impl Log {
     /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outlet` is told
     /// when they need no longer. With the engine locked.
     pub fn must_hold(&self, before: Promised, after: Promised) -> bool {
-        after.any != before.any
-            && after.any > self.keeper.safe()
-            && (after.puts > before.puts || !self.keeper.is_failing())
+        after.count != before.count
+            && after.any > self.wal.durable()
+            && (after.put_count > before.put_count || !self.wal.is_failing())
+    }
+
+    /// Has `outlet` told when what was promised is safe, to whom news of a result come. With the engine locked, before the news.
+    pub fn hold_news(&self, promised: Promised, outlet: &Arc<Outlet>) {
+        if promised.puts > self.wal.durable() {
+            outlet.hold();
+            let hold = Hold { position: promised.puts, put: true, outlet: outlet.clone() };
+            let mut holds = self.holds.lock();
+            let place = holds.partition_point(|other| other.position <= hold.position);
+            holds.insert(place, hold);
+        }
     }
 
     /// Has `outlet` told when. With the engine still locked, and after the outlet knows that it is held: it may be told at
     /// once, by whoever has just seen the disk fail.
     pub fn hold(&self, before: Promised, after: Promised, outlet: &Arc<Outlet>) {
-        let hold = Hold { position: after.any, put: after.puts > before.puts, outlet: outlet.clone() };
+        let hold = Hold { position: after.any, put: after.put_count > before.put_count, outlet: outlet.clone() };
         self.holds.lock().push_back(hold);
     }
 
@@ -135,7 +146,7 @@ impl Log {
             self.bring(hub);
             // For the sync, if one is owed, and for a look whether the log is still there.
             if !self.syncer.armed.load(Ordering::Acquire) {
-                let within = match self.keeper.mode() {
+                let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
                     SyncMode::Always | SyncMode::Never => UNHURRIED,
                 };
@@ -143,28 +154,28 @@ impl Log {
             }
         }
         self.release(spare);
-        if self.tidy.swap(false, Ordering::Relaxed) || self.keeper.is_failing() {
+        if self.tidy.swap(false, Ordering::Relaxed) || self.wal.is_failing() {
             self.space.tidy();
         }
     }
 
     fn bring(&self, hub: &Hub) {
-        let keeper = &self.keeper;
-        match keeper.mode() {
+        let wal = &self.wal;
+        match wal.mode() {
             // What nobody waits for, such as that a job was reserved, is synced with what comes next.
             SyncMode::Always if self.holds.lock().is_empty() => {
-                if !keeper.is_slow() {
-                    keeper.write_promptly(hub);
+                if !wal.is_slow() {
+                    wal.write_promptly(hub);
                 }
                 self.syncer.ring_by(Instant::now() + UNHURRIED);
             }
             SyncMode::Always => {
-                if keeper.is_slow() || !keeper.write_promptly(hub) || !keeper.sync_promptly(hub) {
+                if wal.is_slow() || !wal.write_promptly(hub) || !wal.sync_promptly(hub) {
                     self.syncer.ring_by(Instant::now());
                 }
             }
             SyncMode::Every(_) | SyncMode::Never => {
-                if !keeper.write_promptly(hub) {
+                if !wal.write_promptly(hub) {
                     self.writer.ring_by(Instant::now());
                 }
             }
@@ -173,9 +184,9 @@ impl Log {
 
     /// Writes what compaction has appended, and sees to it that it is synced.
     pub fn write_compacted(&self, hub: &Hub) {
-        self.keeper.write(hub);
-        if self.keeper.is_unsynced() {
-            match self.keeper.mode() {
+        self.wal.write(hub);
+        if self.wal.is_unsynced() {
+            match self.wal.mode() {
                 SyncMode::Every(millis) => self.syncer.ring_by(Instant::now() + Duration::from_millis(millis)),
                 SyncMode::Always => self.syncer.ring_by(Instant::now()),
                 SyncMode::Never => {}
@@ -185,7 +196,7 @@ impl Log {
 
     /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on it.
     pub fn release(&self, spare: &mut Output) {
-        if self.keeper.is_failing() {
+        if self.wal.is_failing() {
             self.space.go_on(usize::MAX);
         }
         let mut free;
@@ -195,11 +206,11 @@ impl Log {
                 return;
             }
             free = Vec::with_capacity(holds.len());
-            let safe = self.keeper.safe();
+            let safe = self.wal.durable();
             while holds.front().is_some_and(|hold| hold.position <= safe) {
                 free.extend(holds.pop_front().map(|hold| hold.outlet));
             }
-            if self.keeper.is_failing() {
+            if self.wal.is_failing() {
                 // What was done is true as long as the server runs, and durable when the disk is back; only a new job must
                 // not be acknowledged before it is.
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.put);
@@ -220,7 +231,7 @@ impl Log {
 
     /// When they have ended: writes and syncs everything.
     pub fn close(&self, hub: &Hub) {
-        self.keeper.close(hub);
+        self.wal.close(hub);
         self.release(&mut Output::new());
         self.space.go_on(usize::MAX);
     }
@@ -261,26 +272,26 @@ impl Bell {
     }
 }
 
-/// The syncer thread: runs until [`Log::stop`].
-fn run_syncer(hub: &Hub, log: &Log) {
+/// The syncer thread: runs until [`Durability::stop`].
+fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.syncer.wait() {
-        let _ = log.keeper.write(hub) && log.keeper.sync(hub);
-        log.keeper.check(hub);
+        let _ = log.wal.write(hub) && log.wal.sync(hub);
+        log.wal.check(hub);
         log.release(&mut spare);
-        // Segments that waited for this sync may go.
-        if hub.with(|journal: &mut Journal, _| journal.needs_tidying()) {
+        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says anything.
+        if hub.with(|journal: &mut Journal, _| journal.needs_tidying()) || log.wal.is_failing() {
             log.space.tidy();
         }
         std::thread::sleep(GATHER);
     }
 }
 
-/// The writer thread: writes when a pool thread would have to wait for the disk. Runs until [`Log::stop`].
-fn run_writer(hub: &Hub, log: &Log) {
+/// The writer thread: writes when a pool thread would have to wait for the disk. Runs until [`Durability::stop`].
+fn run_writer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.writer.wait() {
-        log.keeper.write(hub);
+        log.wal.write(hub);
         log.release(&mut spare);
     }
 }

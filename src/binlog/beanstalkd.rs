@@ -1,0 +1,681 @@
+//! The format of beanstalkd's binlog: version 7, of beanstalkd 1.5 and later, and version 5, of 1.4.
+//!
+//! Owns what the bytes of one file say, record by record. Must not know what becomes of the jobs, and must not trust a
+//! byte: a record has no checksum, and nothing in front of it says how long it is.
+//!
+//! A file is its version, four bytes, and then records, one right behind the other:
+//!
+//! ```text
+//! full   length of the tube's name, 1 to 200 · name · job, 80 bytes (77 in version 5) · body with its CR LF
+//! short  zero                                · job, as above
+//! ```
+//!
+//! A full record has all of a job, a short one what became of it: buried, kicked, delayed or deleted. All numbers are
+//! little-endian, as on every machine that beanstalkd is common on. Zeros fill the rest of a file.
+
+use crate::engine::History;
+
+/// The longest name of a tube.
+const MAX_NAME: u64 = 200;
+
+/// The largest body, beanstalkd's ceiling for its option `-z`, and the CR LF behind it. The limit that a beanstalkd ran
+/// with does not matter: it took bodies that it refused to read back.
+const MAX_SIZE: i64 = (1 << 30) + 2;
+
+/// No beanstalkd gets to larger numbers: a million jobs a second take two thousand years.
+const MAX_ID: i64 = 1 << 56;
+
+/// The longest delay or time to run that the protocol can express, in nanoseconds.
+const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
+
+/// The shortest record that begins a job: length, a name of one byte, job, CR LF.
+const MIN_FULL: usize = 4 + 1 + 80 + 2;
+
+/// The states as the files number them; 1 is ready, 2 reserved.
+pub const DELETED: u8 = 0;
+pub const BURIED: u8 = 3;
+pub const DELAYED: u8 = 4;
+
+/// What it comes to that a file was not read to its end.
+pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
+
+const TORN: &str = "a record that is cut short";
+
+/// What a record says.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// What every record has.
+    pub job: JobRecord,
+    /// What a full one has.
+    pub full: Option<Full<'a>>,
+}
+
+/// The part of a record that all of them have. Times are in nanoseconds, moments since 1970.
+#[derive(Clone, Debug)]
+pub struct JobRecord {
+    /// The job's number.
+    pub id: u64,
+    /// Smaller is served first.
+    pub pri: u32,
+    /// The delay it was last given.
+    pub delay: i64,
+    /// Its time to run.
+    pub ttr: i64,
+    /// Bytes of its body, with the CR LF.
+    pub size: i32,
+    /// When it was put.
+    pub created: i64,
+    /// When its delay ends. Means nothing unless it is delayed.
+    pub deadline: i64,
+    /// What happened to it.
+    pub history: History,
+    /// 0 to 4.
+    pub state: u8,
+}
+
+/// The part that only a full record has.
+#[derive(Clone, Copy, Debug)]
+pub struct Full<'a> {
+    /// The name of the tube.
+    pub tube: &'a [u8],
+    /// The body, without its CR LF.
+    pub body: &'a [u8],
+}
+
+/// Visits the records of a file in order, each with its place, and the places that are none, with what is wrong there.
+/// Up to `last_id`, numbers were given before this file; returns the same for what is behind it.
+///
+/// Reading goes forward, and ends at the first place that cannot be a record: what follows could be the inside of a
+/// body. A full record with an impossible field is left out alone, since the CR LF of its body shows where it ends.
+pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<Record<'a>, String>)) -> u64 {
+    let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
+    let mut at = 0;
+    let what = match reader.version() {
+        Err(what) => what,
+        Ok(()) => loop {
+            at = reader.at;
+            let record = match reader.record() {
+                Ok(record) => record,
+                Err(what) => break what,
+            };
+            match record.fault() {
+                None => visit(at, Ok(record)),
+                Some(what) if record.full.is_none() => break what,
+                Some(what) => {
+                    reader.last_id += 1;
+                    visit(at, Err(format!("{what}; left out")));
+                }
+            }
+        },
+    };
+    let rest = &bytes[at..];
+    look(rest.len());
+    if at > 0 && rest.iter().all(|&byte| byte == 0) {
+        return reader.last_id;
+    }
+    visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
+    // Each record among them may have begun a job.
+    reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
+}
+
+/// Where the versions differ.
+#[derive(Debug)]
+struct Format {
+    /// Bytes of the length of a tube's name.
+    length_size: usize,
+    /// Bytes of a job without its body. What version 7 has more is padding.
+    job_size: usize,
+    /// Nanoseconds in a unit of time.
+    unit: i64,
+}
+
+const VERSION_5: Format = Format { length_size: 8, job_size: 77, unit: 1000 };
+const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
+
+/// Takes each byte of a file once.
+#[derive(Debug)]
+struct Reader<'a> {
+    format: &'static Format,
+    bytes: &'a [u8],
+    /// All before this was read.
+    at: usize,
+    /// The largest number so far.
+    last_id: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let taken = self.bytes[self.at..].get(..count).ok_or(TORN)?;
+        look(count);
+        self.at += count;
+        Ok(taken)
+    }
+
+    fn version(&mut self) -> Result<(), String> {
+        self.format = match u32::from_le_bytes(array(self.take(4)?, 0)) {
+            5 => &VERSION_5,
+            7 => &VERSION_7,
+            version => return Err(format!("version {version} is not known")),
+        };
+        Ok(())
+    }
+
+    /// The record here, if its end is where it says.
+    fn record(&mut self) -> Result<Record<'a>, String> {
+        let mut length = [0; 8];
+        length[..self.format.length_size].copy_from_slice(self.take(self.format.length_size)?);
+        let length = u64::from_le_bytes(length);
+        if length > MAX_NAME {
+            return Err(format!("a tube name of {length} bytes"));
+        }
+        let tube = self.take(length as usize)?;
+        let job = JobRecord::read(self.take(self.format.job_size)?, self.format.unit);
+        if job.fault().is_none() {
+            // Also if its body is torn.
+            self.last_id = self.last_id.max(job.id);
+        }
+        if tube.is_empty() {
+            return Ok(Record { job, full: None });
+        }
+        let size =
+            usize::try_from(job.size).map_err(|_| format!("job {} with a body of {} bytes", job.id, job.size))?;
+        let body = self.take(size)?.strip_suffix(b"\r\n");
+        let body = body.ok_or_else(|| format!("job {} with a body that does not end in CR LF", job.id))?;
+        Ok(Record { job, full: Some(Full { tube, body }) })
+    }
+}
+
+impl Record<'_> {
+    /// What beanstalkd never writes.
+    fn fault(&self) -> Option<String> {
+        match self.full {
+            None if self.job.id == 0 => Some("zeros in the middle".to_owned()),
+            Some(full) if !is_tube_name(full.tube) => Some(format!("job {} with an impossible tube name", self.job.id)),
+            _ => self.job.fault(),
+        }
+    }
+}
+
+impl JobRecord {
+    fn read(bytes: &[u8], unit: i64) -> JobRecord {
+        let count = |at| u32::from_le_bytes(array(bytes, at));
+        let nanos = |at| i64::from_le_bytes(array(bytes, at)).saturating_mul(unit);
+        JobRecord {
+            id: u64::from_le_bytes(array(bytes, 0)),
+            pri: count(8),
+            delay: nanos(16),
+            ttr: nanos(24),
+            size: i32::from_le_bytes(array(bytes, 32)),
+            created: nanos(40),
+            deadline: nanos(48),
+            history: History {
+                reserves: count(56),
+                timeouts: count(60),
+                releases: count(64),
+                buries: count(68),
+                kicks: count(72),
+            },
+            state: bytes[76],
+        }
+    }
+
+    /// What beanstalkd never writes.
+    fn fault(&self) -> Option<String> {
+        let deadline = if self.state == DELAYED { self.deadline } else { 0 };
+        let fields = [
+            ("number", self.id.try_into().unwrap_or(i64::MAX), 1, MAX_ID),
+            ("state", self.state.into(), 0, DELAYED.into()),
+            ("size", self.size.into(), 2, MAX_SIZE),
+            ("delay", self.delay, 0, MAX_SPAN),
+            ("time to run", self.ttr, 0, MAX_SPAN),
+            ("time of birth", self.created, 0, i64::MAX),
+            ("deadline", deadline, 0, i64::MAX),
+        ];
+        let (name, ..) = fields.iter().find(|(_, value, least, most)| !(least..=most).contains(&value))?;
+        Some(format!("job {} with an impossible {name}", self.id))
+    }
+}
+
+/// The bytes of a number. `at` is within a job of either version, and `bytes` are one.
+fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
+    bytes[at..at + SIZE].try_into().expect("so many bytes")
+}
+
+/// Whether a tube may be called so.
+fn is_tube_name(name: &[u8]) -> bool {
+    let is_legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(byte);
+    name.first() != Some(&b'-') && name.iter().all(is_legal)
+}
+
+/// Tests count the bytes that are looked at.
+#[cfg(not(test))]
+fn look(_: usize) {}
+
+#[cfg(test)]
+use samples::look;
+
+/// Files as beanstalkd writes them, and others.
+#[cfg(test)]
+pub mod samples {
+    use std::cell::Cell;
+
+    pub const V7: u32 = 7;
+    pub const V5: u32 = 5;
+    pub const READY: u8 = 1;
+
+    pub const SECOND: i64 = 1_000_000_000;
+
+    /// 2023, in nanoseconds.
+    pub const BORN: i64 = 1_700_000_000_123_456_000;
+
+    thread_local! {
+        static LOOKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub fn look(count: usize) {
+        LOOKED.set(LOOKED.get() + count);
+    }
+
+    /// How many bytes were looked at meanwhile.
+    pub fn looked(work: impl FnOnce()) -> usize {
+        let before = LOOKED.get();
+        work();
+        LOOKED.get() - before
+    }
+
+    /// What a record says, in nanoseconds.
+    #[derive(Clone)]
+    pub struct Said {
+        pub id: u64,
+        pub pri: u32,
+        pub delay: i64,
+        pub ttr: i64,
+        pub size: i32,
+        pub created: i64,
+        pub deadline: i64,
+        pub counts: [u32; 5],
+        pub state: u8,
+    }
+
+    pub fn said(id: u64, state: u8, body: &[u8]) -> Said {
+        let created = BORN + id as i64 * 1000;
+        Said {
+            id,
+            pri: 7,
+            delay: 0,
+            ttr: 60 * SECOND,
+            size: body.len() as i32 + 2,
+            created,
+            deadline: created,
+            counts: [1, 2, 3, 4, 5],
+            state,
+        }
+    }
+
+    pub fn short(version: u32, said: &Said) -> Vec<u8> {
+        record(version, b"", said)
+    }
+
+    pub fn full(version: u32, tube: &str, said: &Said, body: &[u8]) -> Vec<u8> {
+        [&record(version, tube.as_bytes(), said)[..], body, b"\r\n"].concat()
+    }
+
+    /// Everything but the body.
+    fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
+        let unit = if version == V5 { 1000 } else { 1 };
+        let mut out = (tube.len() as u64).to_le_bytes()[..if version == V5 { 8 } else { 4 }].to_vec();
+        out.extend(tube);
+        out.extend(said.id.to_le_bytes());
+        out.extend(u64::from(said.pri).to_le_bytes());
+        out.extend((said.delay / unit).to_le_bytes());
+        out.extend((said.ttr / unit).to_le_bytes());
+        out.extend(said.size.to_le_bytes());
+        // What is between the fields does not matter: 1.4 writes what was in memory.
+        out.extend([0xA5; 4]);
+        out.extend((said.created / unit).to_le_bytes());
+        out.extend((said.deadline / unit).to_le_bytes());
+        out.extend(said.counts.iter().flat_map(|count| count.to_le_bytes()));
+        out.push(said.state);
+        out.extend(&[0; 3][..if version == V5 { 0 } else { 3 }]);
+        out
+    }
+
+    /// A job of version 7.
+    pub fn ready(id: u64, body: &[u8]) -> Vec<u8> {
+        full(V7, "default", &said(id, READY, body), body)
+    }
+
+    /// What becomes of it.
+    pub fn later(id: u64, state: u8, body: &[u8]) -> Vec<u8> {
+        short(V7, &said(id, state, body))
+    }
+
+    pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
+        [&version.to_le_bytes()[..], &records.concat()].concat()
+    }
+
+    /// Numbers that are the same on every run.
+    pub struct Dice(pub u64);
+
+    impl Dice {
+        pub fn roll(&mut self, sides: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
+        }
+    }
+
+    /// Records of all kinds, each by itself.
+    pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        for id in 1..=jobs {
+            let body: Vec<u8> = (0..dice.roll(90)).map(|_| dice.roll(256) as u8).collect();
+            let tube = ["default", "a", "mail.out"][dice.roll(3)];
+            records.push(full(version, tube, &said(id, [1, 2, 3, 4][dice.roll(4)], &body), &body));
+            for _ in 0..dice.roll(3) {
+                records.push(short(version, &said(id, [0, 1, 3, 4][dice.roll(4)], &body)));
+            }
+        }
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::*;
+    use super::*;
+
+    /// What is read of a file: a line for each record or problem, and the last number. Up to 5, they were given before.
+    fn told(bytes: &[u8]) -> (Vec<String>, u64) {
+        let mut lines = Vec::new();
+        let last_id = read(bytes, 5, |at, found| {
+            lines.push(match found {
+                Ok(record) => format!("{at}: {record:?}"),
+                Err(what) => format!("{at}: problem: {what}"),
+            });
+        });
+        (lines, last_id)
+    }
+
+    fn problems(bytes: &[u8]) -> Vec<String> {
+        told(bytes).0.into_iter().filter(|line| line.contains("problem: ")).collect()
+    }
+
+    /// Where each record begins, and the end.
+    fn places(records: &[Vec<u8>]) -> Vec<usize> {
+        let mut places = vec![4];
+        places.extend(records.iter().scan(4, |at, record| {
+            *at += record.len();
+            Some(*at)
+        }));
+        places
+    }
+
+    #[test]
+    fn every_field_of_both_versions_is_read() {
+        for version in [V5, V7] {
+            let said = Said {
+                id: 258,
+                pri: u32::MAX - 1,
+                delay: 90 * SECOND,
+                ttr: 120 * SECOND,
+                size: 9,
+                created: BORN,
+                deadline: BORN + 90 * SECOND,
+                counts: [10, 20, 30, 40, 50],
+                state: DELAYED,
+            };
+            let records = [full(version, "a.tube", &said, b"hello\r\n"), short(version, &said), vec![0; 500]];
+            let mut found = Vec::new();
+            let last_id = read(&file(version, &records), 5, |_, record| found.push(record.expect("a record").job));
+            assert_eq!((found.len(), last_id), (2, 258));
+            for job in found {
+                assert_eq!((job.id, job.pri, job.size, job.state), (258, u32::MAX - 1, 9, DELAYED));
+                assert_eq!((job.delay, job.ttr), (90 * SECOND, 120 * SECOND));
+                assert_eq!((job.created, job.deadline), (BORN, BORN + 90 * SECOND));
+                let history = History { reserves: 10, timeouts: 20, releases: 30, buries: 40, kicks: 50 };
+                assert_eq!(job.history, history);
+            }
+            let mut parts = Vec::new();
+            read(&file(version, &records), 0, |at, record| {
+                parts.push((at, record.expect("a record").full.map(|full| (full.tube.to_vec(), full.body.to_vec()))));
+            });
+            let first = (4, Some((b"a.tube".to_vec(), b"hello\r\n".to_vec())));
+            assert_eq!(parts, [first, (4 + records[0].len(), None)]);
+        }
+    }
+
+    #[test]
+    fn bodies_of_any_size_are_read() {
+        for size in [0, 1, 65_533, 65_534, 65_535, 65_536, 300_000] {
+            let bytes = file(V7, &[ready(1, &vec![b'x'; size]), ready(2, b"")]);
+            let mut sizes = Vec::new();
+            read(&bytes, 0, |_, record| sizes.push(record.expect("a record").full.expect("a full one").body.len()));
+            assert_eq!(sizes, [size, 0]);
+        }
+    }
+
+    #[test]
+    fn a_body_full_of_records_is_a_body() {
+        let inner = [ready(5, b"five"), later(1, DELETED, b""), vec![0; 100], ready(6, b"six")].concat();
+        let (lines, last_id) = told(&file(V7, &[ready(1, b""), ready(2, &inner), ready(3, b"")]));
+        assert_eq!((lines.len(), last_id), (3, 5));
+    }
+
+    /// A machine whose clock was never set, the shortest and longest of everything.
+    #[test]
+    fn unlikely_fields_are_no_fault() {
+        let good = said(1, DELAYED, b"");
+        for unlikely in [
+            Said { created: 0, deadline: 0, ..good.clone() },
+            Said { ttr: 0, ..good.clone() },
+            Said { delay: MAX_SPAN, ttr: MAX_SPAN, ..good.clone() },
+            Said { state: READY, deadline: -1, ..good.clone() },
+            Said { id: MAX_ID as u64, pri: u32::MAX, counts: [u32::MAX; 5], ..good.clone() },
+        ] {
+            for version in [V5, V7] {
+                let bytes = file(version, &[full(version, "Az09-+/;.$_()", &unlikely, b""), short(version, &unlikely)]);
+                assert_eq!(problems(&bytes), [""; 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_record_with_an_impossible_field_is_left_out_alone() {
+        let good = said(8, DELAYED, b"eight");
+        let cases = [
+            ("impossible number", "t", Said { id: 0, ..good.clone() }),
+            ("impossible number", "t", Said { id: (1 << 56) + 1, ..good.clone() }),
+            ("impossible number", "t", Said { id: u64::MAX, ..good.clone() }),
+            ("impossible state", "t", Said { state: 5, ..good.clone() }),
+            ("impossible delay", "t", Said { delay: -1000, ..good.clone() }),
+            ("impossible delay", "t", Said { delay: i64::MAX / 1000 * 1000, ..good.clone() }),
+            ("impossible time to run", "t", Said { ttr: -1000, ..good.clone() }),
+            ("impossible time to run", "t", Said { ttr: MAX_SPAN + 1000, ..good.clone() }),
+            ("impossible time of birth", "t", Said { created: -5000, ..good.clone() }),
+            ("impossible deadline", "t", Said { deadline: -5000, ..good.clone() }),
+            ("impossible tube name", "de\x01au lt", good.clone()),
+            ("impossible tube name", "-t", good.clone()),
+        ];
+        for version in [V5, V7] {
+            for (what, tube, bad) in &cases {
+                let first = full(version, "t", &said(1, READY, b"one"), b"one");
+                let last = full(version, "t", &said(7, READY, b"seven"), b"seven");
+                let at = 4 + first.len();
+                let (lines, last_id) = told(&file(version, &[first, full(version, tube, bad, b"eight"), last]));
+                assert_eq!(lines.len(), 3, "{lines:?}");
+                assert!(lines[1].starts_with(&format!("{at}: problem: job ")) && lines[1].contains(what), "{lines:?}");
+                assert!(lines[1].ends_with("; left out") && lines[2].contains("id: 7"), "{lines:?}");
+                // The number is passed over also if it is what is wrong.
+                assert_eq!(last_id, if what.contains("tube") { 9 } else { 7 });
+            }
+        }
+    }
+
+    #[test]
+    fn reading_ends_where_no_record_can_be() {
+        let records = [ready(1, b"one"), ready(8, b"eight"), ready(9, b"nine"), vec![0; 99]];
+        let (good, places) = (file(V7, &records), places(&records));
+        let (start, job) = (places[1], places[1] + 4 + 7);
+        let cases: [(&str, usize, &[u8]); 9] = [
+            ("a tube name of 201 bytes", start, &[201]),
+            ("a tube name of 4294967295 bytes", start, &[255; 4]),
+            ("a record that is cut short", job + 32, &[1, 0, 0, 63]),
+            ("job 8 with a body of -1 bytes", job + 32, &[255; 4]),
+            ("job 8 with a body that does not end in CR LF", job + 32, &[8]),
+            ("job 8 with a body that does not end in CR LF", job + 32, &[6]),
+            ("job 8 with a body that does not end in CR LF", job + 32, &[0]),
+            ("job 8 with a body that does not end in CR LF", places[2] - 1, b"?"),
+            (
+                "a record that is cut short",
+                start,
+                b"\x07\0\0\0default\x08\0\0\0\0\0\0\0\xff\xff\xff\xff junk, and junk, and junk",
+            ),
+        ];
+        for (what, at, bytes) in cases {
+            let mut damaged = good.clone();
+            damaged[at..at + bytes.len()].copy_from_slice(bytes);
+            let (lines, last_id) = told(&damaged);
+            let left = good.len() - start;
+            let line = format!("{start}: problem: {what}; the last {left} bytes of the file were not read, {LOSS}");
+            assert!(lines.len() == 2 && lines[1] == line, "{lines:?} {line}");
+            assert!((6..20).contains(&last_id), "{last_id}");
+        }
+        let records = [ready(1, b"one"), later(1, 5, b"one"), ready(9, b"nine")];
+        assert!(problems(&file(V7, &records))[0].contains("job 1 with an impossible state; the last "));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_is_read_up_to_there() {
+        for version in [V5, V7] {
+            let records = mixture(version, 5, &mut Dice(3));
+            let (bytes, places) = (file(version, &records), places(&records));
+            let whole = told(&bytes).0;
+            assert!(whole.len() == records.len() && records.len() > 8);
+            for end in 4..bytes.len() {
+                let count = places.iter().filter(|&&place| place <= end).count() - 1;
+                let (lines, last_id) = told(&bytes[..end]);
+                assert_eq!(lines[..count], whole[..count]);
+                // A few zeros are no sign of a record.
+                let torn = bytes[places[count]..end].iter().any(|&byte| byte != 0);
+                assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
+                assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
+                assert!((5..20).contains(&last_id));
+                // In the space behind it, a full record is never whole without its last bytes.
+                let (lines, _) = told(&[&bytes[..end], &[0; 300]].concat());
+                assert!(lines[..count] == whole[..count] && lines.len() <= count + 1, "{end}: {lines:?}");
+                let is_full = records[count][0] != 0;
+                assert!(!torn || !is_full || lines[count].contains("problem"), "{end}: {lines:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_in_the_middle_are_told_and_those_at_the_end_are_not() {
+        let mut records = mixture(V7, 6, &mut Dice(9));
+        records.push(ready(7, b""));
+        let (good, places) = (file(V7, &records), places(&records));
+        let whole = told(&good).0;
+        for (index, &from) in places.iter().enumerate().take(records.len()) {
+            for to in [from + 12, from + 84, from + 300].map(|to| to.min(good.len() - 1)) {
+                let mut holed = good.clone();
+                holed[from..to].fill(0);
+                let (lines, _) = told(&holed);
+                assert!(lines[..index] == whole[..index] && lines.len() == index + 1, "{from} to {to}: {lines:?}");
+                assert!(lines[index].starts_with(&format!("{from}: problem: zeros in the middle; ")), "{lines:?}");
+            }
+            let cut = [&good[..from], &vec![0; 4096]].concat();
+            assert_eq!(told(&cut).0, whole[..index]);
+        }
+    }
+
+    #[test]
+    fn files_of_others_are_not_read() {
+        for version in [0, 1, 6, 8, u32::MAX, 7 << 24, u32::from_le_bytes(*b"bean")] {
+            let bytes = file(version, &[ready(1, b"x")]);
+            let line =
+                format!("0: problem: version {version} is not known; the last {} bytes of the file", bytes.len());
+            let (lines, last_id) = told(&bytes);
+            assert!(lines.len() == 1 && lines[0].starts_with(&line), "{lines:?}");
+            assert_eq!(last_id, 7);
+        }
+        for bytes in [&b""[..], b"\x07", b"\x07\0\0"] {
+            assert!(problems(bytes)[0].starts_with("0: problem: a record that is cut short; the last "));
+        }
+        assert!(problems(&[0; 4096])[0].starts_with("0: problem: version 0 is not known; the last 4096 bytes"));
+        assert_eq!(problems(&file(V7, &[])), [""; 0]);
+    }
+
+    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there are.
+    #[test]
+    fn numbers_that_were_not_read_are_passed_over() {
+        let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();
+        let good = file(V7, &records);
+        for at in places(&records) {
+            let mut damaged = good.clone();
+            damaged[at.min(good.len() - 1)..].iter_mut().take(4).for_each(|byte| *byte = 0xEE);
+            let last_id = read(&damaged, 0, |_, _| ());
+            assert!((1000..=1002).contains(&last_id), "{at}: {last_id}");
+        }
+        assert_eq!(read(&good, 0, |_, _| ()), 1000);
+    }
+
+    #[test]
+    fn one_wrong_bit_changes_nothing_before_it() {
+        for (version, format) in [(V5, VERSION_5), (V7, VERSION_7)] {
+            let records = mixture(version, 5, &mut Dice(5));
+            let (good, places) = (file(version, &records), places(&records));
+            let whole = told(&good).0;
+            for bit in 4 * 8..good.len() * 8 {
+                let mut bytes = good.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let before = places.iter().filter(|&&place| place <= bit / 8).count() - 1;
+                let lines = told(&bytes).0;
+                assert_eq!(lines[..before], whole[..before]);
+                // It is in a gap, or something is told that was not.
+                let tube = records[before][0] as usize;
+                let job = places[before] + format.length_size + tube;
+                let in_gap = (bit / 8)
+                    .checked_sub(job)
+                    .is_some_and(|at| matches!(at, 12..16 | 36..40 | 77..80 if at < format.job_size));
+                assert_eq!(lines == whole, in_gap, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_byte_is_looked_at_twice_at_most() {
+        let bad = full(V7, "-", &said(1, READY, b"body"), b"body");
+        let huge = |size: i32| full(V7, "t", &Said { size, ..said(1, READY, b"body") }, b"body");
+        let noise: Vec<u8> = (0..100_000)
+            .map({
+                let mut dice = Dice(1);
+                move |_| dice.roll(256) as u8
+            })
+            .collect();
+        let cases = [
+            vec![vec![0; 1_000_000]],
+            vec![vec![0; 1_000_000], vec![1]],
+            vec![[&[0; 500][..], &[1; 500]].concat(); 1000],
+            vec![ready(1, &vec![b'x'; 1_000_000])],
+            vec![ready(1, b""); 10_000],
+            vec![later(1, DELETED, b""); 10_000],
+            vec![bad; 10_000],
+            vec![huge(1 << 20); 10_000],
+            vec![huge(1 << 30); 10_000],
+            vec![huge(3); 10_000],
+            vec![b"\r\n".to_vec(); 100_000],
+            vec![noise],
+        ];
+        for records in cases {
+            for version in [0, V5, V7] {
+                let bytes = file(version, &records);
+                let mut visits = 0;
+                let looked = looked(|| assert!(read(&bytes, 0, |_, _| visits += 1) < 1 << 57));
+                assert!(looked <= 2 * bytes.len(), "{looked} of {}", bytes.len());
+                assert!(visits <= bytes.len() / 84 + 1, "{visits} in {}", bytes.len());
+            }
+        }
+    }
+}

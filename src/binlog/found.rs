@@ -1,0 +1,133 @@
+//! What the start finds: the part of the journal that is used before the first append.
+//!
+//! Owns the segments, jobs, pauses and ids that were on the disk, and where the log goes on. Must not touch files.
+
+use super::{Journal, Segment};
+use crate::binlog::record::{full_size, pause_size};
+use crate::binlog::segment::Place;
+use crate::binlog::terms::{Health, Synced};
+use crate::engine::Engine;
+
+impl Journal {
+    /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.
+    pub fn found_segment(&mut self, number: u64, bytes: u64) {
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    /// A number that is on the disk, and not to be given again.
+    pub fn found_number(&mut self, number: u64) {
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    /// So many bytes of the last segment found stay on the disk.
+    pub fn found_length(&mut self, bytes: u64) {
+        self.segments.back_mut().expect("a segment").bytes = bytes;
+    }
+
+    /// The log goes on in the last segment found, whose file is so long, behind the bytes that are used.
+    pub fn go_on_in_last(&mut self, size: u64) {
+        let last = self.segments.back_mut().expect("a segment");
+        last.size = size;
+        self.first_segment = last.number;
+        self.synced = Synced { place: Place { segment: last.number, at: last.bytes }, position: self.position };
+    }
+
+    /// There is no file that can be written: a place for records that will be when the disk is back.
+    pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
+        self.health = Health::Failing;
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        let number = self.claim_number();
+        self.segments.push_back(Segment::new(self.log, number, 0, 0));
+        if self.buffer.is_empty() {
+            self.first_segment = number;
+        }
+        self.append(engine);
+    }
+
+    /// Whether a segment is damaged.
+    pub fn is_damaged(&self, number: u64) -> bool {
+        self.segment(number).is_some_and(|segment| segment.damaged)
+    }
+
+    /// Whether a segment is to be emptied, whatever the use of the disk.
+    pub fn is_condemned(&self, number: u64) -> bool {
+        self.segment(number).is_some_and(|segment| segment.condemned)
+    }
+
+    /// Bytes of a segment that are used.
+    pub fn length_of(&self, number: u64) -> Option<u64> {
+        self.segment(number).map(|segment| segment.bytes)
+    }
+
+    fn segment(&self, number: u64) -> Option<&Segment> {
+        self.segments.get(self.place_of(number as u32)).filter(|segment| segment.number == number)
+    }
+
+    /// So many records of a foreign log could not be read.
+    pub fn found_skipped(&mut self, skipped: u64) {
+        self.skipped += skipped;
+    }
+
+    /// The last segment found is damaged: it is to be emptied, and then set aside.
+    pub fn found_damage(&mut self) {
+        let segment = self.segments.back_mut().expect("a segment");
+        (segment.condemned, segment.damaged) = (true, true);
+        self.count_condemned();
+    }
+
+    /// A full record of the job in `slot` was found in the last segment; `before`: the lengths it had,
+    /// if it was at home somewhere already.
+    pub fn found_job(&mut self, slot: u32, before: Option<(usize, usize)>, tube: usize, body: usize) {
+        if let Some((tube, body)) = before {
+            self.lost_job(slot, tube, body);
+        }
+        self.jobs += 1;
+        self.live += full_size(tube, body);
+        self.move_in(slot, full_size(tube, body));
+    }
+
+    /// The job in `slot` is gone.
+    pub fn lost_job(&mut self, slot: u32, tube: usize, body: usize) {
+        self.move_out(slot, full_size(tube, body));
+        self.jobs -= 1;
+        self.live -= full_size(tube, body);
+    }
+
+    /// A pause was found in the last segment. `before`: its tube was paused already.
+    pub fn found_pause(&mut self, tube: u32, name: usize, before: bool) {
+        if before {
+            self.lost_pause(tube, name);
+        }
+        self.live += pause_size(name);
+        self.move_pause_in(tube, pause_size(name));
+    }
+
+    /// The pause of a tube, whose name is so long, is over.
+    pub fn lost_pause(&mut self, tube: u32, name: usize) {
+        self.move_pause_out(tube, pause_size(name));
+        self.live -= pause_size(name);
+    }
+
+    /// Ids up to this one may have been given, by what is on the disk.
+    pub fn found_ids(&mut self, ids: u64) {
+        (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
+    }
+
+    /// The oldest segment is to be emptied.
+    pub fn condemn_oldest(&mut self) {
+        self.segments.front_mut().expect("a segment").condemned = true;
+        self.count_condemned();
+    }
+
+    /// The newest one is.
+    pub fn condemn_newest(&mut self) {
+        self.segments.back_mut().expect("a segment").condemned = true;
+        self.count_condemned();
+    }
+
+    pub(super) fn count_condemned(&mut self) {
+        self.condemned = self.segments.iter().filter(|segment| segment.condemned).count();
+    }
+}

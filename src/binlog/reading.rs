@@ -1,0 +1,399 @@
+//! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the disk.
+//!
+//! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap before
+//! that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log: nothing there
+//! was promised, and only a prefix of what happened may come back.
+
+use std::io;
+
+use super::import::{Imported, ImportedJob};
+use super::journal::{Journal, IDS_AHEAD};
+use super::record::{JobRecord, Record};
+use super::recovery::{OpenError, Progress, Report};
+use super::replay::{scan, End, Found, Window};
+use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
+use super::storage::{Storage, StoredFile};
+use super::survey::{is_bad_disk, Link, Survey};
+use crate::engine::{Body, Engine, JobId, Restored, RestoredJob, State, Time};
+
+/// Ids are smaller: it takes thousands of years to get there.
+const MOST_IDS: u64 = 1 << 63;
+
+/// See the module's page.
+pub struct Reading<'a> {
+    storage: &'a dyn Storage,
+    engine: &'a mut Engine,
+    /// What the log still needs.
+    pub journal: Journal,
+    /// What was found.
+    pub report: Report,
+    log: u64,
+    chain: Vec<Link>,
+    window: Window,
+    last_id: u64,
+    /// Ids up to this one may have been given.
+    ids: u64,
+    /// The oldest segment that is needed.
+    oldest: u64,
+    /// What the last record was, if it was about the log itself, and its offset.
+    last: Option<(Last, u64)>,
+    /// The last place that is said to be synced, when somebody has looked for it.
+    synced: Option<Place>,
+    /// The segment read next names one that is missing; it goes soon, so that this is told once.
+    after_missing: bool,
+    /// How many of the chain are read.
+    read: usize,
+    /// What is wrong with which segments.
+    problems: Vec<(u64, String)>,
+    /// Where the log ends.
+    pub end: Place,
+    /// The segment in which it must go on, if it says so.
+    pub next: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Last {
+    Next(u64),
+    Closed(u64),
+}
+
+impl<'a> Reading<'a> {
+    /// Of the log that was surveyed, into an empty engine.
+    pub fn new(storage: &'a dyn Storage, engine: &'a mut Engine, journal: Journal, survey: &Survey) -> Reading<'a> {
+        Reading {
+            storage,
+            engine,
+            journal,
+            report: Report::default(),
+            log: survey.log.unwrap_or_default(),
+            chain: survey.chain.clone(),
+            window: Window::default(),
+            last_id: 0,
+            ids: 0,
+            oldest: 0,
+            last: None,
+            // Without any header, nothing can be read, and nobody knows how much there was.
+            synced: survey.log.is_none().then_some(Place { segment: u64::MAX, at: 0 }),
+            after_missing: false,
+            read: 0,
+            problems: Vec::new(),
+            end: Place::default(),
+            next: None,
+        }
+    }
+
+    /// Reads all segments, the oldest first.
+    pub fn read_all(&mut self, watch: &mut dyn FnMut(Progress)) -> Result<(), OpenError> {
+        self.report.progress.segments = self.chain.len();
+        for place in 0..self.chain.len() {
+            let link = self.chain[place];
+            let goes_on = match link.length {
+                Some(length) => self.segment(place, link, length)?,
+                None => {
+                    let name = segment_name(link.number);
+                    self.damage(link.number, format!("{name}: it is missing"), false);
+                    self.after_missing = true;
+                    true
+                }
+            };
+            // What is damaged stays as it was found.
+            if let Some(length) = link.length.filter(|_| self.journal.is_damaged(link.number)) {
+                self.journal.found_length(length);
+            }
+            if !goes_on {
+                break;
+            }
+            self.read = place + 1;
+            self.report.progress.done += 1;
+            self.report.progress.bytes += link.length.unwrap_or(0);
+            watch(self.report.progress);
+        }
+        self.look_at_the_ends();
+        // What is older is there only because it could not be removed in time.
+        let (oldest, problems) = (self.oldest, std::mem::take(&mut self.problems));
+        let needed = problems.into_iter().filter(|(number, _)| *number >= oldest).map(|(_, problem)| problem);
+        needed.for_each(|problem| self.found_problem(problem));
+        Ok(())
+    }
+
+    /// The last segment and those behind the end of the log must be there, and the oldest that is needed.
+    fn look_at_the_ends(&mut self) {
+        // The segment before the first one, if a record says that it is needed.
+        if let Some(first) = self.chain.first().and_then(|link| link.header) {
+            let before = first.before.segment;
+            if before > 0 && before >= self.oldest {
+                self.journal.condemn_oldest();
+                self.damage(before, format!("{}: it is missing", segment_name(before)), false);
+            }
+        }
+        // The log was about to go on, or had gone on and nothing of that is left.
+        if let Some((Last::Next(next), _)) = self.last.filter(|_| self.end.at > 0) {
+            self.next = Some(next);
+            let name = segment_name(next);
+            if self.storage.length(&name).is_err() {
+                self.damage(next, format!("{name}: it is missing"), false);
+            }
+        }
+    }
+
+    /// The segments behind the end of the log: nothing of them counts.
+    pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
+        self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
+    }
+
+    /// The segments that were read, and how long they are.
+    pub fn lengths(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.chain[..self.read].iter().filter_map(|link| Some((link.number, link.length?)))
+    }
+
+    /// Whether the server that wrote it was stopped in order.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.last, Some((Last::Closed(_), _)))
+    }
+
+    /// The last id that may have been given, after all was read.
+    pub fn last_id(&self) -> u64 {
+        let given = match self.last {
+            Some((Last::Closed(last), _)) => last.max(self.last_id),
+            _ => self.ids.max(self.last_id),
+        };
+        // What is missing may have told of more.
+        if self.report.problems.is_empty() || self.report.imported.is_some() {
+            given
+        } else {
+            given.saturating_add(4 * IDS_AHEAD)
+        }
+    }
+
+    /// Reads one segment; false if the log ends in it, or before it.
+    fn segment(&mut self, place: usize, link: Link, length: u64) -> Result<bool, OpenError> {
+        let (number, name) = (link.number, segment_name(link.number));
+        if link.header.is_none() && !self.is_damage(Place { segment: number, at: 0 }, place) {
+            return Ok(false);
+        }
+        self.journal.found_segment(number, length);
+        self.last = None;
+        if std::mem::take(&mut self.after_missing) {
+            self.journal.condemn_newest();
+        }
+        match link.header {
+            Some(header) => {
+                self.ids = header.ids.min(MOST_IDS);
+                self.oldest = self.oldest.max(header.oldest);
+            }
+            None => self.damage(number, format!("{name}: the header is damaged"), true),
+        }
+        let found = self.records(place, link, length);
+        let (end, goes_on) = match found {
+            Ok(found) => found,
+            Err(error) if is_bad_disk(&error) => {
+                self.damage(number, format!("{name}: cannot be read: {error}"), true);
+                (End { at: length, used: length }, true)
+            }
+            Err(error) => return Err(OpenError::File(name, error)),
+        };
+        self.end = Place { segment: number, at: end.at };
+        self.journal.found_length(end.at);
+        if !goes_on {
+            self.read = place + 1;
+            return Ok(false);
+        }
+        self.tail(place, link, end)
+    }
+
+    /// What follows the last record that was found. False if the log ends here.
+    fn tail(&mut self, place: usize, link: Link, end: End) -> Result<bool, OpenError> {
+        let name = segment_name(link.number);
+        let is_last = place + 1 == self.chain.len();
+        let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
+        if !short {
+            return Ok(true);
+        }
+        if !is_last && self.is_damage(self.end, place) {
+            let to = link.limit.unwrap_or(end.used);
+            self.damage(link.number, format!("{name}: bytes {} to {to} are damaged", end.at), true);
+            return Ok(true);
+        }
+        log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
+        self.read = place + 1;
+        Ok(false)
+    }
+
+    /// Visits all records of a segment; false if the log ends in it.
+    fn records(&mut self, place: usize, link: Link, length: u64) -> io::Result<(End, bool)> {
+        let name = segment_name(link.number);
+        let mut window = std::mem::take(&mut self.window);
+        let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
+        let (storage, key) = (self.storage, Key::new(self.log, link.number));
+        let mut goes_on = true;
+        let end = scan(&StoredFile(storage, &name), key, range, &mut window, &mut |found| {
+            match found {
+                Found::Record { at, record, body } => self.apply(at, record, body),
+                Found::Gap(from, to) => {
+                    goes_on = self.is_damage(Place { segment: link.number, at: from }, place);
+                    if goes_on {
+                        let problem = format!("{name}: bytes {from} to {to} are damaged and were skipped");
+                        self.damage(link.number, problem, true);
+                    }
+                }
+            }
+            goes_on
+        });
+        self.window = window;
+        Ok((end?, goes_on))
+    }
+
+    /// Whether what cannot be read at a place was synced.
+    fn is_damage(&mut self, at: Place, place: usize) -> bool {
+        let synced = match self.synced {
+            Some(synced) => synced,
+            None => *self.synced.insert(self.find_synced(place)),
+        };
+        synced > at
+    }
+
+    /// The last place that any record from this segment on says is synced.
+    fn find_synced(&self, place: usize) -> Place {
+        let (mut synced, mut window) = (Place::default(), Window::default());
+        for link in &self.chain[place..] {
+            let (Some(length), number) = (link.length, link.number) else { continue };
+            synced = synced.max(link.header.map_or(Place::default(), |header| header.synced));
+            let (name, key) = (segment_name(number), Key::new(self.log, number));
+            let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
+            // What cannot be read says nothing.
+            let _ = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
+                match found {
+                    Found::Record { record: Record::Synced(place), .. } => synced = synced.max(place),
+                    Found::Record { record: Record::Closed(_), at, .. } => {
+                        synced = synced.max(Place { segment: number, at });
+                    }
+                    _ => {}
+                }
+                true
+            });
+        }
+        synced
+    }
+
+    /// Something is wrong, and counts.
+    pub fn found_problem(&mut self, problem: String) {
+        self.report.problems.push(problem);
+        self.journal.found_skipped(1);
+    }
+
+    /// `in_segment`: the segment read last is damaged, and is set aside when nothing needs it any more.
+    fn damage(&mut self, number: u64, problem: String, in_segment: bool) {
+        self.problems.push((number, problem));
+        if in_segment {
+            self.journal.found_damage();
+        }
+    }
+
+    fn apply(&mut self, at: u64, record: Record, body: Option<Body>) {
+        self.last = None;
+        // No server gets there.
+        if id_of(&record).is_some_and(|id| id >= MOST_IDS) {
+            return;
+        }
+        match record {
+            Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
+            Record::Delete(id) => {
+                self.saw_id(id);
+                if let Some((slot, tube, body)) = self.engine.restore_delete(JobId(id)) {
+                    self.journal.lost_job(slot, tube, body);
+                    self.report.progress.jobs -= 1;
+                }
+            }
+            Record::Pause { tube, length, until } => {
+                let (number, before) = self.engine.restore_pause(tube, length, until);
+                match self.engine.pause_at(number) {
+                    Some((name, _)) => self.journal.found_pause(number, name.len(), before),
+                    None if before => self.journal.lost_pause(number, tube.len()),
+                    None => {}
+                }
+            }
+            Record::Reserve(id, count) => self.change(id, Restored::Reserve(count)),
+            Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
+            Record::Lease { id, due, count } => self.change(id, Restored::Lease(count, due)),
+            Record::Outcome { id, done, fails, result } => {
+                let result = body.as_ref().map_or(result, Body::bytes);
+                self.saw_id(id);
+                if let Some(slot) = self.engine.restore_outcome(JobId(id), done, fails, result) {
+                    self.journal.grow(slot, result.len() as u64);
+                }
+            }
+            Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
+            Record::Release { id, pri, delay, due, count } => {
+                self.change(id, Restored::Release { pri, delay, due, count });
+            }
+            Record::Bury { id, pri, order, count } => self.change(id, Restored::Bury { pri, order, count }),
+            // It may have been written again into a later segment.
+            Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
+            Record::Next(next) => self.last = Some((Last::Next(next), at)),
+            Record::Closed(last) => self.last = Some((Last::Closed(last), at)),
+            Record::Ids(ids) => self.ids = ids,
+            Record::Gone(oldest) => self.oldest = self.oldest.max(oldest),
+            Record::Synced(_) => {}
+        }
+    }
+
+    /// No later segment has this number.
+    fn most_next(&self) -> u64 {
+        NUMBERS.min(self.journal.stats().current + NEAR)
+    }
+
+    fn saw_id(&mut self, id: u64) {
+        self.last_id = self.last_id.max(id);
+    }
+
+    fn change(&mut self, id: u64, change: Restored) {
+        self.saw_id(id);
+        self.engine.restore_change(JobId(id), change);
+    }
+
+    fn job(&mut self, job: &JobRecord, body: Option<Body>) {
+        self.saw_id(job.id);
+        let (slot, before) = self.engine.restore_job(&job.restore(), body);
+        self.journal.found_job(slot, before, job.tube.len(), self.engine.logged_own(slot));
+        self.report.progress.jobs += u64::from(before.is_none());
+    }
+
+    /// Takes in the jobs of a foreign log; returns their slots.
+    pub fn import(&mut self, imported: Imported) -> Vec<u32> {
+        self.report.problems.extend(imported.problems);
+        self.report.imported = Some(imported.jobs.len());
+        self.report.progress.jobs += imported.jobs.len() as u64;
+        self.journal.found_skipped(imported.skipped);
+        self.last_id = self.last_id.max(imported.last_id);
+        let restore = |job: &ImportedJob| {
+            let due = if job.state == State::Buried { Time::from_nanos(job.order) } else { job.due };
+            let (id, tube, body) = (JobId(job.id), &*job.tube, job.body.bytes());
+            let ImportedJob { pri, delay, ttr, created, state, history, .. } = *job;
+            self.engine
+                .restore_job(
+                    &RestoredJob { id, tube, pri, delay, ttr, created, state, due, history, body, terms: None },
+                    None,
+                )
+                .0
+        };
+        imported.jobs.iter().map(restore).collect()
+    }
+}
+
+/// The id that a record tells of, if it does.
+fn id_of(record: &Record) -> Option<u64> {
+    match *record {
+        Record::Put(job) | Record::Snapshot(job) => Some(job.id),
+        Record::Reserve(id, _)
+        | Record::Release { id, .. }
+        | Record::Bury { id, .. }
+        | Record::Kick(id, _)
+        | Record::Expire(id, _)
+        | Record::Lease { id, .. }
+        | Record::Outcome { id, .. }
+        | Record::Delete(id)
+        | Record::Closed(id)
+        | Record::Ids(id) => Some(id),
+        Record::Pause { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
+    }
+}

@@ -1,0 +1,313 @@
+//! From a folder to a queue: what happens to the log at the start.
+//!
+//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take away
+//! what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same, and the log
+//! is failing. Must not serve anybody.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::journal::Journal;
+use super::migrate;
+use super::reading::Reading;
+use super::segment::{segment_name, Place, ASIDE, NEAR, VERSION};
+use super::storage::{LogFile, Storage};
+use super::survey::{for_each_used, is_bad_disk, Survey};
+use super::wal::Wal;
+use super::writer::{SyncMode, Writer};
+use crate::engine::{Engine, Time};
+
+/// With less space than this behind the end of the log, a new segment is made at the start.
+const LEAST_SPACE: u64 = 4096;
+
+/// How to keep the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Full size of a segment, in bytes.
+    pub segment_size: u64,
+    /// When it is synced.
+    pub mode: SyncMode,
+    /// Refuse to start on damage.
+    pub strict: bool,
+}
+
+/// How far recovery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Segments read.
+    pub done: usize,
+    /// Segments there are.
+    pub segments: usize,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Jobs found that still live.
+    pub jobs: u64,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Where it ended.
+    pub progress: Progress,
+    /// What was wrong, a line each.
+    pub problems: Vec<String>,
+    /// Jobs that came from a beanstalkd log.
+    pub imported: Option<usize>,
+}
+
+/// Why the log cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The folder is missing, or another server has it.
+    Folder(io::Error),
+    /// A file cannot be read or made.
+    File(String, io::Error),
+    /// There is damage, and strictness was asked for.
+    Damaged(Vec<String>),
+    /// A segment has another version of the format.
+    Version(String, u32),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            OpenError::Folder(error) => error.fmt(formatter),
+            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
+            OpenError::Damaged(problems) => {
+                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
+            }
+            OpenError::Version(name, version) => {
+                let age = if *version > VERSION { "newer" } else { "older" };
+                write!(formatter, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
+            }
+        }
+    }
+}
+
+/// A log that is ready, and the queue in `engine` that it describes.
+pub struct Opened {
+    /// The engine's side.
+    pub journal: Journal,
+    /// The disk's side.
+    pub wal: Wal,
+    /// What happened.
+    pub report: Report,
+    /// Why nothing can be written, if that is so.
+    pub failure: Option<io::Error>,
+}
+
+/// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is told how far it is.
+pub fn open(
+    storage: Arc<dyn Storage>,
+    settings: Settings,
+    engine: &mut Engine,
+    now: Time,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Opened, OpenError> {
+    storage.lock().map_err(OpenError::Folder)?;
+    let imported = migrate::prepare(&*storage)?;
+    let survey = Survey::of(&*storage)?;
+    let log = survey.log.unwrap_or_else(|| storage.new_log());
+    let mut reading = Reading::new(&*storage, engine, Journal::new(settings.segment_size, log), &survey);
+    note_numbers(&mut reading, &survey);
+    reading.read_all(watch)?;
+    let foreign = imported.map(|imported| reading.import(imported));
+    if settings.strict && !reading.report.problems.is_empty() {
+        return Err(OpenError::Damaged(reading.report.problems));
+    }
+    let repaired = or_failure(repair(&*storage, &survey, &reading))?;
+    let last_id = reading.last_id();
+    let Reading { mut journal, report, end, next, .. } = reading;
+    // A pause that ends because nothing is left in its tube must not come back with the next restart.
+    engine.keep_changes();
+    engine.settle(last_id, now);
+    journal.found_ids(last_id);
+    let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
+    let begun = match repaired {
+        Ok(()) => or_failure(go_on(&mut journal, &mut writer, engine, end, next))?,
+        Err(error) => Err(error),
+    };
+    let (first_sync, failure) = match begun {
+        Ok(first_sync) => (Some(first_sync), None),
+        Err(error) => {
+            journal.go_on_nowhere(engine);
+            (None, Some(error))
+        }
+    };
+    if let Some(slots) = foreign {
+        if let Some(error) = failure {
+            return Err(OpenError::File("the import".to_owned(), error));
+        }
+        migrate::carry_out(&slots, engine, &mut journal, &mut writer)?;
+    }
+    Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, failure })
+}
+
+/// What was found in a log, without a server.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// The version of the format.
+    pub version: u32,
+    /// Segments, jobs and damage.
+    pub report: Report,
+    /// The last id that may have been given.
+    pub last_id: u64,
+    /// Whether the server that wrote it was stopped in order.
+    pub left_in_order: bool,
+}
+
+/// Reads the log in `storage` into `engine`, which must be empty and may then only be looked at. Changes nothing on the disk.
+pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
+    let survey = Survey::of(storage)?;
+    let log = survey.log.unwrap_or_default();
+    let mut reading = Reading::new(storage, engine, Journal::new(0, log), &survey);
+    note_numbers(&mut reading, &survey);
+    reading.read_all(&mut |_| {})?;
+    let (last_id, left_in_order) = (reading.last_id(), reading.is_closed());
+    Ok(Inspection { version: VERSION, report: reading.report, last_id, left_in_order })
+}
+
+fn note_numbers(reading: &mut Reading, survey: &Survey) {
+    let newest = survey.chain.last().map_or(0, |link| link.number);
+    let others = survey.unused.iter().chain(&survey.foreign).copied();
+    // A number that is far away is no reason to go on behind it.
+    let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + NEAR);
+    for number in near.chain([newest]) {
+        reading.journal.found_number(number);
+    }
+    // The first of a log has the number 1, also if its making was interrupted and begins again.
+    if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
+        reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
+    }
+    for &number in &survey.foreign {
+        reading.found_problem(format!("{}: it does not belong to this log", segment_name(number)));
+    }
+}
+
+/// A disk that refuses is no reason not to start.
+fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, OpenError> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(OpenError::File(_, error)) if is_bad_disk(&error) => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes away what does not count, and syncs what was read: it counts from now on, whoever wrote it.
+fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
+    for (number, length) in reading.lengths() {
+        let name = segment_name(number);
+        let fail = |error| OpenError::File(name.clone(), error);
+        let is_damaged = reading.journal.is_damaged(number);
+        let end = reading.journal.length_of(number).unwrap_or(length);
+        let file = storage.open(&name).map_err(fail)?;
+        if is_damaged || end >= length {
+            // What is damaged is set aside as it was found.
+        } else if number == reading.end.segment && reading.next.is_none() {
+            wipe(storage, &name, &*file, end).map_err(fail)?;
+        } else {
+            file.truncate(end).map_err(fail)?;
+        }
+        file.sync().map_err(fail)?;
+    }
+    // From the newest to the oldest, so that an interruption leaves no gap.
+    let mut behind: Vec<u64> = reading.behind().chain(survey.unused.iter().copied()).collect();
+    behind.sort_unstable();
+    for &number in behind.iter().rev() {
+        let name = segment_name(number);
+        if Some(number) == reading.next {
+            let fail = |error| OpenError::File(name.clone(), error);
+            let file = storage.open(&name).map_err(fail)?;
+            wipe(storage, &name, &*file, 0).and_then(|()| file.sync()).map_err(fail)?;
+            continue;
+        }
+        storage.remove(&name).map_err(|error| OpenError::File(name, error))?;
+    }
+    for &number in &survey.foreign {
+        let name = segment_name(number);
+        storage.rename(&name, &format!("{ASIDE}/{name}")).map_err(|error| OpenError::File(name, error))?;
+    }
+    Ok(())
+}
+
+/// Fills a file with zero bytes from an offset on.
+fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io::Result<()> {
+    let mut zeros = Vec::new();
+    for_each_used(storage, name, from, &mut |at, count| {
+        zeros.resize(count, 0);
+        file.write_at(at, &zeros).map(|()| true)
+    })
+    .map(drop)
+}
+
+/// Goes on behind the end of the log; tells how long the disk takes to sync a little.
+fn go_on(
+    journal: &mut Journal,
+    writer: &mut Writer,
+    engine: &mut Engine,
+    end: Place,
+    next: Option<u64>,
+) -> Result<Duration, OpenError> {
+    journal.is_synced(writer.synced_to());
+    let goes_on = end.segment > 0 && next.is_none() && !journal.is_condemned(end.segment);
+    let mut space = 0;
+    if goes_on {
+        let (file, length) = reopen(&*writer.storage(), end.segment)?;
+        writer.go_on_in(end, file);
+        journal.go_on_in_last(length);
+        space = length.saturating_sub(end.at);
+    }
+    if space < LEAST_SPACE {
+        let found = next.map(|next| (next, reopen(&*writer.storage(), next)));
+        let made = match found {
+            Some((number, Ok((file, length)))) => Ok((number, file, length)),
+            _ => make(&*writer.storage(), journal, next),
+        };
+        match made {
+            Ok((number, file, size)) => {
+                writer.add_prepared(number, file);
+                if goes_on {
+                    journal.prepared(number, size);
+                } else {
+                    journal.begin(number, size, end);
+                }
+            }
+            // Without space, what is left of the last segment must do.
+            Err(_) if goes_on => {}
+            Err(error) => return Err(error),
+        }
+    }
+    journal.append(engine);
+    let start = Instant::now();
+    flush(journal, writer).map_err(|error| OpenError::File("the log".to_owned(), error))?;
+    Ok(start.elapsed())
+}
+
+type File = Arc<dyn LogFile>;
+
+fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> {
+    let name = segment_name(number);
+    let opened = storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?)));
+    opened.map_err(|error| OpenError::File(name, error))
+}
+
+/// A new segment, with this number if the log has named it already.
+fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
+    let number = number.unwrap_or_else(|| journal.claim_number());
+    let (name, size) = (segment_name(number), journal.stats().segment_size);
+    let file = storage.create(&name, size).map_err(|error| OpenError::File(name, error))?;
+    journal.found_number(number);
+    Ok((number, file, size))
+}
+
+/// Writes and syncs all that was appended.
+pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
+    writer.write(journal.take(Vec::new(), writer.synced_to()))?;
+    let task = writer.whole_task();
+    task.run()?;
+    writer.synced(&task);
+    journal.is_synced(writer.synced_to());
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Which segments make up a log, before their records are read.
+//!
+//! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found. Reads
+//! headers alone, and changes nothing on the disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use super::recovery::OpenError;
+use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
+use super::storage::Storage;
+
+/// Bytes that are looked at together in a search for bytes that are not zero.
+const STRETCH: usize = 256 * 1024;
+
+/// A segment of the log, in its order.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Its number.
+    pub number: u64,
+    /// Bytes of its file; none if there is none, though another segment names it.
+    pub length: Option<u64>,
+    /// Its header, unless that is damaged.
+    pub header: Option<Header>,
+    /// Where it ends, if a later header says so.
+    pub limit: Option<u64>,
+}
+
+/// What was found in a folder.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// The number of the log; none if there are no segments.
+    pub log: Option<u64>,
+    /// The oldest segment first.
+    pub chain: Vec<Link>,
+    /// Segments that nothing was written to, or that were given up when the disk failed.
+    pub unused: Vec<u64>,
+    /// Files that are segments of something else.
+    pub foreign: Vec<u64>,
+}
+
+impl Survey {
+    /// Of all segments in the folder.
+    pub fn of(storage: &dyn Storage) -> Result<Survey, OpenError> {
+        let names = storage.list().map_err(OpenError::Folder)?;
+        let numbers = names.iter().filter_map(|name| segment_number(name));
+        let mut links = BTreeMap::new();
+        for number in numbers {
+            links.insert(number, read_header(storage, number)?);
+        }
+        let mut survey = Survey { log: common_log(&links), ..Survey::default() };
+        let log = survey.log;
+        let is_ours =
+            |link: &Link| link.header.is_none_or(|header| Some(header.log) == log && header.segment == link.number);
+        survey.foreign = links.values().filter(|link| !is_ours(link)).map(|link| link.number).collect();
+        links.retain(|_, link| is_ours(link));
+        let newest = links.values().filter(|link| link.header.is_some()).map(|link| link.number).max();
+        for number in links.keys().copied().filter(|number| Some(*number) > newest).collect::<Vec<_>>() {
+            if is_blank(storage, &segment_name(number), HEADER as u64)? {
+                links.remove(&number);
+                survey.unused.push(number);
+            }
+        }
+        survey.order(links);
+        Ok(survey)
+    }
+
+    /// Follows the headers from the newest segment to the oldest.
+    fn order(&mut self, mut links: BTreeMap<u64, Link>) {
+        let mut next = links.keys().next_back().map(|&number| (number, None));
+        while let Some((number, limit)) = next {
+            let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
+            let Some(link) = links.remove(&number) else {
+                // What is older than all is gone, unless a record says that it is needed.
+                if lower.is_some() {
+                    self.chain.push(Link { number, length: None, header: None, limit });
+                }
+                next = lower;
+                continue;
+            };
+            next = match link.header.map(|header| header.before) {
+                Some(before) if before.segment == 0 => None,
+                Some(before) if before.segment < number => {
+                    let given_up = links.range(before.segment + 1..number).map(|(&number, _)| number);
+                    self.unused.extend(given_up);
+                    links.retain(|other, _| *other <= before.segment);
+                    Some((before.segment, Some(before.at)))
+                }
+                _ => lower,
+            };
+            self.chain.push(Link { limit, ..link });
+        }
+        self.foreign.extend(links.into_keys());
+        self.chain.reverse();
+    }
+}
+
+fn read_header(storage: &dyn Storage, number: u64) -> Result<Link, OpenError> {
+    let name = segment_name(number);
+    let fail = |error| OpenError::File(name.clone(), error);
+    let length = storage.length(&name).map_err(fail)?;
+    let mut bytes = [0; HEADER];
+    let beginning = match storage.read_at(&name, 0, &mut bytes) {
+        Ok(count) => Beginning::read(&bytes[..count]),
+        Err(error) if is_bad_disk(&error) => Beginning::Nothing,
+        Err(error) => return Err(fail(error)),
+    };
+    if let Beginning::Version(version) = beginning {
+        return Err(OpenError::Version(name, version));
+    }
+    Ok(Link { number, length: Some(length), header: beginning.header(), limit: None })
+}
+
+/// Whether the disk is to blame, and not how the server was started.
+pub fn is_bad_disk(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    error.raw_os_error() == Some(EIO)
+        || matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
+}
+
+/// The log that most segments belong to; of several, that of the newest.
+fn common_log(links: &BTreeMap<u64, Link>) -> Option<u64> {
+    let mut counts = HashMap::<u64, (usize, u64)>::new();
+    for link in links.values() {
+        if let Some(header) = link.header.filter(|header| header.segment == link.number) {
+            let count = counts.entry(header.log).or_default();
+            *count = (count.0 + 1, link.number);
+        }
+    }
+    counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
+}
+
+/// Whether a file has zero bytes alone from an offset on.
+fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenError> {
+    let used = for_each_used(storage, name, from, &mut |_, _| Ok(false));
+    match used {
+        Ok(used) => Ok(!used),
+        Err(error) if is_bad_disk(&error) => Ok(false),
+        Err(error) => Err(OpenError::File(name.to_owned(), error)),
+    }
+}
+
+/// Tells `visit` of each stretch of a file, from an offset on, that holds other bytes than zeros, until it returns false; and
+/// whether there was one.
+pub fn for_each_used(
+    storage: &dyn Storage,
+    name: &str,
+    from: u64,
+    visit: &mut dyn FnMut(u64, usize) -> io::Result<bool>,
+) -> io::Result<bool> {
+    let mut bytes = vec![0; STRETCH];
+    let (mut at, mut any) = (from, false);
+    loop {
+        let count = storage.read_at(name, at, &mut bytes)?;
+        if count == 0 {
+            return Ok(any);
+        }
+        // A part at a time, since a loop that can end anywhere goes byte by byte.
+        let is_used = bytes[..count].chunks(256).any(|part| part.iter().fold(0, |all, byte| all | byte) != 0);
+        if is_used {
+            any = true;
+            if !visit(at, count)? {
+                return Ok(true);
+            }
+        }
+        at += count as u64;
+    }
+}

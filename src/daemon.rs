@@ -1,0 +1,101 @@
+//! Going into the background, and the file with the number of the process: for the program alone, under the name of gearmand.
+//!
+//! Owns both, and the promise that whoever started the program sees it end when the server listens, and not before.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{fchown, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::sys::wait::{waitpid, WaitStatus};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, geteuid, setsid, ForkResult, User};
+
+/// What goes on after [`detach`].
+pub enum Side {
+    /// The process in the background, which is to say when it is ready.
+    Background(Ready),
+    /// The one that was started: it ends with this.
+    Foreground(ExitCode),
+}
+
+/// Tells the process that was started that all is well.
+pub struct Ready(UnixStream);
+
+/// Goes into the background. The process that was started waits there until the other is ready, or ends as it ends.
+#[allow(unsafe_code)]
+pub fn detach() -> io::Result<Side> {
+    let (mut here, there) = UnixStream::pair()?;
+    // SAFETY: no other thread is there yet, so the child may do whatever the parent might.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            setsid()?;
+            Ok(Side::Background(Ready(there)))
+        }
+        ForkResult::Parent { child } => {
+            drop(there);
+            if here.read_exact(&mut [0]).is_ok() {
+                return Ok(Side::Foreground(ExitCode::SUCCESS));
+            }
+            let code = match waitpid(child, None) {
+                Ok(WaitStatus::Exited(_, code)) => code as u8,
+                _ => 1,
+            };
+            Ok(Side::Foreground(ExitCode::from(code.max(1))))
+        }
+    }
+}
+
+impl Ready {
+    /// Ends the process that was started, and lets go of its standard files; of stderr only if nobody logs there.
+    pub fn tell(mut self, keeps_stderr: bool) -> io::Result<()> {
+        let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        dup2_stdin(&nothing)?;
+        dup2_stdout(&nothing)?;
+        if !keeps_stderr {
+            dup2_stderr(&nothing)?;
+        }
+        self.0.write_all(&[1])
+    }
+}
+
+/// The file with the number of the process. It goes with the process, if that may take it away then.
+pub struct PidFile {
+    file: File,
+    path: PathBuf,
+    written: bool,
+}
+
+impl PidFile {
+    /// Opens it, before the program becomes a user who may not; what is in it stays until [`PidFile::write`].
+    pub fn open(path: &Path) -> io::Result<PidFile> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        Ok(PidFile { file, path: path.to_owned(), written: false })
+    }
+
+    /// Writes the number of this process.
+    pub fn write(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.written = true;
+        writeln!(self.file, "{}", std::process::id())
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let is_empty = self.file.metadata().is_ok_and(|facts| facts.len() == 0);
+        if self.written || is_empty {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Gives a file that root has opened to the user that the program will become, who is to open it again.
+pub fn give(path: &Path, user: Option<&str>) {
+    let user = user.filter(|_| geteuid().is_root()).and_then(|name| User::from_name(name).ok().flatten());
+    if let (Some(user), Ok(file)) = (user, File::open(path)) {
+        let _ = fchown(&file, Some(user.uid.as_raw()), None);
+    }
+}

@@ -1,0 +1,450 @@
+//! The command line of gearmand: what the program takes when it is started under that name.
+//!
+//! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own option. An
+//! init script for gearmand goes on working. Must not act on what it reads.
+
+mod words;
+
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+
+use log::LevelFilter;
+
+use crate::config::{most_connections, Address, GEARMAN_PORT};
+use crate::machine;
+use crate::options::Settings;
+
+/// The exit code for bad usage; gearmand's.
+pub const BAD_USAGE: u8 = 1;
+
+/// Read before the command line if it is there, as gearmand does.
+pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
+
+/// Where gearmand logs in the background unless told otherwise.
+const LOG_FILE: &str = "/var/log/gearmand.log";
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Run a server.
+    Run(Box<Gearmand>),
+    /// All is well; end.
+    Checked,
+    /// Print the version and end.
+    Version,
+    /// Print the usage and end.
+    Help,
+}
+
+/// Where lines of log go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Log {
+    /// To stderr.
+    Stderr,
+    /// To this file.
+    File(PathBuf),
+    /// To the system's log.
+    Syslog,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// How to run.
+#[derive(Debug)]
+pub struct Gearmand {
+    /// The server.
+    pub settings: Settings,
+    /// Where lines of log go.
+    pub log: Log,
+    /// Which of them.
+    pub level: LevelFilter,
+    /// Where the number of the process is written.
+    pub pid_file: Option<PathBuf>,
+    /// Go into the background.
+    pub daemon: bool,
+    port: u16,
+    hosts: Vec<String>,
+    log_given: bool,
+    /// Options that were given and do nothing.
+    idle: Vec<&'static str>,
+}
+
+type Apply = fn(&mut Gearmand, &str) -> Result<(), String>;
+
+/// One row.
+pub struct Opt {
+    /// Its letter, if it has one.
+    pub short: Option<char>,
+    /// Its long name.
+    pub long: &'static str,
+    /// Whether it takes a value.
+    pub value: bool,
+    /// What it does here, in one line.
+    pub help: &'static str,
+    /// Carries out what it says; the error tells what is wrong.
+    apply: Apply,
+}
+
+const fn row(short: char, long: &'static str, value: bool, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: Some(short), long, value, help, apply }
+}
+
+const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply) -> Opt {
+    Opt { short: None, long, value, help, apply }
+}
+
+/// See the module's page.
+#[rustfmt::skip]
+pub const OPTIONS: [Opt; 33] = [
+    row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
+    row('d', "daemon", false, "go into the background, and end there when connections are taken", |it, _| { it.daemon = true; Ok(()) }),
+    long("exceptions", false, "tell every client why a job failed", |it, _| it.ours("exceptions", "")),
+    row('f', "file-descriptors", true, "hold so many connections, less 64", file_descriptors),
+    row('h', "help", false, "print this and end", |_, _| Ok(())),
+    row('j', "job-retries", true, "try a job so many times in all; 0: no limit (default 0)", |it, text| it.ours("job-retries", text)),
+    long("job-handle-prefix", true, "begin handles with this", |it, text| it.ours("job-handle-prefix", text)),
+    long("hashtable-buckets", true, "no effect: tables grow by themselves", |it, _| it.has_no_effect("--hashtable-buckets")),
+    long("keepalive", false, "no effect: it is always on", |it, _| it.has_no_effect("--keepalive")),
+    long("keepalive-idle", true, "probe a peer silent for so many seconds (default 60)", |it, text| it.keepalive("keepalive-idle", text)),
+    long("keepalive-interval", true, "probe it again after so many seconds (default 10)", |it, text| it.keepalive("keepalive-interval", text)),
+    long("keepalive-count", true, "give it up after so many probes (default 3)", |it, text| it.keepalive("keepalive-count", text)),
+    row('l', "log-file", true, "log there, to stderr or to none; opened again at SIGHUP", log_file),
+    row('L', "listen", true, "listen on this address (default 127.0.0.1)", |it, text| { it.hosts.push(text.to_owned()); Ok(()) }),
+    row('p', "port", true, "listen on this port (default 4730)", port),
+    row('P', "pid-file", true, "write the number of the process there", |it, text| { it.pid_file = Some(PathBuf::from(text)); Ok(()) }),
+    row('r', "protocol", true, "refused: there is no HTTP here", |_, text| Err(format!("there is no {text} here, Gearman only"))),
+    long("http-port", true, "no effect", |it, _| it.has_no_effect("--http-port")),
+    row('R', "round-robin", false, "as always: functions take turns", |_, _| Ok(())),
+    row('q', "queue-type", true, "builtin; others are refused: --binlog=DIR keeps jobs", queue_type),
+    long("config-file", true, "read options there first (default /etc/gearmand.conf, if it is there)", |_, _| Ok(())),
+    long("syslog", false, "log to the system's log", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
+    long("coredump", false, "no effect: that is the system's business", |it, _| it.has_no_effect("--coredump")),
+    row('t', "threads", true, "serve with so many threads; 0: half the CPUs, 1 to 4", threads),
+    row('u', "user", true, "become this user once the addresses are bound", |it, text| it.ours("user", text)),
+    row('v', "verbose", true, "how much to log, FATAL to DEBUG (default NOTICE); -v adds some", verbose),
+    row('V', "version", false, "print the version and end", |_, _| Ok(())),
+    row('w', "worker-wakeup", true, "wake so many sleeping workers for a job; 0: all (default 1)", |it, text| it.ours("worker-wakeup", text)),
+    long("check-args", false, "read the options and end", |_, _| Ok(())),
+    long("ssl", false, "refused: there is no TLS here", |_, _| Err(NO_TLS.to_owned())),
+    long("ssl-ca-file", true, "refused", |_, _| Err(NO_TLS.to_owned())),
+    long("ssl-certificate", true, "refused", |_, _| Err(NO_TLS.to_owned())),
+    long("ssl-key", true, "refused", |_, _| Err(NO_TLS.to_owned())),
+];
+
+const NO_TLS: &str = "there is no TLS here, and nothing is to be sent unencrypted by mistake";
+
+/// Whether a program that was started under this name is to take gearmand's options.
+pub fn is_meant(name: &std::ffi::OsStr) -> bool {
+    std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
+}
+
+/// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of the
+/// environment, `GEARMAND_PORT`. The error is one line.
+pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String> {
+    let given = words::read(arguments.iter().cloned().collect())?;
+    let asks = |long: &str| given.iter().any(|it| it.long == long);
+    if asks("help") || asks("version") {
+        return Ok(if asks("help") { Command::Help } else { Command::Version });
+    }
+    let mut gearmand = Gearmand::new();
+    if let Some(port) = port {
+        self::port(&mut gearmand, port).map_err(|problem| format!("GEARMAND_PORT: {problem}"))?;
+    }
+    let named = given.iter().rfind(|it| it.long == "config-file").map(|it| it.value.as_str());
+    for option in words::read_file(named)? {
+        gearmand.take(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
+    }
+    // What the command line says takes the place of what the file says.
+    if asks("listen") {
+        gearmand.hosts.clear();
+    }
+    for option in &given {
+        gearmand.take(option)?;
+    }
+    gearmand.finish()?;
+    Ok(if asks("check-args") { Command::Checked } else { Command::Run(Box::new(gearmand)) })
+}
+
+impl Gearmand {
+    fn new() -> Gearmand {
+        let mut settings = Settings::default();
+        settings.config.listen.clear();
+        Gearmand {
+            settings,
+            log: Log::Stderr,
+            level: LevelFilter::Info,
+            pid_file: None,
+            daemon: false,
+            port: GEARMAN_PORT,
+            hosts: Vec::new(),
+            log_given: false,
+            idle: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, given: &words::Given) -> Result<(), String> {
+        let row = OPTIONS.iter().find(|row| row.long == given.long);
+        let done = match row {
+            Some(row) => (row.apply)(self, &given.value),
+            None => self.ours(&given.long, &given.value),
+        };
+        done.map_err(|problem| format!("{}: {problem}", given.shown))
+    }
+
+    /// Does what beanpole's option of this name does.
+    fn ours(&mut self, long: &str, value: &str) -> Result<(), String> {
+        self.settings.set(long, value)
+    }
+
+    fn has_no_effect(&mut self, long: &'static str) -> Result<(), String> {
+        if !self.idle.contains(&long) {
+            self.idle.push(long);
+        }
+        Ok(())
+    }
+
+    /// gearmand's -1 is the system's figure, which is too long for workers that die.
+    fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
+        if text == "-1" {
+            return Ok(());
+        }
+        self.ours(long, text)
+    }
+
+    /// What follows from all options together.
+    fn finish(&mut self) -> Result<(), String> {
+        if !self.log_given && self.daemon {
+            self.log = Log::File(PathBuf::from(LOG_FILE));
+        }
+        let Gearmand { settings, hosts, port, idle, .. } = self;
+        settings.config.ends_when_drained = true;
+        if hosts.is_empty() {
+            settings.config.gearman.insert(0, Address::Tcp(None, Some(*port)));
+            settings.notices.push("listening on 127.0.0.1 only, unlike gearmand; -L 0.0.0.0 lets in others".to_owned());
+        }
+        for host in hosts.iter().rev() {
+            for address in addresses(host, *port)?.into_iter().rev() {
+                settings.config.gearman.insert(0, address);
+            }
+        }
+        if !idle.is_empty() {
+            settings.notices.push(format!("accepted without effect: {}", idle.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+/// All addresses that a name stands for and that this machine has: `localhost` is two, and clients may take either.
+fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let found = (bare, port).to_socket_addrs().map_err(|error| format!("-L {host}: {error}"))?;
+    let mut all: Vec<_> = found.map(|address| address.ip()).collect();
+    all.dedup();
+    let is_there = |ip: &std::net::IpAddr| match std::net::UdpSocket::bind((*ip, 0)) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    };
+    if all.iter().any(is_there) {
+        all.retain(is_there);
+    }
+    Ok(all.into_iter().map(|ip| Address::Tcp(Some(ip.to_string()), Some(port))).collect())
+}
+
+fn port(it: &mut Gearmand, text: &str) -> Result<(), String> {
+    it.port = text.parse().map_err(|_| format!("invalid port: {text}; it must be 0 to 65535"))?;
+    Ok(())
+}
+
+fn file_descriptors(it: &mut Gearmand, text: &str) -> Result<(), String> {
+    let files: usize = text.parse().map_err(|_| format!("invalid number: {text}"))?;
+    it.settings.config.max_connections = most_connections(files.min(machine::file_limit()));
+    Ok(())
+}
+
+fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {
+    it.log_given = true;
+    it.log = match text {
+        "stderr" => Log::Stderr,
+        "none" => Log::Nowhere,
+        path => Log::File(PathBuf::from(path)),
+    };
+    Ok(())
+}
+
+fn queue_type(_: &mut Gearmand, text: &str) -> Result<(), String> {
+    if text == "builtin" {
+        return Ok(());
+    }
+    Err(format!("there is no store {text} here; --binlog=DIR, which is -b DIR of beanpole, keeps background jobs"))
+}
+
+/// None is what gearmand guesses.
+fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
+    match text {
+        "0" => Ok(()),
+        text => it.ours("threads", text),
+    }
+}
+
+/// The names of its levels, or letters: gearmand had `-v` and `-vv` before.
+fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
+    it.level = match text.to_ascii_uppercase().as_str() {
+        "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => LevelFilter::Error,
+        "WARNING" => LevelFilter::Warn,
+        "NOTICE" | "INFO" => LevelFilter::Info,
+        "DEBUG" => LevelFilter::Debug,
+        "" if it.level < LevelFilter::Debug => LevelFilter::Debug,
+        "" => LevelFilter::Trace,
+        _ => {
+            return Err(format!(
+                "invalid level: {text}; it must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG"
+            ))
+        }
+    };
+    Ok(())
+}
+
+/// The text for -h.
+pub fn usage() -> String {
+    let mut text = String::from("Usage: gearmand [OPTIONS]\n\nbeanpole in the place of gearmand.\n\n");
+    for opt in &OPTIONS {
+        let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
+        let value = if opt.value { " ARG" } else { "" };
+        text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
+    }
+    text + "\nThe other options of beanpole are taken by their long names. See beanpole-gearman(7) and beanpole(8).\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Keepalive;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        let line = format!("--config-file /dev/null {line}");
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), None)
+    }
+
+    fn gearmand(line: &str) -> Gearmand {
+        match parsed(line) {
+            Ok(Command::Run(gearmand)) => *gearmand,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn problem(line: &str) -> String {
+        parsed(line).expect_err(line)
+    }
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp(Some(host.to_owned()), Some(port))
+    }
+
+    #[test]
+    fn without_options_it_listens_for_gearman_on_this_machine_and_says_so() {
+        let plain = gearmand("");
+        assert!(plain.settings.config.listen.is_empty() && plain.settings.config.workq.is_empty());
+        assert_eq!(plain.settings.config.gearman, [Address::Tcp(None, Some(4730))]);
+        assert!(plain.settings.notices[0].contains("127.0.0.1 only"), "{:?}", plain.settings.notices);
+        assert_eq!((plain.log, plain.level, plain.daemon), (Log::Stderr, LevelFilter::Info, false));
+        assert_eq!(gearmand("-d").log, Log::File(PathBuf::from("/var/log/gearmand.log")));
+    }
+
+    #[test]
+    fn letters_and_long_names_mean_the_same() {
+        for line in [
+            "-dR -P /p -l /l -p 4731 -t 3 -f 1000 -j3 -u me -w 0 -L 127.0.0.2",
+            "--daemon --round-robin --pid-file=/p --log-file=/l --port=4731 --threads 3 --file-descriptors=1000 \
+             --job-retries=3 --user=me --worker-wakeup=0 --listen=127.0.0.2",
+        ] {
+            let it = gearmand(line);
+            let config = &it.settings.config;
+            assert!(it.daemon && it.settings.notices.is_empty(), "{line}");
+            assert_eq!((it.pid_file, it.log), (Some("/p".into()), Log::File("/l".into())));
+            assert_eq!(config.gearman, [tcp("127.0.0.2", 4731)]);
+            assert_eq!((config.threads, config.job_retries, config.worker_wakeup), (3, Some(3), 0));
+            assert_eq!((config.user.as_deref(), config.max_connections), (Some("me"), 936));
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_keepalive_are_beanpole_s() {
+        let numbers = |line| gearmand(line).settings.config.keepalive;
+        let other = numbers("--keepalive --keepalive-idle=20 --keepalive-interval=5 --keepalive-count=2");
+        assert_eq!(other, Keepalive { idle: 20, interval: 5, count: 2 });
+        assert_eq!(numbers("--keepalive --keepalive-idle=-1"), Keepalive { idle: 60, interval: 10, count: 3 });
+    }
+
+    #[test]
+    fn what_does_nothing_is_told_in_one_notice() {
+        let it = gearmand("-L 127.0.0.1 -b 64 --backlog=32 --hashtable-buckets=7 --coredump --keepalive -q builtin");
+        let told = "accepted without effect: --backlog, --hashtable-buckets, --coredump, --keepalive";
+        assert_eq!(it.settings.notices, [told]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_one_line() {
+        for (line, part) in [
+            ("-q libsqlite3", "--binlog=DIR"),
+            ("--queue-type=MySQL", "-b DIR"),
+            ("-r http", "no http here"),
+            ("--ssl", "no TLS"),
+            ("--verbose=LOUD", "invalid level: LOUD"),
+            ("--bogus", "unknown option: --bogus"),
+            ("--libsqlite3-db=x", "unknown option: --libsqlite3-db"),
+            ("-p 65536", "-p: invalid port"),
+            ("-x", "unknown option: -x"),
+            ("stray", "unknown argument: stray"),
+            ("-P", "-P: an argument is missing"),
+            ("--daemon=yes", "--daemon: takes no argument"),
+        ] {
+            let problem = problem(line);
+            assert!(problem.contains(part) && !problem.contains('\n'), "{line}: {problem}");
+        }
+    }
+
+    #[test]
+    fn beanpole_s_other_options_have_their_long_names() {
+        let config = gearmand("--binlog=/b --sync-interval=0 --timeout-unit=s --workq --lease-limit 9").settings.config;
+        assert_eq!((config.log_folder, config.lease_limit), (Some("/b".into()), 9));
+        assert!(config.protocols.timeouts_in_seconds && config.workq.len() == 1);
+    }
+
+    #[test]
+    fn levels_go_by_name_or_by_letters() {
+        for (line, level) in [
+            ("--verbose=ERROR", LevelFilter::Error),
+            ("--verbose warning", LevelFilter::Warn),
+            ("-v DEBUG", LevelFilter::Debug),
+            ("-vINFO", LevelFilter::Info),
+            ("-v", LevelFilter::Debug),
+            ("-vv", LevelFilter::Trace),
+            ("-v -v -v", LevelFilter::Trace),
+            ("-v -d", LevelFilter::Debug),
+        ] {
+            assert_eq!(gearmand(line).level, level, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_and_a_check_run_nothing() {
+        assert!(matches!(parsed("-h"), Ok(Command::Help)));
+        assert!(matches!(parsed("-V"), Ok(Command::Version)));
+        assert!(matches!(parsed("--check-args -p 3"), Ok(Command::Checked)));
+        assert!(usage().lines().all(|line| line.len() <= 110));
+        assert!(is_meant("/usr/sbin/gearmand".as_ref()) && !is_meant("/usr/bin/beanpole".as_ref()));
+    }
+
+    #[test]
+    fn the_port_of_the_environment_is_that_of_nothing_else() {
+        let of = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            match parse(&words, Some("4799")) {
+                Ok(Command::Run(gearmand)) => gearmand.settings.config.gearman.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of(&["--config-file=/dev/null"]), [Address::Tcp(None, Some(4799))]);
+        assert_eq!(of(&["--config-file=/dev/null", "-p", "1"]), [Address::Tcp(None, Some(1))]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Other places for the log than stderr: a file that can be opened again, and the system's log.
+//!
+//! Owns those. Must not know the form of a line in a file, which is `log`'s.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use log::{Level, Log, Metadata, Record};
+use parking_lot::Mutex;
+
+use super::log::{is_ours, line};
+
+/// Where the system's log takes lines.
+const SYSLOG: &str = "/dev/log";
+
+/// The facility of daemons (RFC 5424, 6.2.1).
+const DAEMONS: u8 = 3;
+
+/// Where lines go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// Into this file.
+    File(PathBuf),
+    /// To the system's log, under this name.
+    Syslog(String),
+    /// Nowhere.
+    Nowhere,
+}
+
+#[derive(Debug)]
+enum Place {
+    File { path: PathBuf, file: File },
+    Syslog { name: String, socket: Option<UnixDatagram> },
+    Nowhere,
+}
+
+/// A log somewhere else.
+#[derive(Debug)]
+pub struct Elsewhere(Mutex<Place>);
+
+/// The log of the program, which is one for good.
+static LOG: OnceLock<Elsewhere> = OnceLock::new();
+
+/// Opens the place.
+pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
+    let place = match target {
+        Target::File(path) => Place::File { file: open_file(&path)?, path },
+        Target::Syslog(name) => Place::Syslog { name, socket: None },
+        Target::Nowhere => Place::Nowhere,
+    };
+    Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(place))))
+}
+
+/// Opens the file again, after somebody has moved it away; the old one stays if that fails.
+pub fn reopen() -> io::Result<()> {
+    if let Some(Place::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
+        *file = open_file(path)?;
+    }
+    Ok(())
+}
+
+fn open_file(path: &PathBuf) -> io::Result<File> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+impl Log for Elsewhere {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        is_ours(metadata)
+    }
+
+    fn log(&self, record: &Record) {
+        if self.enabled(record.metadata()) {
+            self.write(record.level(), &record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+impl Elsewhere {
+    // There is no other place to complain to.
+    fn write(&self, level: Level, text: &str) {
+        match &mut *self.0.lock() {
+            Place::File { file, .. } => {
+                let _ = file.write_all(line(level, text, false, SystemTime::now()).as_bytes());
+            }
+            Place::Syslog { name, socket } => {
+                let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity(level), std::process::id());
+                let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
+                if !sent {
+                    // It was started again, or was not there before; a full one loses the line and holds up nobody.
+                    *socket = connect().ok();
+                    let _ = socket.as_ref().map(|socket| socket.send(line.as_bytes()));
+                }
+            }
+            Place::Nowhere => {}
+        }
+    }
+}
+
+fn connect() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect(SYSLOG)?;
+    Ok(socket)
+}
+
+/// The system's number for a level.
+pub fn severity(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}

@@ -1,0 +1,43 @@
+//! `beanpole backup DIR DEST`: a consistent, verified copy of a binlog, also of one that a server is writing.
+//!
+//! Owns the folder that the copy goes to. Changes nothing where it reads, and takes no lock there.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use super::{DAMAGED, DONE};
+use crate::binlog::{back_up, inspect, Folder};
+use crate::engine::{Engine, Limits};
+
+/// Carries it out.
+pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
+    let (from, to) = (Path::new(&arguments[0]), Path::new(&arguments[1]));
+    let there = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
+    let here = |error: &dyn std::fmt::Display| format!("{}: {error}", to.display());
+    fs::read_dir(from).map_err(|error| there(&error))?;
+    match DirBuilder::new().mode(0o700).create(to) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mut entries = fs::read_dir(to).map_err(|error| here(&error))?;
+            if entries.next().is_some() {
+                return Err(here(&"it is not empty"));
+            }
+        }
+        Err(error) => return Err(here(&error)),
+    }
+    let copy = Folder::new(to);
+    back_up(&Folder::new(from), &copy).map_err(|error| there(&error))?;
+    // The new folder's own name.
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| here(&error))?;
+    let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(|error| here(&error))?;
+    let progress = found.report.progress;
+    // Who reads it may be gone.
+    let _ = writeln!(out, "{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes);
+    for problem in &found.report.problems {
+        let _ = writeln!(out, "damaged: {problem}");
+    }
+    Ok(if found.report.problems.is_empty() { DONE } else { DAMAGED })
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""One of gear's own functional tests, with another server in the place of gear's.
+
+    gearman_gear_suite.py list              the names of the tests
+    gearman_gear_suite.py TEST SERVER       runs one; SERVER is gearmand, or what takes its options
+"""
+
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+import gear
+from gear.tests import test_functional
+
+
+class Server:
+    """What the tests use of gear.Server, of a program that is started for each."""
+
+    program = None
+
+    def __init__(self, port, key=None, certificate=None, ca=None):
+        if key:
+            raise unittest.SkipTest("the server has no TLS")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process = subprocess.Popen(
+            [Server.program, "-L", "127.0.0.1", "-p", str(self.port), "-l", "none"], stderr=subprocess.DEVNULL
+        )
+        end = time.time() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if time.time() > end or self.process.poll() is not None:
+                    raise
+                time.sleep(0.02)
+
+    @property
+    def normal_queue(self):
+        """As many things as there are jobs of normal priority that nobody has begun."""
+        with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
+            connection.sendall(b"prioritystatus\n")
+            text = b""
+            while not (text == b".\n" or text.endswith(b"\n.\n")):
+                text += connection.recv(65536)
+        lines = text.decode().splitlines()[:-1]
+        return [None] * sum(int(line.split("\t")[2]) for line in lines)
+
+
+def tests(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from tests(test)
+        else:
+            yield test
+
+
+def main():
+    gear.Server = Server
+    suite = unittest.TestSuite()
+    for case in (test_functional.TestFunctional, test_functional.TestFunctionalText):
+        for test in unittest.defaultTestLoader.loadTestsFromTestCase(case):
+            # Only without TLS: with it, the tests are about gear's own server.
+            test.ssl = False
+            suite.addTest(test)
+    if sys.argv[1:] == ["list"]:
+        print("\n".join(test.id().rsplit(".", 2)[1] + "." + test.id().rsplit(".", 1)[1] for test in tests(suite)))
+        return 0
+    name, Server.program = sys.argv[1:]
+    chosen = [test for test in tests(suite) if test.id().endswith("." + name)]
+    started = []
+    init = Server.__init__
+    Server.__init__ = lambda self, *rest: (started.append(self), init(self, *rest))[1]
+    try:
+        result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(chosen))
+    finally:
+        for server in started:
+            if hasattr(server, "process"):
+                server.process.kill()
+    return 0 if result.wasSuccessful() and result.testsRun == 1 else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # gear's threads go on for ever.
+    import os
+
+    os._exit(code)

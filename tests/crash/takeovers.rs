@@ -1,0 +1,249 @@
+//! A disk that fails more than once, or at the wrong moment: what takes over must not take away.
+//!
+//! Owns histories that chance seldom finds: a new segment that fails as well, a sync that fails behind compaction, an end in
+//! the middle of the last sync, very many segments that go at once on a full disk, and files that do not belong there.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use beanpole::binlog::{back_up, inspect, Health, LogFile, Settings, Storage, SyncMode};
+use beanpole::engine::{Body, JobId, Kick, NewJob, Progress, Span};
+
+use crate::disk::{Deed, Disk, EIO};
+use crate::driver::{dawn, engine, settings, start, Life};
+
+fn life(disk: &Disk, segment: u64, mode: SyncMode) -> Life {
+    Life::begin(disk.clone(), settings(segment, mode), dawn(), 3).expect("an empty log")
+}
+
+fn put(life: &mut Life, body: usize) -> Option<u64> {
+    let client = life.first_client();
+    life.wal.reserve(&life.desk, body as u64 + 10);
+    let body = Body::from(vec![b'x'; body]);
+    life.turn(|engine, now| {
+        engine.use_tube(client, b"t").expect("a tube");
+        let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1000), body };
+        engine.put(client, new, now).ok().map(|id| id.0)
+    })
+}
+
+fn delete(life: &mut Life, id: u64) {
+    let client = life.first_client();
+    life.turn(|engine, now| {
+        engine.delete(client, JobId(id), now);
+        None
+    });
+}
+
+fn bring(life: &Life) -> bool {
+    life.wal.write(&life.desk) && life.wal.sync(&life.desk)
+}
+
+/// How many jobs are there, strictly.
+fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
+    let how = Settings { strict: true, ..settings(segment, mode) };
+    let (engine, ..) = start(disk, how, life.now).unwrap_or_else(|error| panic!("{error}"));
+    engine.jobs().count()
+}
+
+/// A segment cannot be made; then those that take over fail `failures` times, with a delete before the last of them.
+fn fails_again(failures: u64) {
+    const SEGMENT: u64 = 1 << 18;
+    let disk = Disk::new(3);
+    let mut life = life(&disk, SEGMENT, SyncMode::Always);
+    let mut ids = vec![];
+    disk.fail(Deed::Create, EIO, 1);
+    while life.health() == Health::Ok {
+        ids.extend(put(&mut life, 400));
+        assert!(bring(&life) || life.health() != Health::Ok);
+    }
+    disk.fail(Deed::Write, EIO, failures);
+    for left in (0..failures).rev() {
+        if left == 0 {
+            delete(&mut life, ids[0]);
+        }
+        life.wal.tidy(&life.desk);
+        assert_eq!(life.health(), Health::Failing);
+    }
+    life.wal.tidy(&life.desk);
+    assert_eq!(life.health(), Health::Ok);
+    // Before compaction has written the others again.
+    for disk in [disk.kill(1), disk.power_cut(1)] {
+        assert_eq!(found(&disk, SEGMENT, SyncMode::Always, &life), ids.len() - 1, "{failures} failures");
+    }
+}
+
+#[test]
+fn a_segment_that_fails_to_take_over_takes_nothing_away() {
+    (1..4).for_each(fails_again);
+}
+
+#[test]
+fn segments_that_failed_to_take_over_do_not_stay() {
+    let disk = Disk::new(3);
+    let mut life = life(&disk, 4096, SyncMode::Always);
+    put(&mut life, 40);
+    disk.fail(Deed::Write, EIO, 1000);
+    assert!(!life.wal.write(&life.desk));
+    for _ in 0..200 {
+        life.wal.tidy(&life.desk);
+    }
+    assert!(disk.used("") <= 4 * 4096, "{} bytes", disk.used(""));
+}
+
+#[test]
+fn an_end_in_the_last_sync_is_no_damage_without_syncs() {
+    for seed in 0..200 {
+        let disk = Disk::new(seed);
+        let mut life = life(&disk, 1 << 16, SyncMode::Never);
+        for _ in 0..60 {
+            put(&mut life, 300);
+            life.wal.write(&life.desk);
+        }
+        disk.crash_at(disk.deeds() + seed % 4);
+        life.wal.close(&life.desk);
+        found(&disk.power_cut(seed), 1 << 16, SyncMode::Never, &life);
+    }
+}
+
+#[test]
+fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
+    const SEGMENT: u64 = 1 << 16;
+    let disk = Disk::new(1);
+    let mut life = life(&disk, SEGMENT, SyncMode::Never);
+    let mut ids = vec![];
+    for _ in 0..600 {
+        ids.extend(put(&mut life, 300));
+        assert!(life.wal.write(&life.desk));
+        life.wal.sync(&life.desk);
+        life.wal.tidy(&life.desk);
+    }
+    // Long since in files that are synced.
+    let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
+    for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
+        delete(&mut life, id);
+    }
+    {
+        let (journal, engine) = &mut *life.desk.0.borrow_mut();
+        while journal.compact(engine) {}
+    }
+    life.wal.write(&life.desk);
+    disk.fail(Deed::Sync, EIO, 1);
+    assert!(!life.wal.sync(&life.desk));
+    life.wal.tidy(&life.desk);
+    assert_eq!(life.health(), Health::Ok);
+    for seed in 0..12 {
+        let cut = disk.power_cut(seed);
+        let (engine, ..) = start(&cut, settings(SEGMENT, SyncMode::Never), life.now).expect("a log");
+        let missing = kept.iter().filter(|id| engine.any_job(JobId(**id)).is_none()).count();
+        assert_eq!(missing, 0, "cut {seed}");
+    }
+    (0..3).for_each(|_| life.settle());
+    let stats = life.desk.0.borrow().0.stats();
+    assert!(stats.disk <= 2 * stats.live + 2 * SEGMENT, "it is tidied up in the end: {stats:?}");
+}
+
+#[test]
+fn segments_that_go_at_once_find_space_for_that_on_a_full_disk() {
+    for (seed, size) in [(2, 4096_u64), (5, 4096), (3, 8192)] {
+        let disk = Disk::new(seed);
+        let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
+        let client = life.first_client();
+        for _ in 0..size / 4 {
+            life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
+            life.settle();
+        }
+        disk.set_capacity(disk.used(""));
+        let (mut kick, mut progress) = (Kick::new(u64::MAX), Progress::More);
+        while progress == Progress::More {
+            life.wal.reserve(&life.desk, 50);
+            life.turn(|engine, now| {
+                progress = engine.kick(client, &mut kick, now);
+                None
+            });
+        }
+        life.settle();
+        // The oldest segment is emptied last.
+        for id in life.model.ids().into_iter().rev() {
+            delete(&mut life, id);
+            life.settle();
+            assert_ne!(life.health(), Health::Failing, "segments of {size}");
+        }
+        (0..5).for_each(|_| life.settle());
+        assert_eq!(life.health(), Health::Ok);
+        assert!(disk.used("") <= 3 * size, "{} bytes", disk.used(""));
+    }
+}
+
+#[test]
+fn a_file_of_a_far_number_leads_nobody_astray() {
+    let disk = Disk::new(1);
+    let mut first = life(&disk, 4096, SyncMode::Always);
+    put(&mut first, 100);
+    first.settle();
+    first.wal.close(&first.desk);
+    let disk = disk.kill(1);
+    disk.put_file("segment.2147483647", vec![]);
+    let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), first.now, 1).expect("a log");
+    let count = 1 + (0..100).filter(|_| put(&mut life, 200).is_some_and(|_| bring(&life))).count();
+    assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
+}
+
+/// Two moments of a disk: the later one has come when somebody reads from `border` on.
+struct Grows {
+    early: Disk,
+    late: Disk,
+    border: u64,
+    is_late: AtomicBool,
+}
+
+impl Storage for Grows {
+    fn lock(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.early.list()
+    }
+    fn length(&self, name: &str) -> io::Result<u64> {
+        self.early.length(name)
+    }
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.is_late.fetch_or(place >= self.border, Ordering::SeqCst);
+        let disk = if self.is_late.load(Ordering::SeqCst) { &self.late } else { &self.early };
+        disk.read_at(name, place, bytes)
+    }
+    fn create(&self, _: &str, _: u64) -> io::Result<Arc<dyn LogFile>> {
+        unreachable!("nothing is changed where a copy is made of")
+    }
+    fn open(&self, _: &str) -> io::Result<Arc<dyn LogFile>> {
+        unreachable!("nothing is changed where a copy is made of")
+    }
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        unreachable!("nothing is changed where a copy is made of")
+    }
+    fn remove(&self, _: &str) -> io::Result<()> {
+        unreachable!("nothing is changed where a copy is made of")
+    }
+}
+
+#[test]
+fn a_copy_of_a_segment_that_grows_meanwhile_has_no_gaps() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4 << 20, SyncMode::Always);
+    for _ in 0..103 {
+        put(&mut life, 10_000);
+        assert!(bring(&life));
+    }
+    let early = disk.kill(1);
+    for _ in 0..60 {
+        put(&mut life, 1_000);
+        assert!(bring(&life));
+    }
+    let from = Grows { early, late: disk.kill(1), border: 1 << 20, is_late: AtomicBool::new(false) };
+    let copy = Disk::new(2);
+    back_up(&from, &copy).expect("a copy");
+    let inspected = inspect(&copy, &mut engine()).expect("a log");
+    assert_eq!(inspected.report.problems, Vec::<String>::new());
+    assert!(inspected.report.progress.jobs >= 103);
+}

@@ -1,0 +1,187 @@
+//! Copies of a log: by the program, of a folder at rest and of one that is written meanwhile; and plain ones, which are whole
+//! or found to be damaged.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use beanpole::Client;
+
+use super::daemon::{run, Daemon};
+use super::support::{crash, stop, total, Home};
+
+/// Segments so small that very many are begun and removed while a copy is made.
+const SEGMENT: &str = "16384";
+
+/// Copies in a row.
+const COPIES: usize = 12;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+/// Puts jobs and deletes most of them again, until it is told to stop; `kept` is the last one that stays.
+fn churn(mut client: Client, stop: &AtomicBool, kept: &AtomicU64) {
+    let body = vec![b'c'; 300];
+    let mut count = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let id = client.put(&body, 0, 0, 60).expect("a job");
+        count += 1;
+        if count % 10 == 0 {
+            kept.fetch_max(id, Ordering::SeqCst);
+        } else {
+            client.delete(id).expect("a job to delete");
+        }
+    }
+}
+
+/// Work on a server while something else is done.
+fn beside<R>(daemon: &Daemon, kept: &AtomicU64, work: impl FnOnce() -> R) -> R {
+    struct StopAtEnd<'a>(&'a AtomicBool);
+    impl Drop for StopAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = StopAtEnd(&stop);
+        for _ in 0..2 {
+            let client = daemon.client();
+            scope.spawn(|| churn(client, &stop, kept));
+        }
+        work()
+    })
+}
+
+#[test]
+fn a_copy_of_a_folder_in_use_is_whole_and_has_all_that_was_acknowledged() {
+    for options in [&["-f0", "-s", SEGMENT][..], &["-F", "-s", SEGMENT]] {
+        let home = Home::new();
+        let daemon = home.start(options);
+        let old = daemon.client().put(b"an old job that is written again and again", 0, 0, 60).expect("a job");
+        let kept = AtomicU64::new(old);
+        beside(&daemon, &kept, || {
+            for number in 0..COPIES {
+                let before = kept.load(Ordering::SeqCst);
+                let copy = home.beside(&format!("copy{number}"));
+                let ended = run(&["backup", home.name(), text(&copy)]);
+                assert_eq!(ended.code, 0, "{ended:?}");
+                let ended = run(&["check", text(&copy)]);
+                assert!(
+                    ended.code == 0 && ended.out.contains("format: 2") && ended.out.contains("damage: []"),
+                    "{ended:?}"
+                );
+                let restored = Daemon::start(&["-l", "127.0.0.1:0", "-b", text(&copy), "--strict"]);
+                let mut client = restored.client();
+                assert!(client.peek(old).is_ok() && client.peek(before).is_ok(), "{old} or {before} of copy {number}");
+                stop(restored);
+            }
+        });
+        assert!(
+            daemon.client().figure("stats", "binlog-oldest-index").expect("statistics") != "1",
+            "nothing was removed"
+        );
+        stop(daemon);
+    }
+}
+
+#[test]
+fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
+    let home = Home::new();
+    let daemon = home.start(&["-f0", "-s", SEGMENT]);
+    let old = daemon.client().put(b"an old job that is written again and again", 0, 0, 60).expect("a job");
+    let kept = AtomicU64::new(old);
+    let (mut whole, mut damaged) = (0, 0);
+    beside(&daemon, &kept, || {
+        for number in 0..3 * COPIES {
+            let before = kept.load(Ordering::SeqCst);
+            let copy = home.beside(&format!("plain{number}"));
+            fs::create_dir(&copy).expect("a folder");
+            let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
+            // The order in which a folder is listed is the file system's.
+            match number % 3 {
+                0 => names.sort_unstable(),
+                1 => names.sort_unstable_by(|one, other| other.cmp(one)),
+                _ => {}
+            }
+            for name in names {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                // One that is gone meanwhile is left out, as cp does.
+                let _ = fs::copy(home.path().join(&name), copy.join(&name));
+            }
+            let ended = run(&["check", text(&copy)]);
+            if ended.code == 0 {
+                let restored = Daemon::start(&["-l", "127.0.0.1:0", "-b", text(&copy), "--strict"]);
+                assert!(restored.client().peek(old).is_ok(), "copy {number} lacks the job {old}: {ended:?}");
+                let has = restored.client().peek(before).is_ok();
+                assert!(has, "copy {number} lacks the job {before}: {ended:?}");
+                stop(restored);
+                whole += 1;
+            } else {
+                assert!(ended.code == 1 && ended.out.contains("missing") || ended.out.contains("damaged"), "{ended:?}");
+                damaged += 1;
+            }
+        }
+    });
+    println!("plain copies: {whole} whole, {damaged} found to be damaged");
+    stop(daemon);
+}
+
+#[test]
+fn check_tells_what_is_in_a_folder() {
+    let home = Home::new();
+    let daemon = home.start(&["-f0"]);
+    let mut client = daemon.client();
+    client.put(b"one", 0, 0, 60).expect("a job");
+    client.put(b"two", 0, 3600, 60).expect("a job");
+    client.use_tube("mail").expect("a tube");
+    let id = client.put(b"three", 0, 0, 60).expect("a job");
+    client.watch("mail").expect("a tube");
+    client.ignore("default").expect("a tube");
+    assert_eq!(client.reserve(Some(0)).expect("an answer").map(|job| job.id), Some(id));
+    client.bury(id, 0).expect("a job");
+    client.send(b"pause-tube mail 3600\r\n").expect("a server");
+    assert_eq!(client.line().expect("an answer"), "PAUSED");
+    let jobs = total(&mut client);
+    crash(daemon);
+    let before = home.files();
+    let ended = run(&["check", home.name()]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for line in [
+        &format!("jobs: {jobs}") as &str,
+        "paused-tubes: 1",
+        "left-in-order: false",
+        "  \"default\": {ready: 1, delayed: 1, leased: 0, buried: 0, finished: 0}",
+        "  \"mail\": {ready: 0, delayed: 0, leased: 0, buried: 1, finished: 0}",
+        "damage: []",
+    ] {
+        assert!(ended.out.lines().any(|told| told == line), "{line}: {ended:?}");
+    }
+    assert_eq!(home.files(), before, "it was touched");
+    stop(home.start(&[]));
+    assert!(run(&["check", home.name()]).out.contains("left-in-order: true"));
+}
+
+#[test]
+fn words_say_what_is_wrong() {
+    let home = Home::new();
+    let (missing, copy) = (home.beside("missing"), home.beside("copy"));
+    for (arguments, code) in [
+        (&["check"][..], 5),
+        (&["check", "a", "b"], 5),
+        (&["backup", home.name()], 5),
+        (&["check", "--what"], 5),
+        (&["check", text(&missing)], 2),
+        (&["backup", text(&missing), text(&copy)], 2),
+        (&["backup", home.name(), home.name()], 0),
+        (&["backup", home.name(), "/proc/none"], 2),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
+        assert_eq!(ended.err.lines().count(), usize::from(code > 0), "{arguments:?}: {ended:?}");
+    }
+    stop(home.start(&[]));
+    let ended = run(&["backup", home.name(), home.name()]);
+    assert!(ended.code == 2 && ended.err.contains("not empty"), "{ended:?}");
+}

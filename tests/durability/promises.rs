@@ -1,0 +1,145 @@
+//! A reply promises also what somebody else has changed, if it tells of it: it waits until the log has that.
+//!
+//! The server runs inside this process, on a disk whose syncs block until the test lets them go on. What is judged is who is
+//! answered while they block, and that all are afterwards.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use beanpole::binlog::SyncMode;
+use beanpole::protocol::Wire;
+use beanpole::{Address, Client, Config, Server};
+
+use super::blocked::{config, Deed, Gate, Gated};
+use super::daemon::PATIENCE;
+use super::support::Home;
+
+/// A client of any protocol.
+struct Plain(TcpStream);
+
+impl Plain {
+    fn to(server: &Server, wire: Wire) -> Plain {
+        let stream = TcpStream::connect(server.address_of(wire).expect("a listener")).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Plain(stream)
+    }
+
+    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).expect("a server that listens");
+    }
+
+    /// Whether nothing has come.
+    fn is_silent(&self) -> bool {
+        self.0.set_nonblocking(true).expect("a socket");
+        let silent = matches!(self.0.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        self.0.set_nonblocking(false).expect("a socket");
+        silent
+    }
+
+    fn expect(&mut self, text: &str) {
+        let mut bytes = vec![0; text.len()];
+        self.0.read_exact(&mut bytes).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&bytes), text);
+    }
+}
+
+/// Opens the gate when a test ends, so that the server can.
+struct OpenAtEnd(Arc<Gate>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.set(None, None);
+    }
+}
+
+/// The server's one thread has done what it was sent before: it answers the others in turn.
+fn pass(bystander: &mut Client, job: u64) {
+    for _ in 0..5 {
+        bystander.peek(job).expect("a job");
+    }
+}
+
+fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
+    let local = || vec![Address::Tcp(Some("127.0.0.1".to_owned()), Some(0))];
+    let (disk, gate) = Gated::new(home.path());
+    let config = Config { gearman: local(), workq: local(), ..config(SyncMode::Always) };
+    let server = Server::with_storage(config, disk).expect("a server");
+    let mut bystander = Client::connect(server.address()).expect("a connection");
+    let job = bystander.put(b"first", 0, 0, 60).expect("a job");
+    // A disk that is known to be slow: the server's thread does not sync by itself then.
+    gate.set(None, Some(Deed::Sync));
+    for _ in 0..10 {
+        bystander.put(b"slow", 0, 0, 60).expect("a job");
+    }
+    (server, gate, bystander, job)
+}
+
+/// A background job of a function, with a unique id.
+fn submit(unique: &str) -> Vec<u8> {
+    const SUBMIT_JOB_BG: u32 = 18;
+    let data = format!("mail\0{unique}\0body");
+    [b"\0REQ", &SUBMIT_JOB_BG.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data.as_bytes()].concat()
+}
+
+#[test]
+fn who_joins_a_job_is_told_when_the_log_has_it() {
+    let home = Home::new();
+    let (server, gate, mut bystander, job) = serve(&home);
+    let _end = OpenAtEnd(gate.clone());
+    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    let (mut first, mut second) = (Plain::to(&server, Wire::Gearman), Plain::to(&server, Wire::Gearman));
+    first.send(submit("u1"));
+    gate.wait_until_blocking();
+    second.send(submit("u1"));
+    pass(&mut bystander, job);
+    assert!(first.is_silent() && second.is_silent(), "a power cut now would take the job");
+    gate.set(None, Some(Deed::Sync));
+    for client in [&mut first, &mut second] {
+        let mut head = [0; 12];
+        client.0.read_exact(&mut head).expect("an answer");
+        assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
+    }
+    // What is safe is told at once.
+    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    let mut third = Plain::to(&server, Wire::Gearman);
+    third.send(submit("u1"));
+    third.0.read_exact(&mut [0; 12]).expect("an answer");
+    gate.set(None, Some(Deed::Sync));
+}
+
+#[test]
+fn duplicates_and_results_are_told_when_the_log_has_them() {
+    const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    let home = Home::new();
+    let (server, gate, mut bystander, job) = serve(&home);
+    let _end = OpenAtEnd(gate.clone());
+    let [mut producer, mut other, mut waiting, mut late] = [(); 4].map(|()| Plain::to(&server, Wire::Workq));
+    let add = format!("add {ID} mail 60000 60000 4\r\nbody\r\n");
+    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    producer.send(&add);
+    gate.wait_until_blocking();
+    other.send(&add);
+    waiting.send(format!("result {ID} 60000\r\n"));
+    pass(&mut bystander, job);
+    assert!(producer.is_silent() && other.is_silent());
+    gate.set(None, Some(Deed::Sync));
+    producer.expect("+OK\r\n");
+    other.expect("-CLIENT-ERROR Duplicate job\r\n");
+
+    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    producer.send(format!("complete {ID} 4\r\ndone\r\n"));
+    gate.wait_until_blocking();
+    late.send(format!("result {ID} 0\r\n"));
+    other.send(format!("fail {ID} 0\r\n\r\n"));
+    pass(&mut bystander, job);
+    for client in [&producer, &waiting, &late, &other] {
+        assert!(client.is_silent(), "a power cut now would take the result");
+    }
+    gate.set(None, Some(Deed::Sync));
+    producer.expect("+OK\r\n");
+    other.expect("-CLIENT-ERROR Duplicate result\r\n");
+    for client in [&mut waiting, &mut late] {
+        client.expect(&format!("+OK 1\r\n{ID} 1 4\r\ndone\r\n"));
+    }
+}

@@ -1,0 +1,313 @@
+//! The commands of a history: what is sent, what comes back, and what it changes.
+//!
+//! Owns the spelling of each command on its wire. Must not choose among them, nor write down what happens.
+
+use std::io::Result;
+
+use crate::book::{Body, Book, Change, Job, Place, Wire};
+use crate::lanes::Promise;
+use crate::talk::*;
+
+/// A time to run, and to live, that does not end within a history: seconds.
+pub const LONG: u64 = 3600;
+
+/// A command. Jobs are named by their keys.
+#[derive(Clone, Debug)]
+pub enum Act {
+    Put {
+        tube: String,
+        pri: u32,
+        delay: u64,
+        body: Body,
+    },
+    ReserveAny,
+    Reserve(String),
+    Delete(String),
+    Release {
+        key: String,
+        pri: u32,
+        delay: u64,
+    },
+    Bury {
+        key: String,
+        pri: u32,
+    },
+    Kick {
+        tube: String,
+        bound: u64,
+    },
+    KickJob(String),
+    Touch(String),
+    Pause {
+        tube: String,
+        seconds: u64,
+    },
+    Submit {
+        function: String,
+        unique: String,
+        body: Body,
+        kept: bool,
+    },
+    Grab,
+    /// A worker of Gearman, who hears nothing of it.
+    Finish {
+        key: String,
+        done: bool,
+    },
+    Add {
+        id: String,
+        queue: String,
+        max_fails: u32,
+        body: Body,
+    },
+    Lease {
+        queue: String,
+    },
+    Outcome {
+        id: String,
+        done: bool,
+        result: Body,
+    },
+    Remove(String),
+}
+
+/// What came back.
+pub struct Reply {
+    pub line: String,
+    /// The job that it names.
+    pub key: String,
+}
+
+impl Act {
+    pub fn wire(&self) -> Wire {
+        match self {
+            Act::Submit { .. } | Act::Grab | Act::Finish { .. } => Wire::Gearman,
+            Act::Add { .. } | Act::Lease { .. } | Act::Outcome { .. } | Act::Remove(_) => Wire::Workq,
+            _ => Wire::Beanstalk,
+        }
+    }
+
+    /// The job that is joined, if it is a job that is there already.
+    fn joins<'a>(&self, book: &'a Book) -> Option<(&'a String, &'a Job)> {
+        match self {
+            Act::Submit { function, unique, .. } if !unique.is_empty() => {
+                book.jobs.iter().find(|(_, job)| job.tube == *function && job.unique == *unique)
+            }
+            Act::Add { id, .. } => book.jobs.get_key_value(id),
+            _ => None,
+        }
+    }
+
+    /// The job that its reply speaks of, if another client has put it.
+    pub fn about(&self, reply: &Reply) -> Option<String> {
+        match self {
+            Act::Submit { kept: true, .. } => Some(reply.key.clone()),
+            Act::Add { id, .. } => Some(id.clone()),
+            _ => None,
+        }
+    }
+
+    /// What its reply is worth.
+    pub fn promise(&self, book: &Book) -> Promise {
+        match (self, self.joins(book)) {
+            (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
+            (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
+            (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
+            // A failure that is not the last leaves no result.
+            (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
+                Some(job) if !done && job.counts[1] + 1 < job.max_fails => Promise::Change,
+                _ => Promise::New,
+            },
+            (Act::Submit { .. } | Act::Grab | Act::Finish { .. }, _) => Promise::None,
+            (Act::ReserveAny | Act::Reserve(_) | Act::Touch(_), _) => Promise::None,
+            _ => Promise::Change,
+        }
+    }
+
+    /// What is sent.
+    pub fn bytes(&self, book: &Book) -> Vec<u8> {
+        let data = |line: String, body: &Body| [line.as_bytes(), b"\r\n", &body.bytes(), b"\r\n"].concat();
+        let handle = |key: &str| format!("H:{}:{key}", hostname());
+        match self {
+            Act::Put { tube, pri, delay, body } => {
+                data(format!("use {tube}\r\nput {pri} {delay} {LONG} {}", body.length), body)
+            }
+            Act::ReserveAny => b"reserve-with-timeout 0\r\n".to_vec(),
+            Act::Reserve(key) => format!("reserve-job {key}\r\n").into_bytes(),
+            Act::Delete(key) => format!("delete {key}\r\n").into_bytes(),
+            Act::Release { key, pri, delay } => format!("release {key} {pri} {delay}\r\n").into_bytes(),
+            Act::Bury { key, pri } => format!("bury {key} {pri}\r\n").into_bytes(),
+            Act::Kick { tube, bound } => format!("use {tube}\r\nkick {bound}\r\n").into_bytes(),
+            Act::KickJob(key) => format!("kick-job {key}\r\n").into_bytes(),
+            Act::Touch(key) => format!("touch {key}\r\n").into_bytes(),
+            Act::Pause { tube, seconds } => format!("pause-tube {tube} {seconds}\r\n").into_bytes(),
+            Act::Submit { function, unique, body, kept } => {
+                let kind = if *kept { SUBMIT_JOB_BG } else { SUBMIT_JOB };
+                packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
+            }
+            Act::Grab => packet(GRAB_JOB, &[]),
+            // The echo tells when it was carried out.
+            Act::Finish { key, done: true } => {
+                [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
+            }
+            Act::Finish { key, done: false } => {
+                [packet(WORK_FAIL, &[handle(key).as_bytes()]), packet(ECHO_REQ, &[b"x"])].concat()
+            }
+            Act::Add { id, queue, max_fails, body } => {
+                let millis = LONG * 1000;
+                let flag = if *max_fails > 0 { format!(" -max-fails={max_fails}") } else { String::new() };
+                data(format!("add {id} {queue} {millis} {millis} {}{flag}", body.length), body)
+            }
+            Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
+            Act::Outcome { id, done, result } => {
+                let word = if *done { "complete" } else { "fail" };
+                // Whoever asks about a job that is not there any more is told so, and the result is read anyway.
+                debug_assert!(book.jobs.contains_key(id));
+                data(format!("{word} {id} {}", result.length), result)
+            }
+            Act::Remove(id) => format!("delete {id}\r\n").into_bytes(),
+        }
+    }
+
+    /// Reads the reply.
+    pub fn read(&self, talk: &mut Talk) -> Result<Reply> {
+        match self.wire() {
+            Wire::Beanstalk => {
+                if matches!(self, Act::Put { .. } | Act::Kick { .. }) {
+                    talk.line()?;
+                }
+                let line = talk.reply()?.0;
+                let key = match self {
+                    Act::Kick { .. } => String::new(),
+                    _ => line.split(' ').nth(1).unwrap_or_default().to_owned(),
+                };
+                Ok(Reply { line, key })
+            }
+            Wire::Gearman => {
+                let (kind, arguments) = talk.packet()?;
+                let named = matches!(kind, JOB_CREATED | JOB_ASSIGN);
+                let handle = String::from_utf8_lossy(&arguments[0]).into_owned();
+                let key = handle.rsplit(':').next().filter(|_| named).unwrap_or_default().to_owned();
+                Ok(Reply { line: format!("packet {kind}"), key })
+            }
+            Wire::Workq => {
+                let line = talk.line()?;
+                let mut key = String::new();
+                if matches!(self, Act::Lease { .. }) && line == "+OK 1" {
+                    let head = talk.line()?;
+                    let words: Vec<&str> = head.split(' ').collect();
+                    key = words[0].to_owned();
+                    talk.data(words[3].parse().unwrap_or(0))?;
+                }
+                Ok(Reply { line, key })
+            }
+        }
+    }
+
+    /// What it does if all goes well, as far as that is known without its reply.
+    pub fn expected(&self, book: &Book) -> Vec<Change> {
+        let key = |key: &String| key.clone();
+        match self {
+            Act::Reserve(job) => vec![Change::Reserve(key(job))],
+            Act::Delete(job) | Act::Finish { key: job, .. } | Act::Remove(job) => vec![Change::Delete(key(job))],
+            Act::Release { key: job, pri, delay } => {
+                vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
+            }
+            Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
+            Act::KickJob(job) => vec![Change::Kick(key(job))],
+            Act::Pause { tube, seconds } => vec![Change::Pause { tube: tube.clone(), seconds: *seconds }],
+            Act::Outcome { id, done, result } => {
+                vec![Change::Outcome { key: key(id), done: *done, result: result.clone() }]
+            }
+            Act::Kick { tube, bound } => kicked(book, tube, *bound),
+            Act::Add { id, queue, max_fails, body } if !book.jobs.contains_key(id) => {
+                let job = Job::new(Wire::Workq, queue, body.clone(), 0, 0, LONG);
+                vec![Change::Put { key: key(id), job: Box::new(Job { max_fails: *max_fails, ..job }) }]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it did, by its reply; an error if that should not have come.
+    pub fn changes(&self, book: &Book, reply: &Reply) -> std::result::Result<Vec<Change>, String> {
+        let Reply { line, key } = reply;
+        let joined = self.joins(book).map(|(key, job)| (key.clone(), job.volatile));
+        let well = match (self, joined) {
+            (Act::Put { tube, pri, delay, body }, _) if line.starts_with("INSERTED ") => {
+                let job = Job::new(Wire::Beanstalk, tube, body.clone(), *pri, *delay, LONG);
+                return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
+            }
+            (Act::Submit { kept, .. }, Some((old, volatile))) if line == "packet 8" && *key == old => {
+                return Ok(if *kept && volatile { vec![Change::Adopt(old)] } else { Vec::new() });
+            }
+            (Act::Submit { function, unique, body, kept }, None) if line == "packet 8" => {
+                let job = Job::new(Wire::Gearman, function, body.clone(), 0, 0, 0);
+                let job = Job { unique: unique.clone(), volatile: !kept, ..job };
+                return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
+            }
+            (Act::ReserveAny, _) if line == "TIMED_OUT" => true,
+            (Act::Grab, _) if line == "packet 10" => true,
+            (Act::Lease { .. }, _) if line == "-TIMEOUT" => true,
+            (Act::ReserveAny, _) if line.starts_with("RESERVED ") => return reserved(book, key),
+            (Act::Grab, _) if line == "packet 11" => return reserved(book, key),
+            (Act::Lease { .. }, _) if line == "+OK 1" && book.jobs.contains_key(key) => {
+                return Ok(vec![Change::Lease(key.clone())]);
+            }
+            (Act::Add { .. }, Some(_)) => line == "-CLIENT-ERROR Duplicate job",
+            (Act::Kick { tube, bound }, _) => *line == format!("KICKED {}", kicked(book, tube, *bound).len()),
+            _ => line.starts_with(self.word()),
+        };
+        if well {
+            Ok(self.expected(book))
+        } else {
+            Err(format!("{self:?} was answered {line} {key}"))
+        }
+    }
+
+    /// How the reply begins if all goes well.
+    fn word(&self) -> &'static str {
+        match self {
+            Act::Reserve(_) => "RESERVED ",
+            Act::Delete(_) => "DELETED",
+            Act::Release { .. } => "RELEASED",
+            Act::Bury { .. } => "BURIED",
+            Act::KickJob(_) => "KICKED",
+            Act::Touch(_) => "TOUCHED",
+            Act::Pause { .. } => "PAUSED",
+            Act::Finish { .. } => "packet 17",
+            Act::Add { .. } | Act::Outcome { .. } | Act::Remove(_) => "+OK",
+            _ => "nothing of that kind",
+        }
+    }
+}
+
+fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> {
+    if book.jobs.get(key).is_some_and(|job| job.place == Place::Ready) {
+        Ok(vec![Change::Reserve(key.to_owned())])
+    } else {
+        Err(format!("job {key} was reserved, but is {:?}", book.jobs.get(key)))
+    }
+}
+
+/// The jobs that a kick takes, one after the other, all of one kind.
+fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
+    let mut book = book.clone();
+    let mut changes = Vec::new();
+    let mut kind = None;
+    while (changes.len() as u64) < bound {
+        let Some(key) = book.kicked_next(tube) else { break };
+        let place = book.jobs[&key].place;
+        if *kind.get_or_insert(place) != place {
+            break;
+        }
+        changes.push(Change::Kick(key));
+        book.apply(&changes[changes.len() - 1]);
+    }
+    changes
+}
+
+/// The name in Gearman's handles.
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    name.trim_end().to_owned()
+}

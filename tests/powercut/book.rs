@@ -1,0 +1,404 @@
+//! What a queue must look like behind each change, kept by those who work with it.
+//!
+//! Owns the jobs as clients know them, the changes of them one by one, as a log may keep or lose them, and how both are
+//! written down in a trace. A command may be several changes. Must not talk to a server.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Where a job's jobs are looked at: by its number, or by the id that its client chose.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wire {
+    Beanstalk,
+    Gearman,
+    Workq,
+}
+
+/// Bytes that follow from a word, which begins them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Body {
+    pub word: String,
+    pub length: usize,
+}
+
+/// A change of the queue that one record of a log tells of. Jobs have their numbers as keys, in digits, or their ids.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    Put {
+        key: String,
+        job: Box<Job>,
+    },
+    /// A job that was not kept is kept from now on.
+    Adopt(String),
+    Reserve(String),
+    Release {
+        key: String,
+        pri: u32,
+        delay: u64,
+    },
+    Bury {
+        key: String,
+        pri: u32,
+    },
+    Kick(String),
+    Delete(String),
+    Pause {
+        tube: String,
+        seconds: u64,
+    },
+    Lease(String),
+    /// A worker of Workq said how it went.
+    Outcome {
+        key: String,
+        done: bool,
+        result: Body,
+    },
+    /// The server was started.
+    Restart,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Ready,
+    Delayed,
+    Reserved,
+    Buried,
+    Leased,
+    Done,
+    Failed,
+}
+
+/// A job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Job {
+    pub wire: Wire,
+    pub tube: String,
+    pub body: Body,
+    pub pri: u32,
+    pub delay: u64,
+    pub ttr: u64,
+    pub place: Place,
+    /// Reserves, releases, buries, kicks; of Workq, attempts and fails.
+    pub counts: [u32; 4],
+    /// Its place among the buried or the delayed.
+    pub order: u64,
+    /// No two jobs of a function share it, if it is not empty.
+    pub unique: String,
+    /// It goes with those who wait for it.
+    pub volatile: bool,
+    pub max_fails: u32,
+    pub result: Option<Body>,
+}
+
+/// A job as it is seen after a restart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    pub tube: String,
+    pub body: Body,
+    pub state: String,
+    pub pri: u32,
+    pub delay: u64,
+    pub ttr: u64,
+    pub counts: [u32; 4],
+    pub result: Option<Body>,
+}
+
+/// A tube as it is seen after a restart, if it has jobs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TubeView {
+    /// Seconds.
+    pub pause: u64,
+    /// The one that is kicked next.
+    pub buried: Option<String>,
+}
+
+/// All jobs, by their keys, and the pauses of tubes.
+#[derive(Clone, Default, Debug)]
+pub struct Book {
+    pub jobs: BTreeMap<String, Job>,
+    pub pauses: BTreeMap<String, u64>,
+    next: u64,
+}
+
+/// What a book says that a restart must show.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Views {
+    pub jobs: BTreeMap<String, View>,
+    pub tubes: BTreeMap<String, TubeView>,
+}
+
+impl Body {
+    pub fn new(word: &str, length: usize) -> Body {
+        Body { word: word.to_owned(), length: length.max(word.len() + 1) }
+    }
+
+    /// No zero bytes and no ends of lines.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = format!("{}:", self.word).into_bytes();
+        let mut state = hash(self.word.as_bytes());
+        while bytes.len() < self.length {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.extend((state >> 16).to_le_bytes()[..6].iter().map(|byte| b'0' + byte % 64));
+        }
+        bytes.truncate(self.length);
+        bytes
+    }
+
+    /// The one that has these bytes.
+    pub fn of(bytes: &[u8]) -> Body {
+        let start = bytes.split(|byte| *byte == b':').next().unwrap_or_default();
+        let word = String::from_utf8_lossy(&start[..start.len().min(40)]).into_owned();
+        let body = Body { word, length: bytes.len() };
+        if body.bytes() == bytes {
+            return body;
+        }
+        Body { word: format!("{} (damaged, {:x})", body.word, hash(bytes)), length: bytes.len() }
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Job {
+    /// As it is put.
+    pub fn new(wire: Wire, tube: &str, body: Body, pri: u32, delay: u64, ttr: u64) -> Job {
+        Job {
+            wire,
+            tube: tube.to_owned(),
+            body,
+            pri,
+            delay,
+            ttr,
+            place: if delay > 0 { Place::Delayed } else { Place::Ready },
+            counts: [0; 4],
+            order: 0,
+            unique: String::new(),
+            volatile: false,
+            max_fails: 0,
+            result: None,
+        }
+    }
+
+    /// Whether it is over and only its result is left.
+    pub fn is_over(&self) -> bool {
+        matches!(self.place, Place::Done | Place::Failed)
+    }
+
+    fn state(&self) -> &'static str {
+        match (self.wire, self.place) {
+            (Wire::Workq, Place::Done) => "1",
+            (Wire::Workq, Place::Failed) => "2",
+            (Wire::Workq, Place::Leased) => "4",
+            (Wire::Workq, _) if self.counts[0] > 0 => "3",
+            (Wire::Workq, _) => "0",
+            (_, Place::Delayed) => "delayed",
+            (_, Place::Buried) => "buried",
+            _ => "ready",
+        }
+    }
+
+    /// As it is seen after a restart.
+    pub fn view(&self) -> View {
+        // What the protocol does not tell is left out on both sides.
+        let told = self.wire == Wire::Beanstalk;
+        View {
+            tube: self.tube.clone(),
+            body: self.body.clone(),
+            state: self.state().to_owned(),
+            pri: if told { self.pri } else { 0 },
+            delay: if told { self.delay } else { 0 },
+            ttr: if told { self.ttr } else { 0 },
+            counts: self.counts,
+            result: self.result.clone(),
+        }
+    }
+}
+
+impl Book {
+    pub fn apply(&mut self, change: &Change) {
+        self.next += 1;
+        match change {
+            Change::Put { key, job } => {
+                let job = Job { order: self.next, ..(**job).clone() };
+                self.jobs.insert(key.clone(), job);
+            }
+            Change::Delete(key) => drop(self.jobs.remove(key)),
+            Change::Pause { tube, seconds: 0 } => drop(self.pauses.remove(tube)),
+            Change::Pause { tube, seconds } => drop(self.pauses.insert(tube.clone(), *seconds)),
+            Change::Restart => self.restart(),
+            Change::Adopt(key)
+            | Change::Reserve(key)
+            | Change::Kick(key)
+            | Change::Lease(key)
+            | Change::Release { key, .. }
+            | Change::Bury { key, .. }
+            | Change::Outcome { key, .. } => {
+                let order = self.next;
+                let job = self.jobs.get_mut(key).unwrap_or_else(|| panic!("{change:?}: there is no such job"));
+                job.order = order;
+                job.apply(change);
+            }
+        }
+    }
+
+    fn restart(&mut self) {
+        self.jobs.retain(|_, job| !job.volatile);
+        for job in self.jobs.values_mut().filter(|job| job.place == Place::Reserved) {
+            job.place = Place::Ready;
+        }
+        let jobs = &self.jobs;
+        self.pauses.retain(|tube, _| jobs.values().any(|job| job.tube == *tube));
+    }
+
+    /// The job that a kick takes next from this tube.
+    pub fn kicked_next(&self, tube: &str) -> Option<String> {
+        let of = |place| {
+            let there = self.jobs.iter().filter(move |(_, job)| job.tube == tube && job.place == place);
+            // Of the delayed ones, that which is due first: delays are longer than histories, and differ by more.
+            there.min_by_key(|(_, job)| (if place == Place::Delayed { job.delay } else { 0 }, job.order))
+        };
+        of(Place::Buried).or_else(|| of(Place::Delayed)).map(|(key, _)| key.clone())
+    }
+
+    /// What a restart must show.
+    pub fn views(&self) -> Views {
+        let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile);
+        let mut tubes = BTreeMap::new();
+        for (_, job) in kept().filter(|(_, job)| job.wire == Wire::Beanstalk) {
+            let buried = kept().filter(|(_, other)| other.tube == job.tube && other.place == Place::Buried);
+            let buried = buried.min_by_key(|(_, job)| job.order).map(|(key, _)| key.clone());
+            let pause = self.pauses.get(&job.tube).copied().unwrap_or(0);
+            tubes.insert(job.tube.clone(), TubeView { pause, buried });
+        }
+        Views { jobs: kept().map(|(key, job)| (key.clone(), job.view())).collect(), tubes }
+    }
+}
+
+impl Job {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Adopt(_) => self.volatile = false,
+            Change::Reserve(_) => {
+                self.place = Place::Reserved;
+                self.counts[0] += 1;
+            }
+            Change::Release { pri, delay, .. } => {
+                (self.pri, self.delay) = (*pri, *delay);
+                self.place = if *delay > 0 { Place::Delayed } else { Place::Ready };
+                self.counts[1] += 1;
+            }
+            Change::Bury { pri, .. } => {
+                (self.pri, self.place) = (*pri, Place::Buried);
+                self.counts[2] += 1;
+            }
+            Change::Kick(_) => {
+                self.place = Place::Ready;
+                self.counts[3] += 1;
+            }
+            Change::Lease(_) => {
+                self.place = Place::Leased;
+                self.counts[0] += 1;
+            }
+            Change::Outcome { done: true, result, .. } => {
+                (self.place, self.result) = (Place::Done, Some(result.clone()));
+            }
+            Change::Outcome { result, .. } => {
+                self.counts[1] += 1;
+                if self.counts[1] >= self.max_fails.max(1) {
+                    (self.place, self.result) = (Place::Failed, Some(result.clone()));
+                } else {
+                    self.place = Place::Ready;
+                }
+            }
+            Change::Put { .. } | Change::Delete(_) | Change::Pause { .. } | Change::Restart => unreachable!("not here"),
+        }
+    }
+}
+
+/// Words with spaces between them; an empty one is a hyphen.
+fn line(words: &[&dyn std::fmt::Display]) -> String {
+    let mut line = String::new();
+    for word in words {
+        let word = word.to_string();
+        let word = if word.is_empty() { "-" } else { &word };
+        let _ = write!(line, "{}{word}", if line.is_empty() { "" } else { " " });
+    }
+    line
+}
+
+impl Change {
+    /// For a trace.
+    pub fn write(&self) -> String {
+        match self {
+            Change::Put { key, job } => {
+                let wire = match job.wire {
+                    Wire::Beanstalk => 'b',
+                    Wire::Gearman => 'g',
+                    Wire::Workq => 'w',
+                };
+                let Job { tube, body, pri, delay, ttr, unique, volatile, max_fails, .. } = &**job;
+                let volatile = u32::from(*volatile);
+                line(&[
+                    &"put",
+                    key,
+                    &wire,
+                    tube,
+                    &body.word,
+                    &body.length,
+                    pri,
+                    delay,
+                    ttr,
+                    unique,
+                    &volatile,
+                    max_fails,
+                ])
+            }
+            Change::Adopt(key) => line(&[&"adopt", key]),
+            Change::Reserve(key) => line(&[&"reserve", key]),
+            Change::Release { key, pri, delay } => line(&[&"release", key, pri, delay]),
+            Change::Bury { key, pri } => line(&[&"bury", key, pri]),
+            Change::Kick(key) => line(&[&"kick", key]),
+            Change::Delete(key) => line(&[&"delete", key]),
+            Change::Pause { tube, seconds } => line(&[&"pause", tube, seconds]),
+            Change::Lease(key) => line(&[&"lease", key]),
+            Change::Outcome { key, done, result } => {
+                line(&[&"outcome", key, &u32::from(*done), &result.word, &result.length])
+            }
+            Change::Restart => "restart".to_owned(),
+        }
+    }
+
+    /// What [`Change::write`] wrote.
+    pub fn read(text: &str) -> Change {
+        let words: Vec<&str> = text.split(' ').map(|word| if word == "-" { "" } else { word }).collect();
+        let word = |place: usize| words[place].to_owned();
+        let number = |place: usize| words[place].parse::<u64>().unwrap_or_else(|_| panic!("{text}"));
+        let small = |place: usize| number(place) as u32;
+        let body = |place: usize| Body { word: word(place), length: number(place + 1) as usize };
+        let key = words.get(1).map(|key| (*key).to_owned()).unwrap_or_default();
+        match words[0] {
+            "put" => {
+                let wire = match words[2] {
+                    "b" => Wire::Beanstalk,
+                    "g" => Wire::Gearman,
+                    _ => Wire::Workq,
+                };
+                let job = Job::new(wire, words[3], body(4), small(6), number(7), number(8));
+                let job = Job { unique: word(9), volatile: small(10) == 1, max_fails: small(11), ..job };
+                Change::Put { key, job: Box::new(job) }
+            }
+            "adopt" => Change::Adopt(key),
+            "reserve" => Change::Reserve(key),
+            "release" => Change::Release { key, pri: small(2), delay: number(3) },
+            "bury" => Change::Bury { key, pri: small(2) },
+            "kick" => Change::Kick(key),
+            "delete" => Change::Delete(key),
+            "pause" => Change::Pause { tube: key, seconds: number(2) },
+            "lease" => Change::Lease(key),
+            "outcome" => Change::Outcome { key, done: number(2) == 1, result: body(3) },
+            "restart" => Change::Restart,
+            _ => panic!("{text}"),
+        }
+    }
+}

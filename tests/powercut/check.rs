@@ -1,0 +1,332 @@
+//! Whether the queue that came back is one that may come back.
+//!
+//! Owns the list of what is checked, with the switches, and the comparison. What survives must be a prefix of each client's
+//! commands, and of all of them together as far as their order is known. Where it is none, each job alone tells what is
+//! wrong. Must not talk to a server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::book::{Change, Views};
+use crate::lanes::{End, Heading, Lane, Rule, Span};
+use crate::ways::{pauses, ways};
+
+/// What can be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Check {
+    /// What was acknowledged is lost: a job, or what became of it.
+    Lost,
+    /// What was acknowledged as gone is back, or there is what nobody has put.
+    Back,
+    /// The same as both with `-F` after a power cut, of what had been synced nevertheless.
+    LostWithoutSyncs,
+    /// What survives a power cut with `-f0` is no prefix of what was done.
+    PrefixAlways,
+    /// The same with a sync now and then.
+    PrefixEvery,
+    /// The same with `-F`.
+    PrefixNever,
+    /// The same when the disk has failed before.
+    PrefixFailing,
+    /// What survives a kill is no prefix.
+    PrefixKill,
+    /// A client was told of what another one had done, and that is lost.
+    Hearsay,
+    /// `--strict` refuses what a plain power cut has left.
+    Strict,
+    /// The same of a kill.
+    StrictKill,
+    /// The same of a disk that had failed.
+    StrictFailing,
+    /// The id of a job that was kept is given to another one.
+    Ids,
+    /// The same where a start was cut short.
+    IdsAgain,
+    /// An id that a client has seen, and the log has not, is given to another job.
+    VolatileIds,
+    /// The same with `-F` after a power cut.
+    IdsWithoutSyncs,
+    /// A name that no two jobs may share is given to a second one, or a result is not there.
+    Contracts,
+    /// A file is used before its space is on the disk: the disk may be full.
+    Space,
+    /// It does not start at all.
+    Start,
+    /// A running server says something else than it should.
+    Talk,
+    /// A foreground job is not kept when it is submitted again in the background.
+    Adoption,
+}
+
+/// Which of them count. Of the others it is told that they fail, and the run passes.
+pub const SWITCHES: [(Check, bool, &str); 21] = [
+    (Check::Lost, true, "nothing that was promised is lost"),
+    (Check::Back, true, "nothing that was promised to be gone is back"),
+    (Check::LostWithoutSyncs, true, "with -F, nothing that had been synced is lost"),
+    (Check::PrefixAlways, true, "with -f0, what survives a power cut is a prefix"),
+    (Check::PrefixEvery, true, "with -f MS, what survives a power cut is a prefix"),
+    (Check::PrefixNever, true, "with -F, what survives a power cut is a prefix"),
+    (Check::PrefixFailing, true, "after the disk has failed, what survives is a prefix"),
+    (Check::PrefixKill, true, "what survives a kill is a prefix"),
+    (Check::Hearsay, true, "with -f0, who joins a job is told when it is safe"),
+    (Check::Strict, true, "--strict starts after a power cut"),
+    (Check::StrictKill, true, "--strict starts after a kill"),
+    (Check::StrictFailing, true, "--strict starts also if the disk had failed"),
+    (Check::Ids, true, "no id of a kept job is given twice"),
+    (Check::IdsAgain, true, "nor if a start was cut short"),
+    (Check::VolatileIds, true, "no id of a foreground job is given to another one after a restart"),
+    (Check::IdsWithoutSyncs, true, "with -F, no id is given twice after a power cut"),
+    (Check::Contracts, true, "unique jobs are joined, and results are kept"),
+    (Check::Space, true, "the space of a file is on the disk before it is used"),
+    (Check::Start, true, "it starts"),
+    (Check::Talk, true, "a running server says what it should"),
+    (Check::Adoption, false, "a foreground job of any size can be adopted"),
+];
+
+impl Check {
+    /// The checks of this name; all of them have the name `all`, too.
+    pub fn named(name: &str) -> Vec<Check> {
+        let all = SWITCHES.iter().map(|(check, _, _)| *check);
+        all.filter(|check| name == "all" || name == format!("{check:?}")).collect()
+    }
+}
+
+/// Something that is wrong.
+pub type Problem = (Check, String);
+
+/// What was seen of a queue.
+#[derive(Clone, Default, Debug)]
+pub struct Sight {
+    pub views: Views,
+    /// All jobs that are not over.
+    pub total: u64,
+}
+
+/// What came of a comparison.
+#[derive(Default)]
+pub struct Verdict {
+    /// Behind how many changes of each lane the queue stands; of none if it stands nowhere.
+    pub kept: BTreeMap<u64, usize>,
+    pub problems: Vec<Problem>,
+}
+
+/// What is compared.
+pub struct Case<'a> {
+    pub heading: &'a Heading,
+    pub lanes: &'a BTreeMap<u64, Lane>,
+    pub rule: Rule,
+}
+
+/// A lane, and where in it the queue may stand.
+struct Found<'a> {
+    lane: &'a Lane,
+    span: Span<'a>,
+    /// The counts of changes at which it matches, the largest last.
+    matches: Vec<usize>,
+    alive: u64,
+}
+
+/// How the names of a lane's tubes begin.
+pub fn prefix(lane: u64) -> String {
+    format!("l{lane}-")
+}
+
+impl Case<'_> {
+    fn never_syncs(&self) -> bool {
+        self.heading.options.iter().any(|option| option == "-F")
+    }
+
+    fn without_syncs(&self) -> bool {
+        self.rule.end == End::PowerCut && self.never_syncs()
+    }
+
+    /// What it means that something promised did not hold.
+    fn lost(&self, check: Check) -> Check {
+        if self.without_syncs() {
+            Check::LostWithoutSyncs
+        } else {
+            check
+        }
+    }
+
+    fn no_prefix(&self) -> Check {
+        match self.rule.end {
+            _ if self.rule.failed != usize::MAX => Check::PrefixFailing,
+            End::Kill => Check::PrefixKill,
+            End::PowerCut if self.rule.always => Check::PrefixAlways,
+            End::PowerCut if self.without_syncs() => Check::PrefixNever,
+            End::PowerCut => Check::PrefixEvery,
+        }
+    }
+
+    /// What it means that `--strict` refuses.
+    pub fn refused(&self) -> Check {
+        match self.rule.end {
+            _ if self.rule.failed != usize::MAX => Check::StrictFailing,
+            _ if self.rule.power_cuts => Check::Strict,
+            _ => Check::StrictKill,
+        }
+    }
+
+    /// What it means that an id was given again.
+    pub fn given_again(&self, id: u64) -> Check {
+        let key = id.to_string();
+        let is_put = |change: &Change| matches!(change, Change::Put { key: it, job } if *it == key && !job.volatile);
+        let kept = self.lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes).any(is_put);
+        match () {
+            () if self.rule.power_cuts && self.never_syncs() => Check::IdsWithoutSyncs,
+            () if self.rule.starting => Check::IdsAgain,
+            () if kept => Check::Ids,
+            () => Check::VolatileIds,
+        }
+    }
+
+    pub fn compare(&self, sight: &Sight) -> Verdict {
+        let mut verdict = Verdict::default();
+        let mut found = BTreeMap::new();
+        for (number, lane) in self.lanes {
+            let span = lane.span(self.rule);
+            let seen = sight.views.of_lane(*number, &span);
+            let books = span.books();
+            let views: Vec<(usize, Views)> = books.iter().map(|(count, book)| (*count, book.views())).collect();
+            let matches: Vec<usize> = views.iter().filter(|(_, view)| *view == seen).map(|(count, _)| *count).collect();
+            if matches.is_empty() {
+                verdict.problems.extend(self.explain(&span, &views, &seen));
+            }
+            let alive = |count: usize| {
+                books.iter().find(|(at, _)| *at == count).map_or(0, |(_, book)| {
+                    book.jobs.values().filter(|job| !job.volatile && !job.is_over()).count() as u64
+                })
+            };
+            let alive = matches.last().map_or(0, |count| alive(*count));
+            found.insert(*number, Found { lane, span, matches, alive });
+        }
+        if verdict.problems.is_empty() {
+            self.agree(&mut found, &mut verdict);
+            let alive: u64 = found.values().map(|it| it.alive).sum();
+            if sight.total != alive {
+                // Two jobs that the same client has called the same look like one.
+                let open = found.values().any(|it| it.span.least < it.span.changes.len());
+                let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
+                verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
+            }
+        }
+        verdict
+    }
+
+    /// Finds places in all lanes at which, of two commands of which one was answered before the other was sent, the first is
+    /// never missing alone.
+    fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
+        loop {
+            let now: BTreeMap<u64, usize> =
+                found.iter().filter_map(|(lane, it)| Some((*lane, *it.matches.last()?))).collect();
+            // When the first command that is missing was answered.
+            let missing = found.values().filter_map(|it| it.first_missing(*it.matches.last()?)).min();
+            let wrong = found.iter().find(|(_, it)| match (it.matches.last(), missing) {
+                (Some(count), Some(missing)) => it.last_sent(*count).is_some_and(|sent| sent > missing),
+                _ => false,
+            });
+            let Some((&lane, _)) = wrong else {
+                self.hear(found, verdict);
+                verdict.kept = now;
+                return;
+            };
+            let matches = &mut found.get_mut(&lane).expect("a lane").matches;
+            matches.pop();
+            if matches.is_empty() {
+                let text = format!("lane {lane} is further than what was answered before it: {now:?}");
+                verdict.problems.push((self.no_prefix(), text));
+                return;
+            }
+        }
+    }
+
+    fn hear(&self, found: &BTreeMap<u64, Found>, verdict: &mut Verdict) {
+        for (lane, it) in found {
+            let count = it.matches.last().copied().unwrap_or(0);
+            if count < it.span.heard {
+                let (step, change) = it.span.changes[it.span.heard - 1];
+                let text = format!("lane {lane}: a client was told of {} ({step}), and it is lost", change.write());
+                verdict.problems.push((Check::Hearsay, text));
+            }
+        }
+    }
+
+    /// What is wrong with each job, if the queue as a whole never looked like this.
+    fn explain(&self, span: &Span, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for key in span.keys() {
+            let is = seen.jobs.get(key);
+            let Some(may) = ways(span, key) else { continue };
+            if may.contains(&is.cloned()) {
+                continue;
+            }
+            let last = views.last().and_then(|(_, view)| view.jobs.get(key));
+            problems.push(match is {
+                None => (self.lost(Check::Lost), format!("job {key} is not there: {last:?}")),
+                Some(is) if may == [None] => (self.lost(Check::Back), format!("job {key} is there: {is:?}")),
+                Some(is) => (self.lost(Check::Lost), format!("job {key} is {is:?}, should be {last:?}")),
+            });
+        }
+        if problems.is_empty() {
+            problems.extend(self.explain_tubes(span, seen));
+        }
+        if problems.is_empty() {
+            problems.push((self.no_prefix(), nearest(views, seen)));
+        }
+        problems
+    }
+
+    fn explain_tubes(&self, span: &Span, seen: &Views) -> Option<Problem> {
+        let wrong = seen.tubes.iter().find(|(tube, is)| !pauses(span, tube).contains(&is.pause));
+        wrong.map(|(tube, is)| (self.lost(Check::Lost), format!("tube {tube} is {is:?}")))
+    }
+}
+
+/// What is different from the moment that is most alike.
+fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
+    let differences = |view: &Views| -> Vec<String> {
+        let keys: BTreeSet<&String> = view.jobs.keys().chain(seen.jobs.keys()).collect();
+        let differs = |key: &&&String| view.jobs.get(**key) != seen.jobs.get(**key);
+        let states = |views: &Views, key: &String| {
+            views.jobs.get(key).map_or("gone".to_owned(), |job| format!("{} {:?}", job.state, job.counts))
+        };
+        let jobs = keys
+            .iter()
+            .filter(differs)
+            .map(|key| format!("job {key} is {} and not {}", states(seen, key), states(view, key)));
+        let tubes = seen.tubes.iter().filter(|(tube, is)| view.tubes.get(*tube) != Some(is));
+        jobs.chain(tubes.map(|(tube, is)| format!("tube {tube} is {is:?} and not {:?}", view.tubes.get(tube))))
+            .collect()
+    };
+    let all = views.iter().map(|(count, view)| (*count, differences(view)));
+    let (count, best) = all.min_by_key(|(_, list)| list.len()).expect("a moment");
+    let range = (views[0].0, views[views.len() - 1].0);
+    format!("most like change {count} of {range:?}, but {}", best[..best.len().min(4)].join("; "))
+}
+
+impl Views {
+    /// What belongs to one lane.
+    fn of_lane(&self, lane: u64, span: &Span) -> Views {
+        let keys: BTreeSet<&str> = span.keys();
+        let name = prefix(lane);
+        let jobs = self.jobs.iter().filter(|(key, job)| keys.contains(key.as_str()) || job.tube.starts_with(&name));
+        let tubes = self.tubes.iter().filter(|(tube, _)| tube.starts_with(&name));
+        Views {
+            jobs: jobs.map(|(key, job)| (key.clone(), job.clone())).collect(),
+            tubes: tubes.map(|(tube, view)| (tube.clone(), view.clone())).collect(),
+        }
+    }
+}
+
+impl Found<'_> {
+    /// Where the first command was answered that is not, or not wholly, behind so many changes.
+    fn first_missing(&self, count: usize) -> Option<usize> {
+        let missing: BTreeSet<u64> = self.span.changes[count..].iter().map(|(step, _)| *step).collect();
+        missing.iter().filter_map(|step| self.lane.steps[step].told).min()
+    }
+
+    /// Where the last command was sent that is behind so many.
+    fn last_sent(&self, count: usize) -> Option<usize> {
+        self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
+    }
+}

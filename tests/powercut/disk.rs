@@ -1,0 +1,499 @@
+//! A disk that replays a trace, and what a power cut would leave on it.
+//!
+//! Owns what a sync makes safe and what is at the mercy of the cut without one. Bytes of a file that were not synced may be
+//! there, in part or not at all, whatever was written before or after them, and so may its length; an entry of a folder
+//! that was made, renamed or removed may be as before until that folder is synced, each by itself. A file whose entry is
+//! safe may lack its bytes. What a sync has lost by failing is lost for good, or safe. Must not know what the bytes mean.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use nix::libc;
+
+use crate::random::Random;
+use crate::trace::Event;
+
+/// What disks write whole, and what systems do.
+const SECTOR: usize = 512;
+const PAGE: usize = 4096;
+
+/// The one file that is no part of the log.
+const LOCK: &str = "lock";
+
+type Number = usize;
+
+/// A change of a file's bytes.
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    /// Another length.
+    Length(usize),
+    /// At least this length.
+    Grow(usize),
+}
+
+#[derive(Clone, Default)]
+struct Object {
+    /// On the disk for good.
+    durable: Vec<u8>,
+    /// As programs see it.
+    current: Vec<u8>,
+    /// From the one to the other, each by the place of its event.
+    pending: Vec<(usize, Change)>,
+    /// Writes that a failed sync has lost.
+    lost: Vec<usize>,
+}
+
+/// A change of folders.
+#[derive(Clone, Debug)]
+enum Entry {
+    Add(String, Number),
+    Remove(String, Number),
+    /// In one folder: it has the one name or the other.
+    Rename(String, String, Number),
+    AddFolder(String),
+    RemoveFolder(String),
+}
+
+/// Names: of files, and of folders.
+#[derive(Clone, Default)]
+struct Names {
+    files: BTreeMap<String, Number>,
+    folders: BTreeSet<String>,
+}
+
+#[derive(Clone)]
+enum Opened {
+    File(Number, i32),
+    Folder(String),
+}
+
+/// What a power cut does, over all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mood {
+    /// Nothing that was not synced is there.
+    Nothing,
+    /// All of it is.
+    All,
+    /// All up to some moment, and nothing behind it.
+    Moment,
+    /// Each change whole or not at all: one in so many is not there.
+    Whole(u64),
+    /// Each sector by itself.
+    Sectors,
+    /// Each page by itself.
+    Pages,
+    /// Of each change, a beginning.
+    Torn,
+    /// Folders, but no bytes.
+    Entries,
+    /// Bytes, but no entries.
+    Bytes,
+    /// All but one change.
+    Missing,
+    /// One change alone.
+    Alone,
+}
+
+pub const MOODS: [Mood; 13] = [
+    Mood::Nothing,
+    Mood::All,
+    Mood::Moment,
+    Mood::Moment,
+    Mood::Whole(2),
+    Mood::Whole(10),
+    Mood::Sectors,
+    Mood::Pages,
+    Mood::Torn,
+    Mood::Entries,
+    Mood::Bytes,
+    Mood::Missing,
+    Mood::Alone,
+];
+
+/// See the module's page.
+#[derive(Clone)]
+pub struct Disk {
+    objects: Vec<Object>,
+    current: Names,
+    durable: Names,
+    pending: Vec<(usize, Entry)>,
+    handles: HashMap<u64, Opened>,
+    /// Syncs under way: of what, and where they began.
+    syncs: HashMap<u64, (Opened, usize)>,
+    /// Files that are gone with writes that were not safe: where the first of these and the removal happened. Until all
+    /// before the removal is safe, nobody knows that what was in them is anywhere.
+    orphans: Vec<(usize, usize)>,
+    /// Decides what a failed sync loses.
+    random: Random,
+    /// Where the first sync failed.
+    pub failed: Option<usize>,
+    /// Where a file was used first whose space was not on the disk yet.
+    pub unfilled: Option<usize>,
+}
+
+impl Change {
+    /// Whether it writes something else than zero bytes.
+    fn writes(&self) -> bool {
+        matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
+    }
+
+    /// Whether it takes space: a zero byte is written for other reasons, too.
+    fn fills(&self) -> bool {
+        match self {
+            Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),
+            Change::Grow(_) => true,
+            Change::Length(_) => false,
+        }
+    }
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Length(length) => bytes.resize(*length, 0),
+        Change::Grow(length) => bytes.resize(bytes.len().max(*length), 0),
+        Change::Write(place, written) => {
+            let end = place + written.len();
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[*place..end].copy_from_slice(written);
+        }
+    }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+impl Names {
+    fn apply(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Add(path, number) => drop(self.files.insert(path.clone(), *number)),
+            Entry::Remove(path, number) => {
+                if self.files.get(path) == Some(number) {
+                    self.files.remove(path);
+                }
+            }
+            Entry::Rename(from, to, number) => {
+                if self.files.get(from) == Some(number) {
+                    self.files.remove(from);
+                }
+                self.files.insert(to.clone(), *number);
+            }
+            Entry::AddFolder(path) => drop(self.folders.insert(path.clone())),
+            Entry::RemoveFolder(path) => drop(self.folders.remove(path)),
+        }
+    }
+
+    fn is_folder(&self, path: &str) -> bool {
+        path.is_empty() || self.folders.contains(path)
+    }
+
+    /// Whether all folders above this are there.
+    fn is_reachable(&self, path: &str) -> bool {
+        let above = parent(path);
+        above.is_empty() || (self.folders.contains(above) && self.is_reachable(above))
+    }
+}
+
+impl Entry {
+    fn folder(&self) -> &str {
+        match self {
+            Entry::Add(path, _) | Entry::Remove(path, _) | Entry::Rename(path, _, _) => parent(path),
+            Entry::AddFolder(path) | Entry::RemoveFolder(path) => parent(path),
+        }
+    }
+}
+
+impl Object {
+    fn change(&mut self, place: usize, change: Change, at_once: bool) {
+        apply(&mut self.current, &change);
+        if at_once {
+            apply(&mut self.durable, &change);
+        } else {
+            self.pending.push((place, change));
+        }
+    }
+
+    /// Where something else than zero bytes was written that is not safe.
+    fn first_unsynced(&self) -> Option<usize> {
+        let written = self.pending.iter().filter(|(_, change)| change.writes()).map(|(place, _)| *place);
+        written.chain(self.lost.iter().copied()).min()
+    }
+
+    /// What was written before `place` is safe.
+    fn settle(&mut self, place: usize) {
+        let behind = self.pending.partition_point(|(at, _)| *at < place);
+        self.pending.drain(..behind).for_each(|(_, change)| apply(&mut self.durable, &change));
+    }
+
+    /// What was written before `place` counts as written, and is not, or is.
+    fn lose(&mut self, place: usize, random: &mut Random) {
+        let behind = self.pending.partition_point(|(at, _)| *at < place);
+        for (at, change) in self.pending.drain(..behind) {
+            match change {
+                Change::Write(..) if random.once_in(2) => self.lost.push(at),
+                change => apply(&mut self.durable, &change),
+            }
+        }
+    }
+}
+
+impl Disk {
+    /// What there is behind the first `count` events. The seed decides what failed syncs lose.
+    pub fn replay(events: &[Event], count: usize, seed: u64) -> Disk {
+        let mut disk = Disk {
+            objects: Vec::new(),
+            current: Names::default(),
+            durable: Names::default(),
+            pending: Vec::new(),
+            handles: HashMap::new(),
+            syncs: HashMap::new(),
+            orphans: Vec::new(),
+            random: Random::new(seed),
+            failed: None,
+            unfilled: None,
+        };
+        events[..count].iter().enumerate().for_each(|(place, event)| disk.happen(place, event));
+        disk
+    }
+
+    fn happen(&mut self, place: usize, event: &Event) {
+        match event {
+            Event::Began => {
+                self.handles.clear();
+                self.syncs.clear();
+            }
+            Event::Found { path, bytes } => self.find(path, bytes),
+            Event::Open { handle, flags, path } => self.open(place, *handle, *flags, path),
+            Event::Close { handle } => drop(self.handles.remove(handle)),
+            Event::Write { handle, place: at, bytes } => {
+                self.change(place, *handle, Change::Write(*at as usize, bytes.clone()));
+            }
+            Event::Zeros { handle, place: at, length } => {
+                self.change(place, *handle, Change::Write(*at as usize, vec![0; *length as usize]));
+            }
+            Event::Truncate { handle, length } => self.change(place, *handle, Change::Length(*length as usize)),
+            Event::Allocate { handle, mode, place: at, length } => {
+                assert!([0, libc::FALLOC_FL_KEEP_SIZE].contains(mode), "fallocate with mode {mode} is not replayed");
+                if *mode == 0 {
+                    self.change(place, *handle, Change::Grow((at + length) as usize));
+                }
+            }
+            Event::SyncBegin { handle, number } => {
+                let opened = self.handles.get(handle).expect("an open file").clone();
+                self.syncs.insert(*number, (opened, place));
+            }
+            Event::SyncEnd { number, failed } => self.sync(place, *number, *failed),
+            Event::Unlink { path } => {
+                let number = self.current.files[path];
+                self.enter(place, Entry::Remove(path.clone(), number));
+                self.orphans.extend(self.objects[number].first_unsynced().map(|first| (first, place)));
+            }
+            Event::MakeFolder { path } => self.enter(place, Entry::AddFolder(path.clone())),
+            Event::RemoveFolder { path } => self.enter(place, Entry::RemoveFolder(path.clone())),
+            Event::Rename { from, to } => self.rename(place, from, to),
+            Event::Link { from, to } => {
+                let number = self.current.files[from];
+                self.enter(place, Entry::Add(to.clone(), number));
+            }
+            Event::Mark(_) => {}
+        }
+    }
+
+    fn find(&mut self, path: &str, bytes: &[u8]) {
+        let mut above = parent(path);
+        while !above.is_empty() {
+            self.current.folders.insert(above.to_owned());
+            self.durable.folders.insert(above.to_owned());
+            above = parent(above);
+        }
+        // A path with a slash at its end is an empty folder's.
+        if !path.ends_with('/') {
+            let number = self.objects.len();
+            self.objects.push(Object { durable: bytes.to_vec(), current: bytes.to_vec(), ..Object::default() });
+            self.current.files.insert(path.to_owned(), number);
+            self.durable.files.insert(path.to_owned(), number);
+        }
+    }
+
+    fn open(&mut self, place: usize, handle: u64, flags: i32, path: &str) {
+        if self.current.is_folder(path) {
+            assert!(flags & libc::O_TMPFILE != libc::O_TMPFILE, "files without a name are not replayed");
+            self.handles.insert(handle, Opened::Folder(path.to_owned()));
+            return;
+        }
+        let number = match self.current.files.get(path) {
+            Some(number) => *number,
+            None => {
+                assert!(flags & libc::O_CREAT != 0, "{path} was opened and nobody has made it");
+                self.objects.push(Object::default());
+                let number = self.objects.len() - 1;
+                self.enter(place, Entry::Add(path.to_owned(), number));
+                number
+            }
+        };
+        self.handles.insert(handle, Opened::File(number, flags));
+        if flags & libc::O_TRUNC != 0 {
+            self.change(place, handle, Change::Length(0));
+        }
+    }
+
+    fn change(&mut self, place: usize, handle: u64, change: Change) {
+        let Opened::File(number, flags) = self.handles[&handle] else { panic!("a folder was written to") };
+        if change.writes() && self.objects[number].pending.iter().any(|(_, change)| change.fills()) {
+            self.unfilled = self.unfilled.or(Some(place));
+        }
+        self.objects[number].change(place, change, flags & libc::O_DSYNC != 0);
+    }
+
+    fn enter(&mut self, place: usize, entry: Entry) {
+        self.current.apply(&entry);
+        self.pending.push((place, entry));
+    }
+
+    fn rename(&mut self, place: usize, from: &str, to: &str) {
+        assert!(!self.current.is_folder(from), "renamed folders are not replayed");
+        let number = self.current.files[from];
+        if parent(from) == parent(to) {
+            self.enter(place, Entry::Rename(from.to_owned(), to.to_owned(), number));
+        } else {
+            self.enter(place, Entry::Add(to.to_owned(), number));
+            self.enter(place, Entry::Remove(from.to_owned(), number));
+        }
+    }
+
+    fn sync(&mut self, place: usize, number: u64, failed: bool) {
+        let (opened, began) = self.syncs.remove(&number).expect("a sync that began");
+        if failed {
+            self.failed = self.failed.or(Some(place));
+        }
+        match opened {
+            Opened::File(number, _) if failed => self.objects[number].lose(began, &mut self.random),
+            Opened::File(number, _) => self.objects[number].settle(began),
+            Opened::Folder(folder) => self.sync_folder(&folder, began),
+        }
+    }
+
+    fn sync_folder(&mut self, folder: &str, began: usize) {
+        let mut rest = Vec::new();
+        let settled = |place: &usize, entry: &Entry| *place < began && entry.folder() == folder;
+        let is_removal = |entry: &Entry| matches!(entry, Entry::Remove(..));
+        let gone = self.pending.iter().filter(|(at, entry)| settled(at, entry) && is_removal(entry));
+        let gone: BTreeSet<usize> = gone.map(|(at, _)| *at).collect();
+        for (place, entry) in std::mem::take(&mut self.pending) {
+            // What has left a folder for another has come there.
+            if settled(&place, &entry) || (gone.contains(&place) && !is_removal(&entry)) {
+                self.durable.apply(&entry);
+            } else {
+                rest.push((place, entry));
+            }
+        }
+        self.pending = rest;
+    }
+
+    /// The place of the first event of which it is not known that what it wrote is safe.
+    pub fn first_unsynced(&self) -> usize {
+        let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
+        let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);
+        let orphans = self.orphans.iter().filter(|(_, removed)| first < *removed);
+        orphans.map(|(orphan, _)| *orphan).min().unwrap_or(usize::MAX).min(first)
+    }
+
+    /// What programs see: also what is left when the process is killed.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        self.with_folders(&self.current, |number| self.objects[number].current.clone())
+    }
+
+    /// The files by their paths; a path that ends with a slash is a folder's.
+    fn with_folders(&self, names: &Names, bytes: impl Fn(Number) -> Vec<u8>) -> BTreeMap<String, Vec<u8>> {
+        let reachable = |path: &&String| names.is_reachable(path);
+        let folders = names.folders.iter().filter(reachable).map(|path| (format!("{path}/"), Vec::new()));
+        let files = names.files.iter().filter(|(path, _)| names.is_reachable(path));
+        files.map(|(path, number)| (path.clone(), bytes(*number))).chain(folders).collect()
+    }
+
+    /// The files after a power cut.
+    pub fn cut(&self, mood: Mood, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
+        let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
+            .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
+            .collect();
+        // The one change that counts, or the last one that is there.
+        let chosen = places.iter().nth(random.below(places.len().max(1) as u64) as usize).copied().unwrap_or(0);
+        let is_kept = |place: usize, random: &mut Random| match mood {
+            Mood::Nothing => false,
+            Mood::All | Mood::Torn => true,
+            Mood::Moment => place <= chosen,
+            Mood::Whole(share) => !random.once_in(share),
+            Mood::Sectors | Mood::Pages => random.once_in(2),
+            Mood::Entries | Mood::Bytes => unreachable!("said below"),
+            Mood::Missing => place != chosen,
+            Mood::Alone => place == chosen,
+        };
+        let mut names = self.durable.clone();
+        let mut kept = BTreeMap::<usize, bool>::new();
+        for (place, entry) in &self.pending {
+            let keep = match mood {
+                Mood::Entries => true,
+                Mood::Bytes => false,
+                // Both ends of a rename across folders share a place: it has not gone before it has come.
+                _ => *kept.entry(*place).or_insert_with(|| is_kept(*place, random)),
+            };
+            // It may have come and not gone.
+            let stays = matches!(entry, Entry::Remove(path, number) if self.is_elsewhere(path, *number, *place));
+            if keep && !(stays && random.once_in(3)) {
+                names.apply(entry);
+            }
+        }
+        let mut bytes = BTreeMap::new();
+        for (number, object) in self.objects.iter().enumerate() {
+            let mut left = object.durable.clone();
+            for (place, change) in &object.pending {
+                match (mood, change) {
+                    (Mood::Bytes, _) => apply(&mut left, change),
+                    (Mood::Entries, _) => {}
+                    (Mood::Sectors, Change::Write(at, bytes)) => keep_some(&mut left, *at, bytes, SECTOR, random),
+                    (Mood::Pages, Change::Write(at, bytes)) => keep_some(&mut left, *at, bytes, PAGE, random),
+                    (Mood::Torn, Change::Write(at, bytes)) => keep_beginning(&mut left, *at, bytes, random),
+                    _ if is_kept(*place, random) => apply(&mut left, change),
+                    _ => {}
+                }
+            }
+            bytes.insert(number, left);
+        }
+        self.with_folders(&names, |number| bytes[&number].clone())
+    }
+
+    /// Whether the entry that was removed by this event was added to another folder by the same.
+    fn is_elsewhere(&self, path: &str, number: Number, place: usize) -> bool {
+        self.pending
+            .iter()
+            .any(|(at, entry)| *at == place && matches!(entry, Entry::Add(to, it) if to != path && *it == number))
+    }
+}
+
+/// The pieces of a write that a disk writes whole, each from and to.
+fn pieces(at: usize, length: usize, unit: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let to = length.min(from + unit - (at + from) % unit);
+        let piece = (from < length).then_some((from, to));
+        from = to;
+        piece
+    })
+}
+
+fn keep_some(left: &mut Vec<u8>, at: usize, bytes: &[u8], unit: usize, random: &mut Random) {
+    for (from, to) in pieces(at, bytes.len(), unit) {
+        if random.once_in(2) {
+            apply(left, &Change::Write(at + from, bytes[from..to].to_vec()));
+        }
+    }
+}
+
+fn keep_beginning(left: &mut Vec<u8>, at: usize, bytes: &[u8], random: &mut Random) {
+    let unit = random.pick(&[SECTOR, PAGE]);
+    let all: Vec<(usize, usize)> = pieces(at, bytes.len(), unit).collect();
+    let count = random.below(all.len() as u64 + 1) as usize;
+    if let Some((_, to)) = all[..count].last() {
+        apply(left, &Change::Write(at, bytes[..*to].to_vec()));
+    }
+}

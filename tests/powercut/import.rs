@@ -1,0 +1,81 @@
+//! A log that beanstalkd has left, for histories that begin with it.
+//!
+//! Owns the few kinds of its records that are needed: jobs that are ready, delayed, buried or deleted, in format 7. Must not
+//! damage any: what becomes of those is for other tests.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::book::{Body, Change, Job, Place, Wire};
+use crate::check::prefix;
+use crate::random::Random;
+
+/// Jobs of a log.
+const JOBS: u64 = 40;
+
+/// A second, in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+const LENGTHS: [usize; 8] = [0, 10, 30, 100, 300, 1000, 3000, 20_000];
+const DELAY: u64 = 10_000;
+const TTR: u64 = 3600;
+
+/// Of the states, as beanstalkd numbers them.
+fn number(place: Place) -> u8 {
+    match place {
+        Place::Buried => 3,
+        Place::Delayed => 4,
+        _ => 1,
+    }
+}
+
+fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
+    let due = born + job.delay * SECOND;
+    let mut bytes = (job.tube.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(job.tube.as_bytes());
+    for word in [id, u64::from(job.pri), job.delay * SECOND, job.ttr * SECOND] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend((job.body.length as u32 + 2).to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(born.to_le_bytes());
+    bytes.extend(due.to_le_bytes());
+    let buries = u32::from(job.place == Place::Buried);
+    // Reserves, times to run that ended, releases, buries, kicks.
+    bytes.extend([0, 0, 0, buries, 0].iter().flat_map(|count: &u32| count.to_le_bytes()));
+    bytes.extend([state, 0, 0, 0]);
+    bytes
+}
+
+/// The files by their names, and the changes that they mean to the first lane.
+pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
+    let mut files = vec![("binlog.1".to_owned(), 7_u32.to_le_bytes().to_vec())];
+    let mut changes = Vec::new();
+    for id in 1..=JOBS {
+        if id == JOBS / 2 {
+            files.push(("binlog.2".to_owned(), 7_u32.to_le_bytes().to_vec()));
+        }
+        let (_, file) = files.last_mut().expect("a file");
+        let tube = format!("{}t{}", prefix(0), random.below(3));
+        let delay = if random.once_in(4) { DELAY } else { 0 };
+        let body = Body::new(&format!("foreign{id}"), random.pick(&LENGTHS));
+        let job = Job::new(Wire::Beanstalk, &tube, body.clone(), random.below(9) as u32, delay, TTR);
+        let put = Change::Put { key: id.to_string(), job: Box::new(job.clone()) };
+        changes.push(put);
+        let buried = Job { place: Place::Buried, ..job.clone() };
+        let (bury, delete) = (delay == 0 && random.once_in(4), random.once_in(5));
+        let full = if bury { &buried } else { &job };
+        file.extend([record(id, full, now, number(full.place)), body.bytes(), b"\r\n".to_vec()].concat());
+        if bury {
+            changes.push(Change::Bury { key: id.to_string(), pri: job.pri });
+        }
+        if delete {
+            // A short record has no name.
+            let nameless = Job { tube: String::new(), ..full.clone() };
+            file.extend(record(id, &nameless, now, 0));
+            changes.push(Change::Delete(id.to_string()));
+        }
+    }
+    files.iter_mut().for_each(|(_, bytes)| bytes.extend([0; 500]));
+    (files, changes)
+}

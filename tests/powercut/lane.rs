@@ -1,0 +1,319 @@
+//! A client that does things to a queue, one after the other, and keeps a book of them.
+//!
+//! Owns one lane of a history while it is made: the choice of commands by chance, their order, and what is written down of
+//! them in the trace. Its tubes are its own. Must not judge what a cut leaves.
+
+use std::collections::BTreeMap;
+use std::io::Result;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::act::{Act, Reply, LONG};
+use crate::book::{Body, Book, Change, Place, Wire};
+use crate::check::{prefix, Check, Problem};
+use crate::daemon::Daemon;
+use crate::lanes::Promise;
+use crate::random::Random;
+use crate::talk::{packet, Talk, CAN_DO};
+use crate::trace::Trace;
+
+/// Above so many jobs, they are ended rather than put.
+const ENOUGH: usize = 30;
+
+const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
+const DELAYS: [u64; 6] = [0, 0, 0, 0, LONG, 3 * LONG];
+const WIRES: [Wire; 3] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
+
+/// See the module's page.
+pub struct Lane {
+    pub number: u64,
+    pub book: Book,
+    pub random: Random,
+    pub problems: Vec<Problem>,
+    trace: Arc<Trace>,
+    talks: BTreeMap<(Wire, usize), Talk>,
+    /// The protocols that it speaks.
+    wires: Vec<Wire>,
+    next: u64,
+    bodies: u64,
+    /// The disk fails now and then: commands may be refused.
+    pub failing: bool,
+}
+
+impl Lane {
+    /// Goes on behind the steps before `next`.
+    pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
+        let mut random = random;
+        let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
+        if wires.is_empty() {
+            wires.push(random.pick(&WIRES));
+        }
+        let talks = BTreeMap::new();
+        Lane { number, book, random, problems: Vec::new(), trace, talks, wires, next, bodies: 0, failing: false }
+    }
+
+    /// Whether its book is wrong.
+    pub fn is_lost(&self) -> bool {
+        self.problems.iter().any(|(check, _)| *check == Check::Talk)
+    }
+
+    /// The number of the next step.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn name(&self, kind: char, which: u64) -> String {
+        format!("{}{kind}{which}", prefix(self.number))
+    }
+
+    /// A second client of one protocol is another `seat`.
+    fn talk(&mut self, daemon: &Daemon, wire: Wire, seat: usize) -> Result<&mut Talk> {
+        if !self.talks.contains_key(&(wire, seat)) {
+            let mut talk = Talk::connect(daemon, wire)?;
+            match wire {
+                Wire::Beanstalk => {
+                    // Tubes that are watched stay, with their pauses.
+                    for which in 0..3 {
+                        talk.send(format!("watch {}\r\n", self.name('t', which)).as_bytes())?;
+                        talk.line()?;
+                    }
+                    talk.send(b"ignore default\r\n")?;
+                    talk.line()?;
+                }
+                Wire::Gearman if seat == 0 => {
+                    for which in 0..2 {
+                        talk.send(&packet(CAN_DO, &[self.name('f', which).as_bytes()]))?;
+                    }
+                }
+                Wire::Gearman | Wire::Workq => {}
+            }
+            self.talks.insert((wire, seat), talk);
+        }
+        Ok(self.talks.get_mut(&(wire, seat)).expect("it was just made"))
+    }
+
+    /// Opens the connections that keep its tubes.
+    pub fn connect(&mut self, daemon: &Daemon) -> Result<()> {
+        self.talk(daemon, Wire::Beanstalk, 0).map(drop)
+    }
+
+    /// One that begins like no other.
+    fn body(&mut self) -> Body {
+        self.bodies += 1;
+        let word = format!("{}{}.{}", prefix(self.number), self.next, self.bodies);
+        Body::new(&word, self.random.pick(&BODIES))
+    }
+
+    /// One of the jobs of this protocol that are as asked.
+    fn job(&mut self, book: &Book, wire: Wire, places: &[Place]) -> Option<String> {
+        let fits = |key: &&String| {
+            let job = &book.jobs[*key];
+            job.wire == wire && places.contains(&job.place) && !job.volatile
+        };
+        let keys: Vec<&String> = book.jobs.keys().filter(fits).collect();
+        (!keys.is_empty()).then(|| keys[self.random.below(keys.len() as u64) as usize].clone())
+    }
+
+    /// Something to do to this queue, by one protocol.
+    fn choose(&mut self, book: &Book, wire: Wire) -> Act {
+        let full = book.jobs.len() > ENOUGH;
+        let chosen = match wire {
+            Wire::Beanstalk => self.choose_beanstalk(book, full),
+            Wire::Gearman => self.choose_gearman(book, full),
+            Wire::Workq => self.choose_workq(book, full),
+        };
+        chosen.unwrap_or_else(|| self.new_job(wire))
+    }
+
+    fn new_job(&mut self, wire: Wire) -> Act {
+        let body = self.body();
+        let which = self.random.below(3);
+        match wire {
+            Wire::Beanstalk => {
+                let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
+                Act::Put { tube: self.name('t', which), pri, delay, body }
+            }
+            Wire::Gearman => {
+                // Nobody takes jobs of the third function.
+                let unique = if self.random.once_in(3) { String::new() } else { format!("u{}", self.random.below(12)) };
+                let kept = which < 2 || self.random.once_in(2);
+                let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
+                Act::Submit { function: self.name('f', which), unique, body, kept }
+            }
+            Wire::Workq => {
+                // Sometimes an id that is taken.
+                let number = if self.random.once_in(5) { self.random.below(self.next.max(1)) } else { self.next };
+                let id = format!("00000000-0000-4000-8{:03x}-{number:012x}", self.number);
+                let max_fails = self.random.pick(&[0, 0, 2, 3]);
+                Act::Add { id, queue: self.name('q', which % 2), max_fails, body }
+            }
+        }
+    }
+
+    fn choose_beanstalk(&mut self, book: &Book, full: bool) -> Option<Act> {
+        use Place::{Buried, Delayed, Ready, Reserved};
+        let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
+        let which = self.random.below(3);
+        let tube = self.name('t', which);
+        let any = [Ready, Delayed, Reserved, Buried];
+        let wire = Wire::Beanstalk;
+        match self.random.below(20) {
+            0..=5 if !full => None,
+            0..=8 => self.job(book, wire, &any).map(Act::Delete),
+            9..=10 => Some(Act::ReserveAny),
+            11..=12 => self.job(book, wire, &[Ready, Delayed, Buried]).map(Act::Reserve),
+            13..=14 => self.job(book, wire, &[Reserved]).map(|key| Act::Release { key, pri, delay }),
+            15..=16 => self.job(book, wire, &[Reserved]).map(|key| Act::Bury { key, pri }),
+            17 => self.job(book, wire, &[Delayed, Buried]).map(Act::KickJob),
+            18 if self.random.once_in(2) => self.job(book, wire, &[Reserved]).map(Act::Touch),
+            18 => Some(Act::Pause { tube, seconds: self.random.pick(&[0, LONG, 2 * LONG]) }),
+            _ => Some(Act::Kick { tube, bound: 1 + self.random.below(6) }),
+        }
+    }
+
+    fn choose_gearman(&mut self, book: &Book, full: bool) -> Option<Act> {
+        let done = !self.random.once_in(4);
+        let finish = |lane: &mut Lane| {
+            let key = lane.job(book, Wire::Gearman, &[Place::Reserved]);
+            key.map(|key| Act::Finish { key, done })
+        };
+        match self.random.below(10) {
+            0..=4 if !full => None,
+            0..=6 => Some(Act::Grab),
+            _ => finish(self).or(Some(Act::Grab)),
+        }
+    }
+
+    fn choose_workq(&mut self, book: &Book, full: bool) -> Option<Act> {
+        use Place::{Done, Failed, Leased, Ready};
+        let which = self.random.below(2);
+        let queue = self.name('q', which);
+        let (done, result) = (!self.random.once_in(3), self.body());
+        let wire = Wire::Workq;
+        match self.random.below(10) {
+            0..=3 if !full => None,
+            0..=1 => Some(Act::Lease { queue }),
+            2..=5 => self.job(book, wire, &[Leased, Ready]).map(|id| Act::Outcome { id, done, result }),
+            6..=7 => Some(Act::Lease { queue }),
+            _ => self.job(book, wire, &[Ready, Leased, Done, Failed]).map(Act::Remove),
+        }
+    }
+
+    /// Sends commands on one connection, in one breath, and takes what comes back.
+    pub fn perform(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<()> {
+        let steps = self.say(daemon, seat, acts)?;
+        self.listen(daemon, seat, steps)
+    }
+
+    /// The first half of it; the second is [`Lane::listen`], for the steps that this returns.
+    pub fn say(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<Vec<(u64, Act)>> {
+        let Some(wire) = acts.first().map(Act::wire) else { return Ok(Vec::new()) };
+        let mut ahead = self.book.clone();
+        let (mut bytes, mut steps) = (Vec::new(), Vec::new());
+        for act in acts {
+            let step = self.enter(&act, act.promise(&ahead));
+            bytes.extend(act.bytes(&ahead));
+            act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
+            steps.push((step, act));
+        }
+        self.talk(daemon, wire, seat)?.send(&bytes)?;
+        Ok(steps)
+    }
+
+    /// Says again what another client of this lane has said, and has not been answered yet.
+    pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
+        let step = self.enter(&act, Promise::Hearsay);
+        let bytes = act.bytes(&self.book);
+        self.talk(daemon, act.wire(), seat)?.send(&bytes)?;
+        Ok(step)
+    }
+
+    /// Writes down that a command is sent.
+    fn enter(&mut self, act: &Act, promise: Promise) -> u64 {
+        self.next += 1;
+        let words = format!("{act:?}").replace('\n', " ");
+        self.trace.mark(&format!("sent {} {} {} {words}", self.number, self.next, promise.letter()));
+        self.next
+    }
+
+    /// Takes what comes back.
+    pub fn listen(&mut self, daemon: &Daemon, seat: usize, steps: Vec<(u64, Act)>) -> Result<()> {
+        for (step, act) in steps {
+            let reply = self.take(daemon, seat, step, &act)?;
+            self.settle(step, &act, &reply);
+        }
+        Ok(())
+    }
+
+    /// Reads one reply and writes down that it came.
+    pub fn take(&mut self, daemon: &Daemon, seat: usize, step: u64, act: &Act) -> Result<Reply> {
+        let reply = act.read(self.talk(daemon, act.wire(), seat)?)?;
+        let id: Option<u64> = reply.key.parse().ok();
+        id.into_iter().for_each(|id| self.trace.mark(&format!("seen {id} {id}")));
+        // What was refused promises nothing.
+        let word = if is_refusal(&reply.line) { "refused" } else { "told" };
+        self.trace.mark(&format!("{word} {} {step} {} {}", self.number, reply.line, reply.key));
+        Ok(reply)
+    }
+
+    /// Enters what a command did, by its reply.
+    pub fn settle(&mut self, step: u64, act: &Act, reply: &Reply) {
+        if let Some(key) = act.about(reply).filter(|_| !is_refusal(&reply.line)) {
+            self.trace.mark(&format!("about {} {step} {key}", self.number));
+        }
+        match act.changes(&self.book, reply) {
+            Ok(changes) => changes.iter().for_each(|change| self.apply(step, change)),
+            Err(_) if self.failing && is_refusal(&reply.line) => {}
+            Err(problem) if matches!(act, Act::Submit { kept: true, .. }) && is_refusal(&reply.line) => {
+                self.problems.push((Check::Adoption, problem));
+            }
+            Err(problem) => self.problems.push((Check::Talk, problem)),
+        }
+    }
+
+    fn apply(&mut self, step: u64, change: &Change) {
+        self.trace.mark(&format!("did {} {step} {}", self.number, change.write()));
+        self.book.apply(change);
+    }
+
+    /// The server was started.
+    pub fn restarted(&mut self) {
+        self.next += 1;
+        let (lane, step) = (self.number, self.next);
+        self.trace.mark(&format!("sent {lane} {step} n restart"));
+        self.apply(step, &Change::Restart);
+        self.trace.mark(&format!("told {lane} {step} restarted"));
+    }
+
+    /// Whether something has come back already, within this time.
+    pub fn hears_within(&mut self, daemon: &Daemon, wire: Wire, seat: usize, time: Duration) -> Result<bool> {
+        self.talk(daemon, wire, seat)?.hears_within(time)
+    }
+
+    /// Does something, of one protocol; several things in one breath at times.
+    pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
+        let wire = self.random.pick(&self.wires.clone());
+        let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };
+        let mut ahead = self.book.clone();
+        let mut acts = Vec::new();
+        for _ in 0..breath {
+            let act = self.choose(&ahead, wire);
+            // What nobody can foresee must be the last in its breath.
+            let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
+            act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
+            // So must a kick be the first, behind no job that nobody knows yet.
+            if acts.is_empty() || !matches!(act, Act::Kick { .. }) {
+                acts.push(act);
+            }
+            if unforeseen {
+                break;
+            }
+        }
+        self.perform(daemon, 0, acts)
+    }
+}
+
+/// What a server says whose disk fails.
+fn is_refusal(line: &str) -> bool {
+    line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
+}

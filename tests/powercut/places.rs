@@ -1,0 +1,96 @@
+//! Where a history is cut.
+//!
+//! Owns the choice of places: any, but most of them where something has just happened that might be lost, or was told too
+//! early. Must not know what a cut leaves.
+
+use std::collections::HashSet;
+
+use crate::random::Random;
+use crate::trace::Event;
+
+/// So many replies are close behind something.
+const CLOSE: usize = 4;
+
+/// Kinds of places that are of interest.
+#[derive(Default)]
+struct Places {
+    /// Behind a reply.
+    told: Vec<usize>,
+    /// Behind a reply that promises something, while there is something that is not safe.
+    early: Vec<usize>,
+    /// Behind the first replies after a sync that failed.
+    failed: Vec<usize>,
+    /// At the beginning of a sync, and behind a file that was cut.
+    syncs: Vec<usize>,
+    /// Behind a change of a folder.
+    entries: Vec<usize>,
+    /// Before the program listens.
+    starts: Vec<usize>,
+}
+
+/// The step that a mark of this kind is about.
+fn step<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
+    let rest = text.strip_prefix(kind)?;
+    let end = rest.match_indices(' ').nth(1).map_or(rest.len(), |(end, _)| end);
+    Some(&rest[..end])
+}
+
+fn find(events: &[Event], began: usize) -> Places {
+    let mut places = Places::default();
+    let heard = events[began..].iter().position(|event| matches!(event, Event::Mark(_)));
+    places.starts.extend(began..began + heard.unwrap_or(0));
+    let (mut syncs, mut unsynced, mut promises) = (0, false, HashSet::new());
+    let mut close = 0;
+    for (place, event) in events.iter().enumerate().skip(began) {
+        match event {
+            Event::Mark(text) => {
+                if let Some(step) = step(text, "sent ") {
+                    // What has no reply that promises something has an n here.
+                    promises.extend((!text["sent ".len() + step.len()..].starts_with(" n")).then_some(step));
+                }
+                if let Some(step) = step(text, "told ") {
+                    places.told.push(place + 1);
+                    places.failed.extend((close > 0).then_some(place + 1));
+                    close = close.max(1) - 1;
+                    places.early.extend((promises.contains(step) && (syncs > 0 || unsynced)).then_some(place + 1));
+                }
+            }
+            Event::Write { .. } => unsynced = true,
+            Event::SyncBegin { .. } => {
+                (syncs, unsynced) = (syncs + 1, false);
+                places.syncs.push(place + 1);
+            }
+            Event::SyncEnd { failed, .. } => {
+                syncs -= 1;
+                close = if *failed { CLOSE } else { close };
+            }
+            Event::Truncate { .. } => places.syncs.push(place + 1),
+            event if event.is_of_folder() => places.entries.push(place + 1),
+            _ => {}
+        }
+    }
+    places
+}
+
+/// Some places of the last generation: so many events have happened there.
+pub fn places(events: &[Event], random: &mut Random, wanted: usize) -> Vec<usize> {
+    let began = events.iter().rposition(|event| *event == Event::Began).map_or(0, |place| place + 1);
+    let found = find(events, began);
+    let one = |random: &mut Random| {
+        let some = match random.below(12) {
+            0 => &found.told,
+            1..=3 => &found.early,
+            4 | 5 => &found.failed,
+            6 => &found.syncs,
+            7 => &found.entries,
+            8 => &found.starts,
+            _ => &Vec::new(),
+        };
+        if some.is_empty() {
+            began + random.below((events.len() - began) as u64 + 1) as usize
+        } else {
+            random.pick(some)
+        }
+    };
+    (0..wanted).map(|_| one(random)).collect()
+}

@@ -1,0 +1,188 @@
+//! One cut of a recorded history, and the start after it.
+//!
+//! Owns the way from a trace and a place in it to a folder, and the whole judgement of one restart. Everything follows from
+//! the trace, the place and a seed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::book::{Book, Change};
+use crate::check::{Case, Check, Problem};
+use crate::daemon::Daemon;
+use crate::disk::{Disk, MOODS};
+use crate::lanes::{heading, lanes, seen, End, Heading, Lane, Rule};
+use crate::look::{look, probe, Wanted};
+use crate::random::Random;
+use crate::trace::Event;
+
+/// A place to cut at, and what decides how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// So many events have happened.
+    pub count: usize,
+    pub end: End,
+    pub seed: u64,
+}
+
+/// What a cut leaves, and what it must.
+pub struct Left {
+    pub files: BTreeMap<String, Vec<u8>>,
+    pub heading: Heading,
+    pub lanes: BTreeMap<u64, Lane>,
+    pub rule: Rule,
+    pub mood: String,
+}
+
+/// What starts the program.
+pub struct Starter<'a> {
+    pub program: &'a Path,
+    /// A folder for the log, which is made anew.
+    pub folder: PathBuf,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let end = if self.end == End::Kill { "kill" } else { "power" };
+        write!(formatter, "{}:{end}:{}", self.count, self.seed)
+    }
+}
+
+impl Cut {
+    /// As it is shown.
+    pub fn read(text: &str) -> Option<Cut> {
+        let words: Vec<&str> = text.split(':').collect();
+        let end = match *words.get(1)? {
+            "kill" => End::Kill,
+            "power" => End::PowerCut,
+            _ => return None,
+        };
+        Some(Cut { count: words[0].parse().ok()?, end, seed: words.get(2)?.parse().ok()? })
+    }
+
+    /// What it leaves of a history.
+    pub fn leave(&self, events: &[Event]) -> Left {
+        let disk = Disk::replay(events, self.count, self.seed);
+        let mut random = Random::new(self.seed);
+        let mood = random.pick(&MOODS);
+        let (files, mood) = match self.end {
+            End::Kill => (disk.files(), "killed".to_owned()),
+            End::PowerCut => (disk.cut(mood, &mut random), format!("{mood:?}")),
+        };
+        let heading = heading(events);
+        let always = heading.options.iter().any(|option| option == "-f0");
+        let failed = disk.failed.unwrap_or(usize::MAX);
+        let started = events[..self.count].iter().rev().take_while(|event| **event != Event::Began);
+        let starting = !started.into_iter().any(|event| matches!(event, Event::Mark(_)));
+        let power_cuts = self.end == End::PowerCut || events.iter().any(|event| matches!(event, Event::Found { .. }));
+        let first_unsynced = disk.first_unsynced();
+        let rule = Rule { end: self.end, always, first_unsynced, failed, starting, power_cuts };
+        Left { files, heading, lanes: lanes(events, self.count), rule, mood }
+    }
+}
+
+/// Writes files into a new folder.
+pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder)?;
+    for (path, bytes) in files {
+        let path = folder.join(path);
+        if path.as_os_str().to_string_lossy().ends_with('/') {
+            fs::create_dir_all(path)?;
+            continue;
+        }
+        fs::create_dir_all(path.parent().expect("a folder above"))?;
+        fs::write(path, bytes)?;
+    }
+    Ok(())
+}
+
+/// The program on a folder, with options and all protocols, and without anything that a service manager would say.
+pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
+    let mut command = Command::new(program);
+    command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-b"]).arg(folder).args(options);
+    for name in ["JOURNAL_STREAM", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// The jobs and tubes that may be there.
+pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
+    let mut wanted = Wanted::default();
+    for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
+        match change {
+            Change::Put { key, job } => {
+                wanted.jobs.insert(key.clone(), job.wire);
+                if job.wire == crate::book::Wire::Beanstalk {
+                    wanted.tubes.insert(job.tube.clone());
+                }
+            }
+            Change::Pause { tube, .. } => drop(wanted.tubes.insert(tube.clone())),
+            _ => {}
+        }
+    }
+    wanted
+}
+
+/// The books of all lanes behind so many changes of each.
+pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize>) -> BTreeMap<u64, Book> {
+    let book = |(lane, it): (&u64, &Lane)| {
+        let (count, books) = (*kept.get(lane)?, it.span(rule).books());
+        Some((*lane, books.into_iter().find(|(at, _)| *at == count)?.1))
+    };
+    lanes.iter().filter_map(book).collect()
+}
+
+impl Starter<'_> {
+    /// Starts it on what is left, if it does; what `--strict` says to that, if it refuses.
+    fn start(&self, left: &Left, strict: bool) -> io::Result<Result<Daemon, String>> {
+        let mut options = left.heading.options.clone();
+        options.extend(strict.then(|| "--strict".to_owned()));
+        write_files(&self.folder, &left.files)?;
+        let started = Daemon::try_spawn(command(self.program, &self.folder, &options));
+        Ok(started.map_err(|log| log.lines().last().unwrap_or_default().to_owned()))
+    }
+
+    /// Cuts a history, starts the program on what is left, and judges what it shows.
+    pub fn restart(&self, events: &[Event], cut: Cut) -> io::Result<Vec<Problem>> {
+        let left = cut.leave(events);
+        let case = Case { heading: &left.heading, lanes: &left.lanes, rule: left.rule };
+        let mut problems = Vec::new();
+        let mut started = self.start(&left, true)?;
+        if let Err(refusal) = started {
+            problems.push((case.refused(), refusal));
+            started = self.start(&left, false)?;
+        }
+        match started {
+            Ok(daemon) => {
+                if let Err(error) = judge(&daemon, &left, &seen(events, cut.count), &case, &mut problems) {
+                    problems.push((Check::Start, format!("it does not answer: {error}; log:\n{}", daemon.log())));
+                }
+            }
+            Err(last) => problems.push((Check::Start, last)),
+        }
+        problems.iter_mut().for_each(|(_, text)| text.insert_str(0, &format!("{}: ", left.mood)));
+        Ok(problems)
+    }
+}
+
+/// Holds a server that was started on what is left against what it must show.
+fn judge(
+    daemon: &Daemon,
+    left: &Left,
+    seen: &[RangeInclusive<u64>],
+    case: &Case,
+    problems: &mut Vec<Problem>,
+) -> io::Result<()> {
+    let sight = look(daemon, &wanted(&left.lanes))?;
+    let verdict = case.compare(&sight);
+    problems.extend(verdict.problems);
+    let books: Vec<Book> = books(&left.lanes, left.rule, &verdict.kept).into_values().collect();
+    problems.extend(probe(daemon, &books, seen, case)?);
+    Ok(())
+}

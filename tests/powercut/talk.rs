@@ -1,0 +1,103 @@
+//! Connections that speak the three protocols, a message at a time.
+//!
+//! Owns the framing; a server that is gone is an error. Must not know what the messages mean.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::book::Wire;
+use crate::daemon::{Daemon, PATIENCE};
+
+/// Kinds of Gearman's packets.
+pub const CAN_DO: u32 = 1;
+pub const SUBMIT_JOB: u32 = 7;
+pub const JOB_CREATED: u32 = 8;
+pub const GRAB_JOB: u32 = 9;
+pub const JOB_ASSIGN: u32 = 11;
+pub const WORK_COMPLETE: u32 = 13;
+pub const WORK_FAIL: u32 = 14;
+pub const ECHO_REQ: u32 = 16;
+pub const SUBMIT_JOB_BG: u32 = 18;
+
+/// A connection.
+pub struct Talk(BufReader<TcpStream>);
+
+/// Where a server listens for this protocol.
+pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
+    let suffix = match wire {
+        Wire::Beanstalk => "",
+        Wire::Gearman => " (Gearman)",
+        Wire::Workq => " (Workq)",
+    };
+    let found = daemon.names().iter().find_map(|name| name.strip_suffix(suffix)?.parse().ok());
+    found.expect("a server that speaks it")
+}
+
+/// A packet of Gearman.
+pub fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
+    let body = arguments.join(&0);
+    [b"\0REQ", &kind.to_be_bytes()[..], &(body.len() as u32).to_be_bytes(), &body].concat()
+}
+
+impl Talk {
+    pub fn connect(daemon: &Daemon, wire: Wire) -> Result<Talk> {
+        let stream = TcpStream::connect(address(daemon, wire))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Talk(BufReader::new(stream)))
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.get_mut().write_all(bytes)
+    }
+
+    /// Whether something comes to be read within this time.
+    pub fn hears_within(&mut self, time: Duration) -> Result<bool> {
+        self.0.get_ref().set_read_timeout(Some(time))?;
+        let heard = self.0.fill_buf().map(|bytes| !bytes.is_empty());
+        self.0.get_ref().set_read_timeout(Some(PATIENCE))?;
+        match heard {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            heard => heard,
+        }
+    }
+
+    /// A line without its end.
+    pub fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        self.0.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// So many bytes, with the end of a line behind them.
+    pub fn data(&mut self, count: usize) -> Result<Vec<u8>> {
+        let mut bytes = self.bytes(count + 2)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// A packet: its kind and its arguments.
+    pub fn packet(&mut self) -> Result<(u32, Vec<Vec<u8>>)> {
+        let head = self.bytes(12)?;
+        let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        let body = self.bytes(word(8) as usize)?;
+        Ok((word(4), body.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()))
+    }
+
+    /// A reply of the beanstalk protocol: its line, and the body behind it if it has one.
+    pub fn reply(&mut self) -> Result<(String, Vec<u8>)> {
+        let line = self.line()?;
+        let with_body = ["OK ", "FOUND ", "RESERVED "].iter().any(|word| line.starts_with(word));
+        let length = line.rsplit(' ').next().filter(|_| with_body).and_then(|length| length.parse().ok());
+        let body = length.map_or(Ok(Vec::new()), |length| self.data(length))?;
+        Ok((line, body))
+    }
+}

@@ -1,0 +1,98 @@
+//! How one job may look after a cut that kept some changes and lost others.
+//!
+//! Owns the weaker promise: each change that was not promised is there or not, whatever became of the others. It tells what
+//! was lost where the queue as a whole is no prefix. A record says how many times something was done to a job by then, so
+//! one that is there makes up for lost ones.
+
+use std::collections::BTreeSet;
+
+use crate::book::{Book, Change, Job, View};
+use crate::lanes::Span;
+
+/// More ways than this are not told apart.
+const ENOUGH: usize = 2000;
+
+fn key_of(change: &Change) -> Option<&str> {
+    match change {
+        Change::Put { key, .. }
+        | Change::Adopt(key)
+        | Change::Reserve(key)
+        | Change::Release { key, .. }
+        | Change::Bury { key, .. }
+        | Change::Kick(key)
+        | Change::Delete(key)
+        | Change::Lease(key)
+        | Change::Outcome { key, .. } => Some(key),
+        Change::Pause { .. } | Change::Restart => None,
+    }
+}
+
+/// A job after a change, of which `full` is the outcome if none was lost.
+fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> {
+    let Some(full) = full else { return None };
+    if matches!(change, Change::Put { .. } | Change::Adopt(_)) {
+        return Some(full.clone());
+    }
+    let mut job = job.clone()?;
+    if job.is_over() {
+        return Some(job);
+    }
+    match change {
+        Change::Reserve(_) | Change::Lease(_) => job.counts[0] = full.counts[0],
+        Change::Release { .. } => {
+            (job.pri, job.delay, job.counts[1]) = (full.pri, full.delay, full.counts[1]);
+        }
+        Change::Bury { .. } => (job.pri, job.counts[2]) = (full.pri, full.counts[2]),
+        Change::Kick(_) => job.counts[3] = full.counts[3],
+        Change::Outcome { .. } => (job.counts[1], job.result) = (full.counts[1], full.result.clone()),
+        _ => {}
+    }
+    job.place = full.place;
+    Some(job)
+}
+
+/// How the job with this key may look, if it is there; none if that is beyond counting.
+pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
+    let mut book = Book::default();
+    let mut ways: Vec<Option<Job>> = vec![None];
+    let mine = span.changes.iter().enumerate().filter(|(_, (_, change))| key_of(change) == Some(key));
+    for (place, (_, change)) in mine {
+        book.apply(change);
+        // When it was done does not show.
+        let full = book.jobs.get(key).map(|job| Job { order: 0, ..job.clone() });
+        if place < span.least {
+            ways = vec![full];
+            continue;
+        }
+        let more: Vec<Option<Job>> = ways.iter().map(|way| after(way, change, &full)).collect();
+        more.into_iter().for_each(|way| {
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        });
+        if ways.len() > ENOUGH {
+            return None;
+        }
+    }
+    let view = |job: Option<Job>| job.filter(|job| !job.volatile).map(|job| job.view());
+    let mut views: Vec<Option<View>> = Vec::new();
+    ways.into_iter().map(view).for_each(|view| {
+        if !views.contains(&view) {
+            views.push(view);
+        }
+    });
+    Some(views)
+}
+
+/// How long the pause of a tube may be.
+pub fn pauses(span: &Span, tube: &str) -> BTreeSet<u64> {
+    let mut book = Book::default();
+    span.changes[..span.least].iter().for_each(|(_, change)| book.apply(change));
+    let promised = book.pauses.get(tube).copied().unwrap_or(0);
+    let others = span.changes[span.least..].iter().filter_map(|(_, change)| match change {
+        Change::Pause { tube: it, seconds } if it == tube => Some(*seconds),
+        Change::Restart => Some(0),
+        _ => None,
+    });
+    others.chain([promised]).collect()
+}
