@@ -121,8 +121,8 @@ fn orderly_run(seed: u64) {
     let config = Config { job_retries: retries, worker_wakeup: wakeup, ..Config::embedded() };
     let (clients, mut workers) = (["c0", "c1"], vec!["w0".to_owned(), "w1".to_owned(), "w2".to_owned()]);
     let mut world = crate::talk::world(&config, &clients);
-    workers.iter().for_each(|name| world.open(name, Wire::Gearman));
-    world.open("admin", Wire::Gearman);
+    workers.iter().for_each(|name| world.open(name, Wire::Gearman).expect("a connection"));
+    world.open("admin", Wire::Gearman).expect("a connection");
     let mut books = [Book::default(), Book::default()];
     for step in 0..STEPS {
         match random.below(20) {
@@ -131,7 +131,7 @@ fn orderly_run(seed: u64) {
                 let place = random.below(workers.len());
                 world.close(&workers[place]);
                 workers[place] = format!("n{step}");
-                world.open(&workers[place], Wire::Gearman);
+                world.open(&workers[place], Wire::Gearman).expect("a connection");
             }
             2 => world.send("admin", format!("{}\n", random.pick(&LINES)).as_bytes()),
             3 => world.send("admin", &sound(*random.pick(&[18, 32, 34, 36, 38]), random)),
@@ -164,7 +164,7 @@ fn drain(world: &mut Within, workers: &[String]) {
     }
     // Jobs for later become due.
     world.pass(Duration::from_secs(30));
-    world.open("last", Wire::Gearman);
+    world.open("last", Wire::Gearman).expect("a connection");
     for function in FUNCTIONS.iter().map(|name| name.as_bytes()).chain([b"-".as_slice(), b"\xff\n", b"x y", b"-1"]) {
         world.send("last", &packet(1, function));
     }
@@ -195,7 +195,7 @@ fn wild_run(seed: u64) {
     config.protocols.max_packet = 20_000;
     let mut world = crate::talk::world(&config, &[]);
     let mut names: Vec<String> = (0..4).map(|number| format!("p{number}")).collect();
-    names.iter().for_each(|name| world.open(name, Wire::Gearman));
+    names.iter().for_each(|name| world.open(name, Wire::Gearman).expect("a connection"));
     for step in 0..STEPS {
         let mut bytes = match random.below(6) {
             0 => format!("{}\r\n", random.pick(&LINES)).into_bytes(),
@@ -222,13 +222,13 @@ fn wild_run(seed: u64) {
                 world.close(&names[place]);
             }
             names[place] = format!("n{step}");
-            world.open(&names[place], Wire::Gearman);
+            world.open(&names[place], Wire::Gearman).expect("a connection");
         }
         if random.below(20) == 0 {
             world.pass(Duration::from_millis(700));
         }
     }
-    world.open("alive", Wire::Gearman);
+    world.open("alive", Wire::Gearman).expect("a connection");
     world.send("alive", &packet(16, b"still"));
     let (packets, _) = parse(&world.receive("alive", Patience::Must)).expect("a packet");
     assert_eq!(packets, [(17, b"still".to_vec())], "seed {seed}");

@@ -21,7 +21,7 @@ pub fn packet(kind: u32, body: &[u8]) -> Vec<u8> {
 /// A server without a log, and these connections, all of Gearman.
 pub fn world(config: &Config, names: &[&str]) -> Within {
     let mut world = Within::new(config, Pieces::AsSent);
-    names.iter().for_each(|name| world.open(name, Wire::Gearman));
+    names.iter().for_each(|name| world.open(name, Wire::Gearman).expect("a connection"));
     world
 }
 

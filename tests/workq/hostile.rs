@@ -93,7 +93,7 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
     let (mut survivors, mut answered) = (0, 0);
     for number in 0..connections {
         let who = format!("W{number}");
-        world.open(&who, Wire::Workq);
+        world.open(&who, Wire::Workq).expect("a connection");
         for _ in 0..1 + random.below(6) {
             let mut bytes = Vec::new();
             match random.below(12) {

@@ -13,7 +13,7 @@ struct One(Within);
 impl One {
     fn new() -> One {
         let mut world = Within::new(&Config::embedded(), Pieces::AsSent);
-        world.open("W", Wire::Workq);
+        world.open("W", Wire::Workq).expect("a connection");
         One(world)
     }
 

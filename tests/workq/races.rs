@@ -42,7 +42,7 @@ impl Race {
     fn open(&mut self) -> String {
         self.opened += 1;
         let who = format!("W{}", self.opened);
-        self.server.open(&who, Wire::Workq);
+        self.server.open(&who, Wire::Workq).expect("a connection");
         who
     }
 
