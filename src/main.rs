@@ -142,7 +142,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
-    let signals = match signals::catch() {
+    let signals = match signals::catch(reopens) {
         Ok(signals) => signals,
         Err(error) => {
             log::error!("signals cannot be caught: {error}");

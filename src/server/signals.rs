@@ -20,12 +20,14 @@ pub enum Wish {
     Stop,
 }
 
-/// Catches the signals from now on, so that none that comes during the start is lost.
-pub fn catch() -> io::Result<Signals> {
+/// Catches the signals from now on, so that none that comes during the start is lost. A server that `reopens` its log at a
+/// hang-up does so even if it was started to ignore that signal, which would not end it.
+pub fn catch(reopens: bool) -> io::Result<Signals> {
     let ignored = ignored();
     // A file that may not grow is an error of the write, not the end.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let optional = [SIGINT, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let wanted = |signal: &i32| ignored >> (signal - 1) & 1 == 0 || *signal == SIGHUP && reopens;
+    let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
