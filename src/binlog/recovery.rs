@@ -24,7 +24,7 @@ const LEAST_SPACE: u64 = 4096;
 
 /// How to keep the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct BinlogSettings {
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
     /// When it is synced.
@@ -35,7 +35,7 @@ pub struct Settings {
 
 /// How far recovery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct RecoveryProgress {
     /// Segments read.
     pub done: usize,
     /// Segments there are.
@@ -50,7 +50,7 @@ pub struct Progress {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Where it ended.
-    pub progress: Progress,
+    pub progress: RecoveryProgress,
     /// What was wrong, a line each.
     pub problems: Vec<String>,
     /// Jobs that came from a beanstalkd log.
@@ -101,10 +101,10 @@ pub struct Opened {
 /// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is told how far it is.
 pub fn open(
     storage: Arc<dyn Storage>,
-    settings: Settings,
+    settings: BinlogSettings,
     engine: &mut Engine,
     now: Time,
-    watch: &mut dyn FnMut(Progress),
+    watch: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Opened, OpenError> {
     storage.lock().map_err(OpenError::Folder)?;
     let imported = migrate::prepare(&*storage)?;
@@ -122,7 +122,7 @@ pub fn open(
     let Reading { mut journal, report, end, next, .. } = reading;
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
-    engine.settle(last_id, now);
+    engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
     let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
     let begun = match repaired {
@@ -251,7 +251,7 @@ fn go_on(
     next: Option<u64>,
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced_to());
-    let goes_on = end.segment > 0 && next.is_none() && !journal.is_condemned(end.segment);
+    let goes_on = end.segment > 0 && next.is_none() && !journal.is_evacuating(end.segment);
     let mut space = 0;
     if goes_on {
         let (file, length) = reopen(&*writer.storage(), end.segment)?;

@@ -7,8 +7,8 @@ use std::ops::Deref;
 use super::bodies::BodyKey;
 use super::body::{Body, BodyRef};
 use super::details::{Count, Details};
+use super::job_options::CompletionPolicy;
 use super::list::{Links, NIL};
-use super::terms::Ending;
 use super::time::{Span, Time};
 
 /// The number a job has for good: from 1 upwards, in the order of insertion, never given twice.
@@ -18,11 +18,11 @@ pub struct JobId(pub u64);
 /// The queue a tube keeps a job in; smaller comes first.
 pub type Priority = u32;
 
-/// The middle of each band of priorities: the thirds of all.
-pub const BANDS: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
+/// The middle of each priority class of priorities: the thirds of all.
+pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
-/// The band that a priority is in.
-pub fn band(pri: Priority) -> usize {
+/// The priority class that a priority is in.
+pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
 
@@ -102,7 +102,7 @@ pub struct History {
     pub kicks: u32,
 }
 
-/// The mark of a job with a contract.
+/// The mark of a job with extras.
 const BOUND: u8 = 1;
 
 /// The mark of a job that no log knows.
@@ -130,7 +130,7 @@ pub struct Job {
     pub(super) state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
-    pub(super) ending: Ending,
+    pub(super) completion: CompletionPolicy,
     /// [`BOUND`], [`VOLATILE`], [`LEAVING`].
     marks: u8,
 }
@@ -185,7 +185,7 @@ impl Job {
             links: Links::NONE,
             state,
             in_run: false,
-            ending: Ending::Drop,
+            completion: CompletionPolicy::Drop,
             marks: 0,
         }
     }
@@ -236,8 +236,8 @@ impl Job {
     }
 
     /// What becomes of it when a worker says how it went, or is lost.
-    pub fn ending(&self) -> Ending {
-        self.ending
+    pub fn completion(&self) -> CompletionPolicy {
+        self.completion
     }
 
     /// Whether it is reserved, and by nobody in particular.

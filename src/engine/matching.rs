@@ -8,15 +8,15 @@
 //! changed, or at other clients than the one that is served.
 
 use super::change::Change;
-use super::client::{Client, ClientId, Manner, Nap, LONGEST_LEASE};
-use super::contract::Contract;
-use super::deadlines::Owner;
+use super::client::{ClientId, ClientState, IdleState, ReservePolicy, LONGEST_LEASE};
+use super::deadlines::TimerKey;
 use super::details::Count;
 use super::event::{Event, NoJob};
-use super::job::{band, Cause, Job, JobId, State};
+use super::job::{priority_class, Cause, Job, JobId, State};
+use super::job_extras::JobExtras;
+use super::job_options::CompletionPolicy;
 use super::list::NIL;
 use super::steps::{Progress, MOVE};
-use super::terms::Ending;
 use super::time::{Span, Time};
 use super::{Engine, NOBODY};
 
@@ -42,7 +42,7 @@ impl Engine {
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
         self.counts.add(job);
-        tube.bands[band(job.pri)] += u32::from(is_queued(job));
+        tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
         match job.state {
             State::Ready => tube.push_ready(slot, is_large, &mut self.jobs),
             State::Finished => {}
@@ -65,14 +65,14 @@ impl Engine {
     fn place_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.jobs.get(slot);
-        if job.ending == Ending::Tell && job.history().timeouts > 0 {
+        if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
             // An id that no job gets: the places of all others are before it, and of all to come behind.
             self.last_id += 1;
             return self.last_id;
         }
-        if job.ending == Ending::Keep && self.contract(job).and_then(Contract::start).is_some() {
-            let number = self.contracts.of(slot);
-            let rare = self.contracts.get_mut(number).rare_mut();
+        if job.completion == CompletionPolicy::Keep && self.extras(job).and_then(JobExtras::start).is_some() {
+            let number = self.extras_store.of(slot);
+            let rare = self.extras_store.get_mut(number).rare_mut();
             if rare.order == 0 {
                 self.last_id += 1;
                 rare.order = STARTED | self.last_id;
@@ -90,7 +90,7 @@ impl Engine {
         let tube = self.tubes.get_mut(number);
         tube.counts.subtract(job);
         self.counts.subtract(job);
-        tube.bands[band(job.pri)] -= u32::from(is_queued(job));
+        tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
         match job.state {
             State::Finished => {}
             State::Ready => tube.remove_ready(slot, is_large, &mut self.jobs),
@@ -117,7 +117,7 @@ impl Engine {
     pub(super) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         let state = self.jobs.get(slot).state.after(cause).expect("a job that may be reserved");
         self.leave(slot);
-        let leased = self.is_leaser(client);
+        let leased = self.takes_leases(client);
         let limit = self.time_limit(client, slot);
         let job = self.jobs.get_mut(slot);
         job.state = state;
@@ -131,10 +131,10 @@ impl Engine {
     /// The most time that `client` gives itself for the job in `slot`.
     fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client.0 as usize];
-        match state.manner {
-            Manner::Holder => return Span::MAX,
-            Manner::Leaser => return self.lease_of(self.jobs.get(slot)),
-            Manner::Sleeper => {}
+        match state.reserve_policy {
+            ReservePolicy::PerConnection => return Span::MAX,
+            ReservePolicy::Lease => return self.lease_of(self.jobs.get(slot)),
+            ReservePolicy::Notified => {}
         }
         let watch = state.watched.find(self.jobs.get(slot).tube, &self.watches);
         match watch.map_or(0, |watch| self.watches.get(watch).limit) {
@@ -143,13 +143,13 @@ impl Engine {
         }
     }
 
-    /// Whether no leaser gets this job, which must not be over.
+    /// Whether no client that leases gets this job, which must not be over.
     pub(super) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
     }
 
     /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker being
-    /// noticed, which that of a leaser never is.
+    /// noticed, which that of a client that leases never is.
     pub fn lease_of(&self, job: &Job) -> Span {
         let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
         job.ttr().min(most)
@@ -159,7 +159,10 @@ impl Engine {
     pub(super) fn serve(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
-            if tube.pause.is_some() || tube.is_lonely() || tube.first(Manner::Holder, &self.jobs).is_none() {
+            if tube.pause.is_some()
+                || tube.is_lonely()
+                || tube.first(ReservePolicy::PerConnection, &self.jobs).is_none()
+            {
                 return;
             }
             let Some((client, slot)) = self.next_meeting(number) else { break };
@@ -167,67 +170,69 @@ impl Engine {
             self.steps.take(MOVE);
             if self.steps.are_used_up() {
                 let tube = self.tubes.get(number);
-                if !tube.is_lonely() && tube.first(Manner::Holder, &self.jobs).is_some() {
+                if !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.jobs).is_some() {
                     self.serve_later(number);
                 }
                 return;
             }
         }
         if !self.tubes.get(number).serving {
-            self.rouse(number, now);
+            self.notify_next(number, now);
         }
     }
 
     /// Of those who wait in this tube and for whom there is a job, the one that has waited longest, and its job.
     fn next_meeting(&mut self, number: u32) -> Option<(ClientId, u32)> {
-        let holder = self.first_in_queue(number, Manner::Holder);
-        let leaser = match self.tubes.get(number).first(Manner::Leaser, &self.jobs) {
+        let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
+        let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.jobs) {
             // Not if the search for a holder is to go on.
-            Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, Manner::Leaser),
+            Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
         let since = |client: ClientId| self.clients[client.0 as usize].since;
-        let (client, manner) = match (holder, leaser) {
-            (Some(holder), Some(leaser)) if since(leaser) < since(holder) => (leaser, Manner::Leaser),
-            (Some(holder), _) => (holder, Manner::Holder),
-            (None, leaser) => (leaser?, Manner::Leaser),
+        let (client, reserve_policy) = match (holder, leaser) {
+            (Some(holder), Some(leaser)) if since(leaser) < since(holder) => (leaser, ReservePolicy::Lease),
+            (Some(holder), _) => (holder, ReservePolicy::PerConnection),
+            (None, leaser) => (leaser?, ReservePolicy::Lease),
         };
-        Some((client, self.tubes.get(number).first(manner, &self.jobs)?))
+        Some((client, self.tubes.get(number).first(reserve_policy, &self.jobs)?))
     }
 
     /// Wakes those who have slept longest with an eye on this tube: as many as the limits say. If others sleep on, it is looked
     /// again later: a worker that hangs does not come.
-    fn rouse(&mut self, number: u32, now: Time) {
+    fn notify_next(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
-            let Some(client) = self.first_in_queue(number, Manner::Sleeper) else { return };
+            let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
             self.wake_for(client, number);
             if self.limits.wakeups == 0 && self.steps.are_used_up() {
                 return self.serve_later(number);
             }
         }
         let tube = self.tubes.get_mut(number);
-        if !tube.sleeping.is_empty() && tube.look_again == Time::NEVER {
-            tube.look_again = now + PATIENCE;
+        if !tube.sleeping.is_empty() && tube.renotify_at == Time::NEVER {
+            tube.renotify_at = now + PATIENCE;
             self.retime_tube(number);
         }
     }
 
-    /// The job that a tube would give next to clients of this manner.
-    pub(super) fn head(&self, tube: u32, manner: Manner) -> Option<u32> {
+    /// The job that a tube would give next to clients of this reserve policy.
+    pub(super) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
-        tube.first(manner, &self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
+        tube.first(reserve_policy, &self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
     }
 
     pub(super) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
-        let Client { watched, manner, .. } = &self.clients[client.0 as usize];
-        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *manner))
+        let ClientState { watched, reserve_policy, .. } = &self.clients[client.0 as usize];
+        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *reserve_policy))
     }
 
     /// A tube with a job for `client`: the one that it was told of, or any. This is not a turn of that tube's.
-    pub(super) fn tube_with_work(&self, client: ClientId, nap: Nap) -> Option<u32> {
-        match nap {
-            Nap::Woken(tube) if tube != NIL && self.head(tube, Manner::Sleeper).is_some() => Some(tube),
+    pub(super) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
+        match idle_state {
+            IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
+                Some(tube)
+            }
             _ if self.counts.ready == 0 => None,
             _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
         }
@@ -238,9 +243,9 @@ impl Engine {
     pub fn tick(&mut self, now: Time) -> bool {
         match self.deadlines.first() {
             Some((at, owner)) if at <= now => match owner {
-                Owner::Client(number) => self.client_due(ClientId(number), now),
-                Owner::Tube(number) => self.tube_due(number, now),
-                Owner::Contracts => self.contract_due(),
+                TimerKey::ClientState(number) => self.client_due(ClientId(number), now),
+                TimerKey::Tube(number) => self.tube_due(number, now),
+                TimerKey::ExtrasStore => self.extras_due(),
             },
             _ => {}
         }
@@ -300,7 +305,7 @@ impl Engine {
         self.timeouts += 1;
         self.jobs.get_mut(slot).count(Count::Timeouts);
         self.changed(Change::Expire(slot));
-        self.lost(slot, Cause::Expire, now);
+        self.end_reservation(slot, Cause::Expire, now);
     }
 
     /// Ends the wait of `client` for a job or an outcome.
@@ -312,8 +317,8 @@ impl Engine {
     /// One thing that is due in a tube.
     fn tube_due(&mut self, number: u32, now: Time) {
         let tube = self.tubes.get_mut(number);
-        if tube.look_again <= now {
-            tube.look_again = Time::NEVER;
+        if tube.renotify_at <= now {
+            tube.renotify_at = Time::NEVER;
             self.retime_tube(number);
             return self.serve(number, now);
         }
@@ -328,12 +333,12 @@ impl Engine {
 
     /// Brings a client's deadline up to date.
     pub(super) fn retime_client(&mut self, number: u32) {
-        self.deadlines.set(Owner::Client(number), self.clients[number as usize].due());
+        self.deadlines.set(TimerKey::ClientState(number), self.clients[number as usize].due());
     }
 
     /// Brings a tube's deadline up to date.
     pub(super) fn retime_tube(&mut self, number: u32) {
-        self.deadlines.set(Owner::Tube(number), self.tubes.get(number).due());
+        self.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
     }
 }
 

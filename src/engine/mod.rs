@@ -16,7 +16,7 @@ mod body;
 mod change;
 mod check;
 mod client;
-mod contract;
+mod completion;
 mod deadlines;
 mod details;
 mod event;
@@ -24,6 +24,8 @@ mod heap;
 mod ids;
 mod index;
 mod job;
+mod job_extras;
+mod job_options;
 mod jobs;
 mod kicking;
 mod list;
@@ -32,18 +34,16 @@ mod name;
 mod pages;
 mod pauses;
 mod ready;
+mod reserving;
 mod restore;
 mod slots;
 mod smallest;
 mod stats;
 mod steps;
 mod submit;
-mod taking;
-mod terms;
 mod time;
 mod tube;
 mod unfinished;
-mod verdict;
 mod waiting;
 mod watching;
 
@@ -54,29 +54,31 @@ use slab::Slab;
 pub use account::Account;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
-pub use client::{ClientId, Manner, LONGEST_LEASE, MARGIN, WATCH_COST};
-pub use contract::Contract;
+pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
+pub use completion::NotCompleted;
 pub use event::{Event, NoJob, Outcome, Report};
-pub use job::{band, Cause, History, Job, JobId, JobView, NewJob, Priority, State, BANDS, URGENT};
+pub use job::{priority_class, Cause, History, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
+pub use job_extras::JobExtras;
+pub use job_options::{
+    CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions, StoredKey, StoredOptions,
+};
 pub use kicking::Kick;
 pub use list::{Linked, Links, List};
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
+pub use reserving::{Awaited, Grab};
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
 pub use submit::{Submitted, EXTRA};
-pub use taking::{Awaited, Grab};
-pub use terms::{Ending, Fingerprint, Fingerprinting, Fingerprints, Terms, Unique, WrittenTerms, WrittenUnique};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
-pub use verdict::NotConcluded;
 pub use watching::{Dropped, WantedTubes};
 
-use client::{Client, Watches};
-use contract::Contracts;
+use client::{ClientState, Watches};
 use deadlines::Deadlines;
 use details::Count;
+use job_extras::ExtrasStore;
 use jobs::Jobs;
 use tube::{Tubes, DEFAULT_TUBE};
 use unfinished::Unfinished;
@@ -112,9 +114,9 @@ pub struct Limits {
     pub max_watched: usize,
     /// A client that watches no more tubes than this is dealt with in one go, whatever is left of a turn's steps.
     pub few_watched: usize,
-    /// With how many losses a job with [`Ending::Tell`] has failed: how often it is tried in all; none: without end.
+    /// With how many losses a job with [`CompletionPolicy::Tell`] has failed: how often it is tried in all; none: without end.
     pub max_losses: Option<u32>,
-    /// Bytes of the largest body of a job that is leased: leasers were never promised to meet larger ones.
+    /// Bytes of the largest body of a job that is leased: clients that lease were never promised to meet larger ones.
     pub largest_leased: usize,
     /// How long the lease of a job lasts that has no time to run.
     pub lease_limit: Span,
@@ -180,9 +182,9 @@ impl From<TooManyTubes> for OverLimit {
 pub struct Engine {
     jobs: Jobs,
     tubes: Tubes,
-    clients: Slab<Client>,
+    clients: Slab<ClientState>,
     watches: Watches,
-    contracts: Contracts,
+    extras_store: ExtrasStore,
     deadlines: Deadlines,
     events: VecDeque<Event>,
     /// None if nobody keeps a log.
@@ -228,13 +230,13 @@ impl Engine {
     /// An empty queue.
     pub fn new(limits: Limits) -> Engine {
         let mut clients = Slab::new();
-        clients.insert(Client::new(Manner::Holder, 0));
+        clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));
         Engine {
             jobs: Jobs::new(),
             tubes: Tubes::new(limits.hash_secret),
             clients,
             watches: Watches::default(),
-            contracts: Contracts::new(),
+            extras_store: ExtrasStore::new(),
             deadlines: Deadlines::new(),
             events: VecDeque::new(),
             changes: None,
@@ -267,7 +269,7 @@ impl Engine {
 
     /// A new client, which uses and watches the default tube.
     pub fn connect(&mut self) -> ClientId {
-        let client = self.connect_as(Manner::Holder);
+        let client = self.connect_as(ReservePolicy::PerConnection);
         let number = client.0 as usize;
         self.clients[number].used = DEFAULT_TUBE;
         self.clients[number].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
@@ -279,9 +281,9 @@ impl Engine {
     }
 
     /// A new client, which uses and watches nothing yet.
-    pub fn connect_as(&mut self, manner: Manner) -> ClientId {
+    pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.total_connections += 1;
-        ClientId(self.clients.insert(Client::new(manner, self.total_connections as u32)) as u32)
+        ClientId(self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32)) as u32)
     }
 
     /// Puts a job into the tube that the client uses.
@@ -323,9 +325,9 @@ impl Engine {
         match job.state {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
-            State::Reserved if job.ending != Ending::Drop => {
+            State::Reserved if job.completion != CompletionPolicy::Drop => {
                 // For want of space it is gone without its outcome, of which there is not much.
-                if self.settle_verdict(slot, Outcome::Done(Body::default()), now).is_err() {
+                if self.complete_slot(slot, Outcome::Done(Body::default()), now).is_err() {
                     self.remove_job(slot, Outcome::Done(Body::default()));
                 }
             }
@@ -364,15 +366,15 @@ impl Engine {
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.jobs.get_mut(slot).pri = pri;
-        if self.jobs.get(slot).ending == Ending::Keep {
-            if self.is_abandoned(slot) {
+        if self.jobs.get(slot).completion == CompletionPolicy::Keep {
+            if self.is_orphaned(slot) {
                 self.remove_job(slot, Outcome::Gone);
                 return true;
             }
             self.count_failure(slot);
             self.changed_by_itself(Change::Outcome { slot, result: 0 });
         }
-        if self.jobs.get(slot).ending == Ending::Tell {
+        if self.jobs.get(slot).completion == CompletionPolicy::Tell {
             self.tell_outcome(slot, Outcome::Failed(Body::default()));
         }
         self.set_aside(slot);
@@ -418,7 +420,7 @@ impl Engine {
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let tube = self.tubes.get(self.clients[client.0 as usize].used);
         let slot = match state {
-            State::Ready => tube.first(Manner::Holder, &self.jobs),
+            State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
             State::Buried => tube.buried.first(),
             State::Reserved | State::Finished => None,
@@ -471,18 +473,18 @@ impl Engine {
     }
 
     /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long as a
-    /// reply shares it, and until [`Engine::look_after_lent`] has seen that none does any more. What jobs have left counts
+    /// reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have left counts
     /// as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
         let mut memory = self.memory;
-        memory.buffers += self.jobs.lent();
+        memory.buffers += self.jobs.in_flight();
         memory.jobs += self.jobs.spare();
         memory
     }
 
     /// The same without what [`Engine::set_buffers`] told, in one sum.
     pub fn memory_held(&self) -> u64 {
-        self.memory.total() - self.memory.buffers + self.jobs.lent() + self.jobs.spare()
+        self.memory.total() - self.memory.buffers + self.jobs.in_flight() + self.jobs.spare()
     }
 
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
@@ -493,8 +495,8 @@ impl Engine {
     }
 
     /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
-    pub fn look_after_lent(&mut self) {
-        self.jobs.look_after_lent();
+    pub fn check_in_flight(&mut self) {
+        self.jobs.check_in_flight();
     }
 
     /// Large bodies of jobs that are gone, to be dropped where nobody waits: that takes milliseconds for each 100 MB.
@@ -509,7 +511,7 @@ impl Engine {
 
     fn lacks_memory(&self, bytes: u64) -> bool {
         let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
-        self.exhausted || self.memory.total() + self.jobs.lent() + self.jobs.spare() + bytes > most
+        self.exhausted || self.memory.total() + self.jobs.in_flight() + self.jobs.spare() + bytes > most
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::client::{Client, ClientId, Manner};
+use super::client::{ClientId, ClientState, ReservePolicy};
 use super::job::{Job, JobId, JobView, Priority, State};
 use super::smallest::Smallest;
 use super::stats::{tube_figures, TubeStats};
@@ -121,7 +121,7 @@ impl Engine {
         true
     }
 
-    /// Shows the names of the tubes that the client watches, without the first `from`; those of a sleeper from the last one on.
+    /// Shows the names of the tubes that the client watches, without the first `from`; those of a sleeping worker from the last one on.
     /// What is done with each says how many bytes came of it.
     pub fn walk_watched(
         &mut self,
@@ -133,8 +133,9 @@ impl Engine {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
-            let Client { manner, watched, .. } = &self.clients[client.0 as usize];
-            let watch = watched.at(if *manner == Manner::Sleeper { watched.len() - 1 - *from } else { *from });
+            let ClientState { reserve_policy, watched, .. } = &self.clients[client.0 as usize];
+            let watch =
+                watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
             let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);
             *from += 1;
             self.steps.take(1 + bytes as u64 / 64);

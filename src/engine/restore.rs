@@ -1,13 +1,13 @@
 //! Bringing a queue back from its log.
 //!
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
-//! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
+//! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
 
 use super::body::Body;
-use super::contract::Contract;
 use super::details::{Count, Details};
 use super::job::{History, Job, JobId, Priority, State};
-use super::terms::{Ending, WrittenTerms};
+use super::job_extras::JobExtras;
+use super::job_options::{CompletionPolicy, StoredOptions};
 use super::time::{Span, Time};
 use super::tube::Pause;
 use super::{Engine, JOB_COST, NOBODY};
@@ -35,8 +35,8 @@ pub struct RestoredJob<'a> {
     pub history: History,
     /// Its bytes.
     pub body: &'a [u8],
-    /// Its terms, if it has any.
-    pub terms: Option<WrittenTerms<'a>>,
+    /// Its options, if it has any.
+    pub options: Option<StoredOptions<'a>>,
 }
 
 /// What happened to a job after it was written down.
@@ -74,7 +74,7 @@ pub enum Restored {
 
 impl Engine {
     /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the length of its tube's name,
-    /// and that of its body and terms, before.
+    /// and that of its body and options, before.
     /// With `body`, its bytes are in there, and `found` has none.
     pub fn restore_job(&mut self, found: &RestoredJob, body: Option<Body>) -> (u32, Option<(usize, usize)>) {
         // Most are new, and newer than all before.
@@ -110,8 +110,8 @@ impl Engine {
             }
             None => self.jobs.insert(job),
         };
-        if let Some(terms) = &found.terms {
-            self.restore_terms(slot, terms);
+        if let Some(options) = &found.options {
+            self.restore_options(slot, options);
         }
         (slot, before)
     }
@@ -153,7 +153,7 @@ impl Engine {
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.jobs.find(id)?;
         let job = self.jobs.get_mut(slot);
-        if job.ending != Ending::Keep || job.state == State::Finished {
+        if job.completion != CompletionPolicy::Keep || job.state == State::Finished {
             return None;
         }
         job.state = match job.state {
@@ -162,17 +162,17 @@ impl Engine {
             _ => State::Ready,
         };
         let length = job.body.len() as u32;
-        let number = self.contract_of(slot);
-        let contract = self.contracts.get_mut(number);
-        contract.fails = fails;
-        contract.done = done?;
-        contract.result_at = length;
+        let number = self.extras_of(slot);
+        let extras = self.extras_store.get_mut(number);
+        extras.fails = fails;
+        extras.done = done?;
+        extras.result_at = length;
         self.jobs.extend_body(slot, result);
         self.memory.jobs += result.len() as u64;
         Some(slot)
     }
 
-    /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and terms.
+    /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and options.
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize, usize)> {
         let slot = self.jobs.find(id)?;
         let own = self.logged_own(slot);
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
-    pub fn settle(&mut self, last_id: u64, now: Time) {
+    pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
         let (mut buried, mut started) = (Vec::new(), Vec::new());
         let mut next = self.jobs.next(0);
@@ -209,11 +209,11 @@ impl Engine {
                     job.holder = NOBODY.0;
                     job.due = job.due.min(longest);
                 }
-                State::Delayed => self.settle_delay(slot, now),
+                State::Delayed => self.restore_delay(slot, now),
                 State::Ready | State::Buried | State::Finished => {}
             }
             let job = self.jobs.get(slot);
-            match self.contract(job).and_then(Contract::start) {
+            match self.extras(job).and_then(JobExtras::start) {
                 Some(start) if job.state == State::Ready => started.push((start, job.id, slot)),
                 _ => self.enter(slot),
             }
@@ -238,8 +238,8 @@ impl Engine {
 
     /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine without a
     /// battery wakes up in 1970. But a start that was given as a moment is just that.
-    fn settle_delay(&mut self, slot: u32, now: Time) {
-        let fixed = self.contract(self.jobs.get(slot)).is_some_and(|contract| contract.start().is_some());
+    fn restore_delay(&mut self, slot: u32, now: Time) {
+        let fixed = self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.jobs.get_mut(slot);
         if !fixed {
             job.due = job.due.min(now + job.delay());

@@ -49,8 +49,8 @@ pub struct TubeStats<'a> {
     pub jobs: JobCounts,
     /// It stays though nothing refers to it.
     pub kept: bool,
-    /// Ready and delayed ones in each band of priorities.
-    pub bands: [u32; 3],
+    /// Ready and delayed ones in each priority class of priorities.
+    pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
     /// Jobs ever put here.
@@ -59,7 +59,7 @@ pub struct TubeStats<'a> {
     pub using: u32,
     /// Clients that watch it.
     pub watching: u32,
-    /// Those of them that are sleepers.
+    /// Those of them that are sleeping workers.
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
@@ -162,7 +162,7 @@ pub(super) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
     TubeStats {
         name: &tube.name,
         jobs: tube.counts,
-        bands: tube.bands,
+        priority_classes: tube.priority_classes,
         large: tube.large_jobs() as u64,
         total_jobs: tube.total_jobs,
         using: tube.using,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::client::{ClientId, Nap};
+use super::client::{ClientId, IdleState};
 use super::event::{Event, Outcome};
 use super::heap::Heap;
 use super::job::{Cause, JobId};
@@ -24,8 +24,8 @@ pub(super) enum Unfinished {
     Search(ClientId),
     /// A tube has ready jobs, and clients that wait; until all of them are served, nobody else may take its jobs.
     Serve(u32),
-    /// Clients wait for the outcome of a job that is over, by this contract, which has no job any more.
-    Tell { contract: u32, job: JobId, outcome: Arc<Outcome> },
+    /// Clients wait for the outcome of a job that is over, by this extras, which has no job any more.
+    Tell { extras: u32, job: JobId, outcome: Arc<Outcome> },
 }
 
 impl Engine {
@@ -56,7 +56,7 @@ impl Engine {
             Unfinished::Disconnect(client) => self.disconnect_on(*client, now),
             Unfinished::Search(client) => self.search_on(*client, now),
             Unfinished::Serve(tube) => self.serve_on(*tube, now),
-            Unfinished::Tell { contract, job, outcome } => self.tell_on(*contract, *job, outcome),
+            Unfinished::Tell { extras, job, outcome } => self.tell_on(*extras, *job, outcome),
         };
         if progress == Progress::More {
             self.unfinished.push_back(work);
@@ -67,7 +67,7 @@ impl Engine {
     /// all of that is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
-        if self.clients[client.0 as usize].nap == Nap::Asleep {
+        if self.clients[client.0 as usize].idle_state == IdleState::Idle {
             self.wake_up(client);
         }
         let state = &mut self.clients[client.0 as usize];
@@ -89,8 +89,8 @@ impl Engine {
         loop {
             let state = &mut self.clients[number];
             if let Some(member) = state.attached.first() {
-                let contract = self.detach(member, client);
-                self.deserted(contract);
+                let extras = self.detach(member, client);
+                self.orphaned(extras);
                 self.steps.take(MOVE);
             } else if let Some(slot) = state.reserved.pop_last() {
                 let job = self.jobs.get_mut(slot);
@@ -100,7 +100,7 @@ impl Engine {
                 leaving.push(key, slot, &mut self.jobs);
                 self.steps.take(1);
             } else if let Some((_, slot)) = state.leaving.as_ref().and_then(|leaving| leaving.first()) {
-                self.lost(slot, Cause::HangUp, now);
+                self.end_reservation(slot, Cause::HangUp, now);
                 self.steps.take(MOVE);
             } else if let Some(watch) = state.watched.last() {
                 self.unwatch(client, self.watches.get(watch).tube, now);
@@ -139,22 +139,22 @@ impl Engine {
     }
 
     /// Tells some of those who wait for an outcome; nobody does afterwards.
-    pub(super) fn tell_on(&mut self, contract: u32, job: JobId, outcome: &Arc<Outcome>) -> Progress {
-        while let Some((member, client)) = self.contracts.first_attached(contract) {
+    pub(super) fn tell_on(&mut self, extras: u32, job: JobId, outcome: &Arc<Outcome>) -> Progress {
+        while let Some((member, client)) = self.extras_store.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);
             let state = &self.clients[client.0 as usize];
-            if state.waiting.is_some_and(|waiting| waiting.outcome == contract) {
+            if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
                 self.stop_waiting(client);
             }
             self.events.push_back(Event::Outcome { client, job, outcome: outcome.clone() });
             self.steps.take(MOVE);
-            if self.steps.are_used_up() && self.contracts.first_attached(contract).is_some() {
+            if self.steps.are_used_up() && self.extras_store.first_attached(extras).is_some() {
                 return Progress::More;
             }
         }
-        if self.contracts.is_left(contract) {
-            self.memory.jobs -= self.contracts.remove(contract).cost();
+        if self.extras_store.is_left(extras) {
+            self.memory.jobs -= self.extras_store.remove(extras).cost();
         }
         Progress::Done
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::clock::Clock;
-use super::delivery::Owner;
+use super::delivery::ThreadHandle;
 use super::durability::Durability;
 use super::hub::Hub;
 use super::listener::{self, Threads};
@@ -75,7 +75,7 @@ pub struct Running {
     listeners: Vec<(Arc<Listener>, Wire)>,
     /// The listeners for beanstalk clients were handed to this process.
     inherited: bool,
-    owners: Vec<Arc<Owner>>,
+    owners: Vec<Arc<ThreadHandle>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log_threads: Vec<JoinHandle<()>>,

@@ -89,7 +89,7 @@ pub struct LogStats {
 
 /// Positions behind the last records on which a reply depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Promised {
+pub struct Required {
     /// Of any kind.
     pub any: u64,
     /// New jobs and results, whose replies cannot be given while the disk fails.

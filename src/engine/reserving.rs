@@ -4,10 +4,10 @@
 //! and how it is waited for, `waiting` knows.
 
 use super::change::Change;
-use super::client::{ClientId, Manner, Nap, Search, Waiting};
-use super::contract::ATTACHMENT_COST;
+use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
 use super::event::{NoJob, Outcome};
 use super::job::{Cause, Job, JobId, JobView, State};
+use super::job_extras::ATTACHMENT_COST;
 use super::list::NIL;
 use super::steps::{Progress, MOVE};
 use super::time::{Span, Time};
@@ -80,19 +80,19 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return Grab::More;
         }
-        if self.clients[client.0 as usize].nap == Nap::Asleep {
+        if self.clients[client.0 as usize].idle_state == IdleState::Idle {
             self.wake_up(client);
         }
         let Some(slot) = (match self.search_for_grab(client) {
             Ok(found) => found,
             Err(progress) => return progress,
         }) else {
-            self.clients[client.0 as usize].nap = Nap::Awake;
+            self.clients[client.0 as usize].idle_state = IdleState::Active;
             return Grab::NoJob;
         };
-        let nap = std::mem::take(&mut self.clients[client.0 as usize].nap);
+        let idle_state = std::mem::take(&mut self.clients[client.0 as usize].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
-        if let Nap::Woken(tube) = nap {
+        if let IdleState::Notified(tube) = idle_state {
             // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
             let taken = self.jobs.get(slot).tube;
             self.serve(taken, now);
@@ -130,19 +130,19 @@ impl Engine {
         self.mark_worker(client);
         // The rest of what is over by now is for the ticks.
         let _ = self.catch_up(client, now);
-        let nap = self.clients[client.0 as usize].nap;
+        let idle_state = self.clients[client.0 as usize].idle_state;
         self.wake_up(client);
         if !self.watches_many(client) {
             self.steps.take(self.clients[client.0 as usize].watched.len() as u64);
-            if let Some(tube) = self.tube_with_work(client, nap) {
+            if let Some(tube) = self.tube_with_work(client, idle_state) {
                 // If it does not come, somebody else must be told.
-                self.clients[client.0 as usize].nap = Nap::Woken(tube);
+                self.clients[client.0 as usize].idle_state = IdleState::Notified(tube);
                 return true;
             }
         }
         if self.watches_many(client) {
             self.steps.take(1);
-            self.clients[client.0 as usize].nap = Nap::Asleep;
+            self.clients[client.0 as usize].idle_state = IdleState::Idle;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {
             self.fall_asleep(client);
@@ -170,7 +170,7 @@ impl Engine {
             for id in ids {
                 // One loss may serve another client, but nobody takes what this one holds.
                 let slot = self.jobs.find(id).expect("a job that it holds");
-                self.lost(slot, Cause::HangUp, now);
+                self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;
         }
@@ -188,7 +188,7 @@ impl Engine {
             if is_meant(self.jobs.get(slot)) {
                 // Then some that were not looked at move behind this place.
                 let again = held.rises(at);
-                self.lost(slot, Cause::HangUp, now);
+                self.end_reservation(slot, Cause::HangUp, now);
                 self.steps.take(MOVE);
                 if again {
                     at = self.clients[client.0 as usize].reserved.len();
@@ -221,7 +221,7 @@ impl Engine {
             return Awaited::TimedOut;
         }
         self.attach(slot, client);
-        let outcome = self.contracts.of(slot);
+        let outcome = self.extras_store.of(slot);
         self.wait_for(client, Waiting { until: now + timeout, outcome, run: false });
         Awaited::Waiting
     }
@@ -233,43 +233,43 @@ impl Engine {
         if !waiting.is_for_job() {
             self.detach_from(client, waiting.outcome);
             if waiting.run {
-                self.abandon(waiting.outcome);
+                self.orphan(waiting.outcome);
             }
         }
         true
     }
 
-    /// Nobody will ask for the outcome of the job with this contract.
-    fn abandon(&mut self, number: u32) {
-        if self.contracts.is_left(number) {
+    /// Nobody will ask for the outcome of the job with this extras.
+    fn orphan(&mut self, number: u32) {
+        if self.extras_store.is_left(number) {
             return;
         }
-        let slot = self.contracts.get(number).slot;
+        let slot = self.extras_store.get(number).slot;
         if self.jobs.get(slot).state == State::Reserved {
-            self.contracts.get_mut(number).rare_mut().abandoned = true;
+            self.extras_store.get_mut(number).rare_mut().orphaned = true;
         } else {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// Ends one attachment of a client to the job with this contract.
+    /// Ends one attachment of a client to the job with this extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.contracts.find_attached(number, &self.clients[client.0 as usize].attached);
+        let found = self.extras_store.find_attached(number, &self.clients[client.0 as usize].attached);
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
-    /// Ends one attachment of `client`, and tells to which contract.
+    /// Ends one attachment of `client`, and tells to which extras.
     pub(super) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
         self.memory.jobs -= ATTACHMENT_COST;
-        self.contracts.detach(member, &mut self.clients[client.0 as usize].attached).contract
+        self.extras_store.detach(member, &mut self.clients[client.0 as usize].attached).extras
     }
 
     /// The wait of `client` has lasted as long as it may.
     pub(super) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
-        if waiting.run && !self.contracts.is_left(waiting.outcome) {
-            let contract = self.contracts.get_mut(waiting.outcome);
-            let job = self.jobs.get(contract.slot);
-            contract.rare_mut().last_try |= job.state == State::Reserved;
+        if waiting.run && !self.extras_store.is_left(waiting.outcome) {
+            let extras = self.extras_store.get_mut(waiting.outcome);
+            let job = self.jobs.get(extras.slot);
+            extras.rare_mut().last_try |= job.state == State::Reserved;
             if job.state == State::Reserved && job.due > waiting.until {
                 // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
                 self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
@@ -282,9 +282,9 @@ impl Engine {
         }
     }
 
-    /// The last try of what was run has ended without a verdict.
+    /// The last try of what was run has ended without an outcome.
     pub(super) fn end_run(&mut self, number: u32) {
-        let mut clients = self.contracts.attached(number);
+        let mut clients = self.extras_store.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
         let client = clients.find(|&client| self.clients[client as usize].waiting.is_some_and(runs));
         drop(clients);
@@ -296,7 +296,7 @@ impl Engine {
 
     /// What was run and is still in somebody's hands is nobody's business any more.
     fn take_back(&mut self, number: u32) {
-        if let Some(slot) = self.contracts.abandoned(number) {
+        if let Some(slot) = self.extras_store.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
@@ -310,8 +310,8 @@ impl Engine {
     }
 
     /// Whether what the client takes is held by nobody.
-    pub(super) fn is_leaser(&self, client: ClientId) -> bool {
-        self.clients[client.0 as usize].manner == Manner::Leaser
+    pub(super) fn takes_leases(&self, client: ClientId) -> bool {
+        self.clients[client.0 as usize].reserve_policy == ReservePolicy::Lease
     }
 
     /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, sleeps,
@@ -319,6 +319,6 @@ impl Engine {
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client.0 as usize];
         let holds = state.reserved.first().is_some() || !state.attached.is_empty();
-        holds || state.waiting.is_some() || state.nap == Nap::Asleep
+        holds || state.waiting.is_some() || state.idle_state == IdleState::Idle
     }
 }

@@ -1,25 +1,25 @@
-//! What becomes of jobs: verdicts of workers, losses of workers, the end of a time to live.
+//! What becomes of jobs: outcomes that workers report, losses of workers, the end of a time to live.
 //!
-//! Owns the meaning of [`Ending`], and every way in which a job goes for good. Must not hand out jobs.
+//! Owns the meaning of [`CompletionPolicy`], and every way in which a job goes for good. Must not hand out jobs.
 
 use std::sync::Arc;
 
 use super::body::Body;
 use super::change::Change;
 use super::client::ClientId;
-use super::contract::Contract;
 use super::details::Count;
 use super::event::{Event, Outcome, Report};
 use super::job::{Cause, Job, JobId, JobView, State};
+use super::job_extras::JobExtras;
+use super::job_options::CompletionPolicy;
 use super::steps::{Progress, MOVE};
-use super::terms::Ending;
 use super::time::Time;
 use super::unfinished::Unfinished;
 use super::{Engine, JOB_COST, NOBODY};
 
-/// Why a verdict did not count.
+/// Why a outcome did not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotConcluded {
+pub enum NotCompleted {
     /// There is no such job.
     NotFound,
     /// There was one before.
@@ -30,36 +30,36 @@ pub enum NotConcluded {
 
 impl Engine {
     /// The holder of a job says how it went. What it does not hold is not found.
-    pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
-        let slot = self.held(client, id, now).ok_or(NotConcluded::NotFound)?;
-        self.settle_verdict(slot, outcome, now)
+    pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
+        let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
+        self.complete_slot(slot, outcome, now)
     }
 
     /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is not ended
     /// first: then the job might be given to somebody else, and taken away again, in one verb.
-    pub fn conclude(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
-        let slot = self.jobs.find(id).ok_or(NotConcluded::NotFound)?;
+    pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
+        let slot = self.jobs.find(id).ok_or(NotCompleted::NotFound)?;
         if self.jobs.get(slot).state == State::Finished {
             self.changed(Change::Promise(slot));
-            return Err(NotConcluded::Final);
+            return Err(NotCompleted::Final);
         }
-        self.settle_verdict(slot, outcome, now)
+        self.complete_slot(slot, outcome, now)
     }
 
-    /// The verdict about the job in `slot`, which is not over.
-    pub(super) fn settle_verdict(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
+    /// The outcome about the job in `slot`, which is not over.
+    pub(super) fn complete_slot(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let job = self.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
-        match job.ending {
-            Ending::Drop if !done => return self.bury_wherever(slot),
-            Ending::Drop | Ending::Tell => self.remove_job(slot, outcome),
-            Ending::Keep if self.is_passing(slot) => self.remove_job(slot, outcome),
-            Ending::Keep => return self.settle_kept(slot, outcome, now),
+        match job.completion {
+            CompletionPolicy::Drop if !done => return self.bury_wherever(slot),
+            CompletionPolicy::Drop | CompletionPolicy::Tell => self.remove_job(slot, outcome),
+            CompletionPolicy::Keep if self.is_ephemeral(slot) => self.remove_job(slot, outcome),
+            CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
         }
         Ok(())
     }
 
-    fn settle_kept(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotConcluded> {
+    fn complete_kept(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let (done, result) = match outcome {
             Outcome::Done(result) => (true, result),
             Outcome::Failed(result) | Outcome::Fault(result) => (false, result),
@@ -68,13 +68,13 @@ impl Engine {
         let logged = self.log_room.put + result.len() as u64;
         let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
         if !room || self.lacks_memory(result.len() as u64) {
-            return Err(NotConcluded::OutOfMemory);
+            return Err(NotCompleted::OutOfMemory);
         }
         self.log_room.puts -= if self.jobs.get(slot).is_volatile() { 0 } else { logged };
         if !done {
             self.count_failure(slot);
-            let contract = self.contracts.get(self.contracts.of(slot));
-            if contract.fails < contract.max_fails && !self.is_spent(slot) {
+            let extras = self.extras_store.get(self.extras_store.of(slot));
+            if extras.fails < extras.max_fails && !self.is_spent(slot) {
                 return self.try_again(slot, now);
             }
         }
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// A failure that is not the last one.
-    fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotConcluded> {
+    fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotCompleted> {
         match self.jobs.get(slot).state {
             State::Reserved => self.transfer(slot, Cause::Release),
             State::Buried => self.transfer(slot, Cause::Kick),
@@ -99,10 +99,10 @@ impl Engine {
     /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be told.
     pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.transfer(slot, Cause::Finish);
-        let number = self.contract_of(slot);
-        let contract = self.contracts.get_mut(number);
-        contract.result_at = self.jobs.get(slot).body.len() as u32;
-        contract.done = done;
+        let number = self.extras_of(slot);
+        let extras = self.extras_store.get_mut(number);
+        extras.result_at = self.jobs.get(slot).body.len() as u32;
+        extras.done = done;
         self.jobs.extend_body(slot, result.bytes());
         self.memory.jobs += result.len() as u64;
         self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
@@ -110,19 +110,19 @@ impl Engine {
 
     /// A worker says that it failed.
     pub(super) fn count_failure(&mut self, slot: u32) {
-        let number = self.contract_of(slot);
-        let contract = self.contracts.get_mut(number);
-        contract.fails = contract.fails.saturating_add(1);
+        let number = self.extras_of(slot);
+        let extras = self.extras_store.get_mut(number);
+        extras.fails = extras.fails.saturating_add(1);
     }
 
-    /// A verdict of failure about a plain job: whoever is at it, it is buried.
-    fn bury_wherever(&mut self, slot: u32) -> Result<(), NotConcluded> {
+    /// A outcome of failure about a plain job: whoever is at it, it is buried.
+    fn bury_wherever(&mut self, slot: u32) -> Result<(), NotCompleted> {
         let state = self.jobs.get(slot).state;
         if matches!(state, State::Buried | State::Finished) {
             return Ok(());
         }
         if !self.claim_log_room(0) {
-            return Err(NotConcluded::OutOfMemory);
+            return Err(NotCompleted::OutOfMemory);
         }
         if state != State::Reserved {
             // Only what is reserved can be buried.
@@ -137,56 +137,56 @@ impl Engine {
     /// Whether the job in `slot` has been tried as often as it may.
     pub(super) fn is_spent(&self, slot: u32) -> bool {
         let job = self.jobs.get(slot);
-        let most = self.contract(job).map_or(0, Contract::max_attempts);
-        job.ending == Ending::Keep && most > 0 && job.history().reserves >= most.into()
+        let most = self.extras(job).map_or(0, JobExtras::max_attempts);
+        job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
-    fn is_passing(&self, slot: u32) -> bool {
-        let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);
-        rare.is_some_and(|rare| rare.passing)
+    fn is_ephemeral(&self, slot: u32) -> bool {
+        let rare = self.extras(self.jobs.get(slot)).and_then(JobExtras::rare);
+        rare.is_some_and(|rare| rare.ephemeral)
     }
 
     /// Nobody will ask for the outcome of what was run.
-    pub(super) fn is_abandoned(&self, slot: u32) -> bool {
-        let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);
-        rare.is_some_and(|rare| rare.abandoned)
+    pub(super) fn is_orphaned(&self, slot: u32) -> bool {
+        let rare = self.extras(self.jobs.get(slot)).and_then(JobExtras::rare);
+        rare.is_some_and(|rare| rare.orphaned)
     }
 
     /// The holder of the job in `slot` gives it back. If nobody waits for another try, it is gone, and this is true.
     pub(super) fn ends_if_untold(&mut self, slot: u32) -> bool {
         let job = self.jobs.get(slot);
-        let awaited = self.contract(job).is_some_and(|contract| contract.submitters() > 0);
-        match job.ending {
-            Ending::Tell if job.is_volatile() && !awaited => self.remove_job(slot, Outcome::Gone),
-            Ending::Keep if self.is_last_try(slot) => self.end_run(self.contracts.of(slot)),
-            Ending::Drop | Ending::Keep | Ending::Tell => return false,
+        let awaited = self.extras(job).is_some_and(|extras| extras.submitters() > 0);
+        match job.completion {
+            CompletionPolicy::Tell if job.is_volatile() && !awaited => self.remove_job(slot, Outcome::Gone),
+            CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.extras_store.of(slot)),
+            CompletionPolicy::Drop | CompletionPolicy::Keep | CompletionPolicy::Tell => return false,
         }
         true
     }
 
     /// Nobody waits for another try.
     fn is_last_try(&self, slot: u32) -> bool {
-        let rare = self.contract(self.jobs.get(slot)).and_then(Contract::rare);
-        rare.is_some_and(|rare| rare.abandoned || rare.last_try)
+        let rare = self.extras(self.jobs.get(slot)).and_then(JobExtras::rare);
+        rare.is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
     /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.
-    pub(super) fn lost(&mut self, slot: u32, cause: Cause, now: Time) {
-        let (tube, ending) = (self.jobs.get(slot).tube, self.jobs.get(slot).ending);
-        match ending {
-            Ending::Drop => self.transfer(slot, cause),
-            Ending::Keep if self.is_last_try(slot) => return self.end_run(self.contracts.of(slot)),
-            Ending::Keep if self.is_spent(slot) => {
+    pub(super) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
+        let (tube, completion) = (self.jobs.get(slot).tube, self.jobs.get(slot).completion);
+        match completion {
+            CompletionPolicy::Drop => self.transfer(slot, cause),
+            CompletionPolicy::Keep if self.is_last_try(slot) => return self.end_run(self.extras_store.of(slot)),
+            CompletionPolicy::Keep if self.is_spent(slot) => {
                 self.keep_outcome(slot, false, Body::default());
                 self.changed_by_itself(Change::Outcome { slot, result: 0 });
             }
-            Ending::Keep => self.transfer(slot, cause),
-            Ending::Tell => return self.lost_to_tell(slot, cause, now),
+            CompletionPolicy::Keep => self.transfer(slot, cause),
+            CompletionPolicy::Tell => return self.end_told_reservation(slot, cause, now),
         }
         self.serve(tube, now);
     }
 
-    fn lost_to_tell(&mut self, slot: u32, cause: Cause, now: Time) {
+    fn end_told_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.jobs.get_mut(slot);
         let (tube, volatile) = (job.tube, job.is_volatile());
         if cause != Cause::Expire {
@@ -195,11 +195,11 @@ impl Engine {
         }
         let job = self.jobs.get(slot);
         let losses = job.history().timeouts;
-        let awaited = self.contract(job).is_some_and(|contract| contract.submitters() > 0);
+        let awaited = self.extras(job).is_some_and(|extras| extras.submitters() > 0);
         if job.is_bound() {
-            let number = self.contracts.of(slot);
-            if self.contracts.get(number).rare().is_some() {
-                self.contracts.get_mut(number).rare_mut().progress = (0, 0);
+            let number = self.extras_store.of(slot);
+            if self.extras_store.get(number).rare().is_some() {
+                self.extras_store.get_mut(number).rare_mut().progress = (0, 0);
             }
         }
         if volatile && !awaited {
@@ -217,15 +217,15 @@ impl Engine {
         self.serve(tube, now);
     }
 
-    /// The last of those who wait for the job with this contract may have gone.
-    pub(super) fn deserted(&mut self, number: u32) {
-        if self.contracts.is_left(number) {
+    /// The last of those who wait for the job with this extras may have gone.
+    pub(super) fn orphaned(&mut self, number: u32) {
+        if self.extras_store.is_left(number) {
             return;
         }
-        let contract = self.contracts.get(number);
-        let (slot, left) = (contract.slot, contract.submitters());
+        let extras = self.extras_store.get(number);
+        let (slot, left) = (extras.slot, extras.submitters());
         let job = self.jobs.get(slot);
-        if left == 0 && job.is_volatile() && job.ending == Ending::Tell && job.state != State::Reserved {
+        if left == 0 && job.is_volatile() && job.completion == CompletionPolicy::Tell && job.state != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
         }
     }
@@ -234,13 +234,13 @@ impl Engine {
     pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
-            let number = self.contract_of(slot);
-            let before = self.contracts.get(number).cost();
-            self.contracts.get_mut(number).rare_mut().progress = (done, total);
-            self.memory.jobs += self.contracts.get(number).cost() - before;
+            let number = self.extras_of(slot);
+            let before = self.extras_store.get(number).cost();
+            self.extras_store.get_mut(number).rare_mut().progress = (done, total);
+            self.memory.jobs += self.extras_store.get(number).cost() - before;
         }
         if self.jobs.get(slot).is_bound() {
-            self.contracts.begin_report(self.contracts.of(slot));
+            self.extras_store.begin_report(self.extras_store.of(slot));
         }
         true
     }
@@ -252,8 +252,8 @@ impl Engine {
         if !self.jobs.get(slot).is_bound() {
             return Progress::Done;
         }
-        let number = self.contracts.of(slot);
-        while let Some(client) = self.contracts.next_to_hear(number) {
+        let number = self.extras_store.of(slot);
+        while let Some(client) = self.extras_store.next_to_hear(number) {
             let client = ClientId(client);
             self.events.push_back(Event::Report { client, job: id, report: report.clone() });
             self.steps.take(MOVE);
@@ -265,7 +265,7 @@ impl Engine {
     }
 
     /// Takes a job away, in whatever state it is. False if there is none.
-    pub fn withdraw(&mut self, id: JobId) -> bool {
+    pub fn delete_in_any_state(&mut self, id: JobId) -> bool {
         let slot = self.jobs.find(id);
         slot.map(|slot| self.remove_job(slot, Outcome::Gone)).is_some()
     }
@@ -281,7 +281,7 @@ impl Engine {
             self.remove_job(slot, failed);
             return true;
         }
-        if self.jobs.get(slot).ending != Ending::Tell {
+        if self.jobs.get(slot).completion != CompletionPolicy::Tell {
             // Its worker will say how it went, and somebody may count on that.
             return false;
         }
@@ -296,7 +296,7 @@ impl Engine {
         }
         if self.jobs.get(slot).is_bound() {
             // Nor may anybody join it, who would be told of an end that was not meant for him.
-            self.memory.jobs -= self.contracts.forget_unique(self.contracts.of(slot));
+            self.memory.jobs -= self.extras_store.forget_dedup_key(self.extras_store.of(slot));
         }
         true
     }
@@ -320,29 +320,29 @@ impl Engine {
     }
 
     /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for this
-    /// turn, the contract by which they wait stays without a job until all are told, and the job gets another.
+    /// turn, the extras by which they wait stays without a job until all are told, and the job gets another.
     pub(super) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.jobs.get(slot);
         if !job.is_bound() {
             return;
         }
-        let (id, number) = (job.id, self.contracts.of(slot));
-        if self.contracts.first_attached(number).is_none() {
+        let (id, number) = (job.id, self.extras_store.of(slot));
+        if self.extras_store.first_attached(number).is_none() {
             return;
         }
         let outcome = Arc::new(outcome);
         if self.tell_on(number, id, &outcome) == Progress::More {
-            let before = self.contracts.get(number).cost();
-            let other = self.contracts.leave_to_waiters(number);
-            self.memory.jobs += self.contracts.get(number).cost() + self.contracts.get(other).cost() - before;
-            self.unfinished.push_back(Unfinished::Tell { contract: number, job: id, outcome });
+            let before = self.extras_store.get(number).cost();
+            let other = self.extras_store.leave_to_waiters(number);
+            self.memory.jobs += self.extras_store.get(number).cost() + self.extras_store.get(other).cost() - before;
+            self.unfinished.push_back(Unfinished::Tell { extras: number, job: id, outcome });
         }
     }
 
     /// The time to live of the job that comes next in that order has ended.
-    pub(super) fn contract_due(&mut self) {
-        let (_, number) = self.contracts.next_end().expect("a time to live that ends");
-        let slot = self.contracts.get(number).slot;
+    pub(super) fn extras_due(&mut self) {
+        let (_, number) = self.extras_store.next_end().expect("a time to live that ends");
+        let slot = self.extras_store.get(number).slot;
         self.evicted += u64::from(self.jobs.get(slot).state != State::Finished);
         self.remove_job(slot, Outcome::Gone);
     }
@@ -353,26 +353,26 @@ impl Engine {
         job.is_some_and(|job| job.state == State::Finished && !job.is_volatile())
     }
 
-    /// The contract of a job, if it has one.
-    pub fn contract(&self, job: &Job) -> Option<&Contract> {
+    /// The extras of a job, if it has one.
+    pub fn extras(&self, job: &Job) -> Option<&JobExtras> {
         if !job.is_bound() {
             return None;
         }
         let slot = self.jobs.find(job.id)?;
-        Some(self.contracts.get(self.contracts.of(slot)))
+        Some(self.extras_store.get(self.extras_store.of(slot)))
     }
 
     /// How many bytes the body of a job had when it was submitted; behind them is its result, if it is over.
     pub fn payload_len(&self, job: &JobView) -> usize {
-        match (job.state, self.contract(job)) {
-            (State::Finished, Some(contract)) => contract.result_at as usize,
+        match (job.state, self.extras(job)) {
+            (State::Finished, Some(extras)) => extras.result_at as usize,
             _ => job.body.len(),
         }
     }
 
     /// How a job ended that is over: well or badly, and with which result.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
-        let contract = self.contract(job).filter(|_| job.state == State::Finished)?;
-        Some((contract.done, &job.body.bytes()[contract.result_at as usize..]))
+        let extras = self.extras(job).filter(|_| job.state == State::Finished)?;
+        Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))
     }
 }
