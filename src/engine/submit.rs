@@ -2,8 +2,6 @@
 //!
 //! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
 
-use std::hash::Hasher;
-
 use super::change::Change;
 use super::client::{ClientId, Waiting};
 use super::details::Details;
