@@ -266,6 +266,11 @@ impl Engine {
         ClientId(self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32)) as u32)
     }
 
+    /// Clients that have connected since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.total_connections
+    }
+
     /// All jobs, in no useful order and in any state; for tests.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         self.jobs.iter().map(|(slot, _)| self.jobs.view(slot))

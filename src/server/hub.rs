@@ -351,6 +351,11 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Connections that have come since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.core.lock().engine.total_connections()
+    }
+
     /// Checks every invariant of the engine; for tests.
     pub fn check(&self) {
         self.core.lock().engine.check();
