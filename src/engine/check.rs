@@ -11,7 +11,7 @@ use super::job::{priority_class, Job, State};
 use super::list::{List, NIL};
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
-use super::{Engine, JOB_COST, NOBODY, TUBE_COST};
+use super::{Engine, JOB_COST, TUBE_COST};
 
 impl Engine {
     /// Panics, saying what is wrong, unless the engine is in order.
@@ -153,8 +153,9 @@ impl Engine {
 
     fn check_client(&self, number: u32) {
         let client = &self.clients[number as usize];
+        // Neither the engine's own client nor an operator, who names a tube each time, uses one.
         let must_watch =
-            client.reserve_policy == ReservePolicy::PerConnection && number != NOBODY.0 && client.leaving.is_none();
+            client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || client.watched.len() > 0, "client {number} watches nothing");
         for watch in client.watched.iter() {
             let watched = self.watches.get(watch);

@@ -32,6 +32,7 @@ impl Engine {
     /// The holder of a job says how it went. What it does not hold is not found.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
+        self.count_run(slot, now);
         self.complete_slot(slot, outcome, now)
     }
 
@@ -42,6 +43,9 @@ impl Engine {
         if self.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Err(NotCompleted::Final);
+        }
+        if self.jobs.get(slot).state() == State::Reserved {
+            self.count_run(slot, now);
         }
         self.complete_slot(slot, outcome, now)
     }

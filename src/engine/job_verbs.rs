@@ -3,7 +3,7 @@
 //! Owns those verbs. Must not decide which job goes to whom, nor what the end of a job means: that is `completion`'s.
 
 use super::change::Change;
-use super::client::{ClientId, ReservePolicy};
+use super::client::ClientId;
 use super::details::Count;
 use super::event::Outcome;
 use super::job::{Cause, JobId, JobView, Priority, State};
@@ -38,7 +38,10 @@ impl Engine {
         match job.state() {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
-            State::Reserved => self.complete_deleted(slot, now),
+            State::Reserved => {
+                self.count_run(slot, now);
+                self.complete_deleted(slot, now);
+            }
             _ => self.remove_job(slot, Outcome::Gone),
         }
         true
@@ -84,7 +87,11 @@ impl Engine {
     /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
     /// its steps, or the log's room, are used up; if there was no room at all, that was all.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
-        let number = self.clients[client.0 as usize].used;
+        self.kick_tube(self.clients[client.0 as usize].used, kick, now)
+    }
+
+    /// The same in the tube with this number.
+    pub(super) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
         let tube = self.tubes.get(number);
         let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
@@ -143,13 +150,7 @@ impl Engine {
 
     /// The job in this state that is next in the tube that the client uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
-        let tube = self.tubes.get(self.clients[client.0 as usize].used);
-        let slot = match state {
-            State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
-            State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
-            State::Buried => tube.buried.first(),
-            State::Reserved | State::Finished => None,
-        };
+        let slot = self.first_in(self.clients[client.0 as usize].used, state);
         slot.map(|slot| self.jobs.view(slot))
     }
 }

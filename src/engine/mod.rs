@@ -24,6 +24,7 @@ mod details;
 mod disconnect;
 mod event;
 mod heap;
+mod histogram;
 mod ids;
 mod index;
 mod job;
@@ -34,6 +35,7 @@ mod jobs;
 mod list;
 mod matching;
 mod name;
+mod operating;
 mod pages;
 mod pauses;
 mod ready;
@@ -62,6 +64,7 @@ pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
 pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
+pub use histogram::{Histogram, JobTimes};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
 pub use job_options::{
@@ -70,6 +73,7 @@ pub use job_options::{
 pub use job_verbs::Kick;
 pub use list::{Linked, Links, List};
 pub use name::Name;
+pub use operating::{Moved, Sweep, MOVED_MAX};
 pub use pages::{JobPage, NamePage, Page};
 pub use reserve::{Awaited, Grab, Reserve};
 pub use restore::{Restored, RestoredJob};
@@ -189,6 +193,7 @@ pub struct Engine {
     kept_tubes: usize,
     /// Jobs whose time to live ended before they were over.
     evicted: u64,
+    job_times: JobTimes,
     /// Bytes of the log that a verb lacked and could not have asked for before.
     lacking: u64,
     /// The system has no memory for more.
@@ -238,6 +243,7 @@ impl Engine {
             waits: 0,
             kept_tubes: 0,
             evicted: 0,
+            job_times: JobTimes::default(),
             lacking: 0,
             exhausted: false,
             steps: Steps::ENDLESS,

@@ -113,6 +113,7 @@ impl Engine {
 
     /// Gives the job in `slot` to `client`; its time to run starts now.
     pub(super) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
+        self.count_wait(slot, now);
         let leased = self.takes_leases(client);
         let limit = self.time_limit(client, slot);
         self.transfer_with(slot, cause, |job| {
@@ -124,7 +125,7 @@ impl Engine {
     }
 
     /// The most time that `client` gives itself for the job in `slot`.
-    fn time_limit(&self, client: ClientId, slot: u32) -> Span {
+    pub(super) fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client.0 as usize];
         match state.reserve_policy {
             ReservePolicy::PerConnection => return Span::MAX,

@@ -1,0 +1,120 @@
+//! Counts of times by their length.
+//!
+//! Owns the buckets of what the engine measures, and the counting. One for the whole server each: a job keeps nothing for it.
+//! Must not know who reads it.
+
+use super::time::Span;
+
+/// Upper bounds, in nanoseconds, of how long a job waits for its first worker: from a millisecond to a day.
+const WAIT_BOUNDS: [u64; 14] = [
+    1_000_000,
+    5_000_000,
+    25_000_000,
+    100_000_000,
+    500_000_000,
+    1_000_000_000,
+    5_000_000_000,
+    15_000_000_000,
+    60_000_000_000,
+    300_000_000_000,
+    900_000_000_000,
+    3_600_000_000_000,
+    14_400_000_000_000,
+    86_400_000_000_000,
+];
+
+/// The same of how long a worker has a job until it is done: from a millisecond to an hour.
+const RUN_BOUNDS: [u64; 12] = [
+    1_000_000,
+    10_000_000,
+    50_000_000,
+    100_000_000,
+    500_000_000,
+    1_000_000_000,
+    5_000_000_000,
+    15_000_000_000,
+    60_000_000_000,
+    300_000_000_000,
+    900_000_000_000,
+    3_600_000_000_000,
+];
+
+/// See the module's page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Histogram {
+    bounds: &'static [u64],
+    /// Of each bucket, and behind them of what is longer than every bound.
+    counts: Box<[u64]>,
+    /// Nanoseconds; more than 64 bits hold when a million jobs wait for a day.
+    sum: u128,
+}
+
+impl Histogram {
+    /// An empty one, with these upper bounds in nanoseconds, which must rise.
+    pub fn new(bounds: &'static [u64]) -> Histogram {
+        Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
+    }
+
+    /// Counts one time.
+    pub fn observe(&mut self, time: Span) {
+        let nanos = time.nanos();
+        let bucket = self.bounds.iter().position(|bound| nanos <= *bound).unwrap_or(self.bounds.len());
+        self.counts[bucket] += 1;
+        self.sum += u128::from(nanos);
+    }
+
+    /// Each bound, in nanoseconds, and how many times were no longer than that.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
+            *below += count;
+            Some((*bound, *below))
+        })
+    }
+
+    /// How many times were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Their sum in nanoseconds.
+    pub fn sum_nanos(&self) -> u128 {
+        self.sum
+    }
+}
+
+/// What the engine measures of jobs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobTimes {
+    /// From the end of its delay, or its put, to its first reservation; of jobs that nobody kicked before.
+    pub wait: Histogram,
+    /// From its reservation, or the last touch, until it is done.
+    pub run: Histogram,
+}
+
+impl Default for JobTimes {
+    fn default() -> JobTimes {
+        JobTimes { wait: Histogram::new(&WAIT_BOUNDS), run: Histogram::new(&RUN_BOUNDS) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_counts_in_the_first_bucket_that_holds_it_and_all_behind() {
+        let mut histogram = Histogram::new(&[10, 100]);
+        for nanos in [0, 10, 11, 100, 101] {
+            histogram.observe(Span::from_nanos(nanos));
+        }
+        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(10, 2), (100, 4)]);
+        assert_eq!((histogram.count(), histogram.sum_nanos()), (5, 222));
+    }
+
+    #[test]
+    fn bounds_rise() {
+        for bounds in [&WAIT_BOUNDS[..], &RUN_BOUNDS[..]] {
+            assert!(bounds.is_sorted());
+        }
+    }
+}
