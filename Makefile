@@ -25,6 +25,7 @@ INSTALL ?= install
 
 # Not taken from the environment, where these names may mean something else.
 PORT = 11300
+HTTP = 11380
 ARGS =
 SEED =
 RESTARTS =
@@ -50,17 +51,36 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
+HTTP_TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(HTTP) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat crash powercut fmt bench bench-quick install uninstall dist clean help
+# What `run` and `demo` start, and what they say of it. Behind the page, which serves this machine alone, jobs can be changed.
+FREE = $(if $(TAKEN),$(error port $(PORT) of 127.0.0.1 is taken; for another one: make $@ PORT=$(shell expr $(PORT) + 1)))\
+$(if $(HTTP_TAKEN),$(error port $(HTTP) of 127.0.0.1 is taken; for another one: make $@ HTTP=$(shell expr $(HTTP) + 1)))
+SERVE = '$(PROGRAM)' -l 127.0.0.1 -p $(PORT) --http=127.0.0.1:$(HTTP) --http-admin $(ARGS)
+define TELL
+echo 'The queue: 127.0.0.1:$(PORT); any client of beanstalkd, or: telnet 127.0.0.1 $(PORT)'
+echo 'The page:  http://127.0.0.1:$(HTTP)/ (and /metrics for Prometheus)'
+endef
+
+.PHONY: all build run demo static test lint check compat crash powercut fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
 build: ## build the program, optimised
 	$(CARGO) build --release $(CARGOFLAGS)
 
-run: build ## build, then run a queue on 127.0.0.1:11300 until Ctrl-C; PORT=11301 takes another port
-	@$(if $(TAKEN),$(error port $(PORT) of 127.0.0.1 is taken; for another one: make run PORT=$(shell expr $(PORT) + 1)))\
-	echo 'To talk to it: telnet 127.0.0.1 $(PORT). Ctrl-C ends it.' && exec '$(PROGRAM)' -l 127.0.0.1 -p $(PORT) $(ARGS)
+run: build ## build, then run a queue on 127.0.0.1:11300 and its page on 127.0.0.1:11380 until Ctrl-C; PORT=, HTTP= take others
+	@$(FREE)$(TELL)
+	@echo 'Next:      put a job by either, or see jobs move: make demo. Ctrl-C ends it.'
+	@exec $(SERVE)
+
+demo: build ## the same, with a producer and some workers, so that something moves
+	$(CARGO) build --release $(CARGOFLAGS) --example demo
+	@$(FREE)$(TELL)
+	@echo 'Next:      open the page, and kick what is buried. Ctrl-C ends it all.'
+	@trap 'exit 0' INT TERM; $(SERVE) & server=$$!; sleep 1; \
+	    '$(dir $(PROGRAM))examples/demo' 127.0.0.1:$(PORT) & demo=$$!; \
+	    trap 'kill $$demo $$server 2>/dev/null; wait; exit 0' INT TERM; wait $$server; kill $$demo 2>/dev/null; wait
 
 static: ## build one static program: with musl if rustup has its target, else with glibc
 	@if [ -n '$(HAS_MUSL)' ]; then \
@@ -145,6 +165,19 @@ fetch-gearmand: may-fetch
 hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd for comparison; ROW=T3 for one attack, LIMIT_MS=10 judges times too
 	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
 	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
+
+# The test of the page needs playwright-core, which drives a browser that is there; it is kept out of this folder's way.
+BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+PLAYWRIGHT = $(TARGET_DIR)/browser
+.PHONY: browser prometheus
+browser: build ## try the page in a real browser, by clicks and keys; PICTURES=DIR keeps what it looked like
+	@if [ -z '$(BROWSER)' ]; then echo 'a browser is missing (Debian: apt-get install chromium)' >&2; exit 1; fi
+	@if [ ! -d '$(PLAYWRIGHT)/node_modules/playwright-core' ]; then \
+	    mkdir -p '$(PLAYWRIGHT)' && npm install --silent --no-save --prefix '$(PLAYWRIGHT)' playwright-core; fi
+	NODE_PATH='$(PLAYWRIGHT)/node_modules' node tests/browser/page.js '$(PROGRAM)' '$(BROWSER)' $(PICTURES)
+
+prometheus: build ## have Prometheus scrape it, and hold what queries return against what was done
+	tests/compat/prometheus '$(PROGRAM)'
 
 fmt: ## bring the code into its form
 	$(CARGO) fmt

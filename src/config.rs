@@ -23,6 +23,9 @@ pub const MAX_HANDLE_PREFIX: usize = crate::protocol::gearman::MAX_PREFIX;
 /// The port of the Workq protocol.
 pub const WORKQ_PORT: u16 = 9922;
 
+/// The port of HTTP.
+pub const HTTP_PORT: u16 = 11380;
+
 /// Bodies are taken up to this size unless told otherwise; beanstalkd's figure, which clients know.
 pub const DEFAULT_MAX_JOB_SIZE: u32 = 65_535;
 
@@ -90,6 +93,12 @@ pub struct Config {
     pub gearman_port: u16,
     /// The same for Workq's.
     pub workq_port: u16,
+    /// Where to listen for HTTP, for operators.
+    pub http: Vec<Address>,
+    /// The TCP port for addresses of those that have none of their own.
+    pub http_port: u16,
+    /// A file whose first line is the token that operators must show.
+    pub http_token: Option<PathBuf>,
     /// What the protocols are told to do.
     pub protocols: crate::protocol::ProtocolSettings,
     /// After [`crate::Server::drain`], the server stops when no job is left.
@@ -136,6 +145,8 @@ pub struct Config {
     /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that all that
     /// may take several turns does.
     pub turn_steps: u64,
+    /// Milliseconds from which a turn of a client's commands, or its wait for the log, is told of in the log; none: never.
+    pub slow: Option<u32>,
     /// Tubes at a time; a stray program that makes up names would otherwise eat the memory of jobs.
     pub max_tubes: usize,
     /// Tubes that one client may watch; each costs time whenever it waits for a job.
@@ -151,6 +162,9 @@ impl Default for Config {
             workq: Vec::new(),
             gearman_port: GEARMAN_PORT,
             workq_port: WORKQ_PORT,
+            http: Vec::new(),
+            http_port: HTTP_PORT,
+            http_token: None,
             protocols: crate::protocol::ProtocolSettings::default(),
             ends_when_drained: false,
             handle_prefix: None,
@@ -176,6 +190,7 @@ impl Default for Config {
             max_output: 1 << 20,
             give_back: None,
             turn_steps: 1024,
+            slow: None,
             max_tubes: 1_000_000,
             max_watched: 100_000,
         }
@@ -185,7 +200,7 @@ impl Default for Config {
 impl Config {
     /// For a server inside a program or test: on a free port of this machine.
     pub fn embedded() -> Config {
-        Config { port: 0, gearman_port: 0, workq_port: 0, ..Config::default() }
+        Config { port: 0, gearman_port: 0, workq_port: 0, http_port: 0, ..Config::default() }
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
 use nix::sys::sysinfo::sysinfo;
+use nix::unistd::{sysconf, SysconfVar};
 
 /// Bytes that a process can have of the 4 GiB that 32 bits can name: the kernel keeps one or two of them, and the rest is
 /// never without gaps.
@@ -115,6 +116,13 @@ fn has_word(list: &str, word: &str) -> bool {
 /// CPUs that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Resident memory of this process, in bytes; zero where there is no procfs.
+pub fn resident_memory() -> u64 {
+    let page_size = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
+    let pages = || fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok();
+    pages().zip(page_size()).map_or(0, |(pages, size)| pages * size)
 }
 
 #[cfg(test)]

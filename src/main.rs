@@ -46,7 +46,8 @@ fn main() -> ExitCode {
         Ok(Command::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
         Ok(Command::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
-            return with_log(level, None, || run(*settings, false, |_| {}));
+            let form = if settings.json_log { server_log::Form::Json } else { server_log::Form::Text };
+            return with_log(level, form, None, || run(*settings, false, |_| {}));
         }
         Err(problem) => {
             complain(&format!("beanpole: {problem} (beanpole -h lists the options)\n"));
@@ -102,7 +103,7 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
         gearmand::Log::Nowhere => (Some(Target::Nowhere), None),
     };
     let keeps_stderr = target.is_none();
-    with_log(wanted.level, target, || {
+    with_log(wanted.level, server_log::Form::Text, target, || {
         file.iter().for_each(|file| daemon::give(file, user.as_deref()));
         let pid_file = wanted.pid_file.as_deref().map(|path| PidFile::open(path).map_err(|error| (path, error)));
         let mut pid_file = match pid_file.transpose() {
@@ -128,8 +129,13 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
     })
 }
 
-fn with_log(level: log::LevelFilter, target: Option<Target>, work: impl FnOnce() -> ExitCode) -> ExitCode {
-    if let Err(error) = server_log::start(level, target) {
+fn with_log(
+    level: log::LevelFilter,
+    form: server_log::Form,
+    target: Option<Target>,
+    work: impl FnOnce() -> ExitCode,
+) -> ExitCode {
+    if let Err(error) = server_log::start(level, form, target) {
         complain(&format!("gearmand: the log cannot be opened: {error}\n"));
         return ExitCode::from(1);
     }

@@ -30,6 +30,8 @@ pub struct Settings {
     pub config: Config,
     /// How much to log: 0 to 2.
     pub verbosity: u32,
+    /// Lines of the log are objects of JSON.
+    pub json_log: bool,
     /// What the user should know about the options that were given.
     pub notices: Vec<String>,
     /// An address, a port: options that inherited sockets make idle.
@@ -77,7 +79,7 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 36] = [
+pub const OPTIONS: [Opt; 43] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
@@ -101,6 +103,11 @@ pub const OPTIONS: [Opt; 36] = [
     word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     maybe("gearman", "ADDR", "speak Gearman too, there; may be repeated (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
     maybe("workq", "ADDR", "speak Workq too, there; may be repeated (default 127.0.0.1:9922)", |settings, text| side_door(text).map(|address| settings.config.workq.push(address))),
+    maybe("http", "ADDR", "serve metrics and a page there; may be repeated (default 127.0.0.1:11380)", |settings, text| side_door(text).map(|address| settings.config.http.push(address))),
+    word("http-admin", "let HTTP clients change the queue", |settings, _| { settings.config.protocols.http.admin = true; Ok(()) }),
+    long("http-token", "FILE", "let in only HTTP clients that show the token in FILE", |settings, text| { settings.config.http_token = Some(PathBuf::from(text)); Ok(()) }),
+    long("http-host", "NAME", "let HTTP clients call the server by NAME; may be repeated", http_host),
+    long("metrics-tubes", "N", "tell Prometheus of N tubes at most (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
     long("job-retries", "N", "try a Gearman job N times when its workers are lost; 0: no limit (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
     long("job-handle-prefix", "TEXT", "begin the handles of Gearman jobs with TEXT, not with H: and the host", handle_prefix),
     long("timeout-unit", "UNIT", "unit of CAN_DO_TIMEOUT of Gearman workers, ms or s (default ms)", timeout_unit),
@@ -112,6 +119,8 @@ pub const OPTIONS: [Opt; 36] = [
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
+    long("log-format", "FORM", "write the log as text or as json (default text)", log_format),
+    long("slow", "MS", "log commands that take MS ms or longer", |settings, text| seconds(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
     flag('v', "version", "print the version and end", |_, _| Ok(())),
     flag('h', "help", "print this and end", |_, _| Ok(())),
 ];
@@ -297,11 +306,30 @@ fn address(text: &str) -> Result<Address, String> {
     Ok(Address::Tcp(Some(host.to_owned()), port))
 }
 
+/// A name of this machine, as browsers write it.
+fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(is_name) {
+        return Err(format!("invalid name: {text}; it must be the name of a host, without a port"));
+    }
+    settings.config.protocols.http.hosts.push(text.to_owned());
+    Ok(())
+}
+
 fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > MAX_HANDLE_PREFIX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!("invalid prefix: {text}; it must be 1 to {MAX_HANDLE_PREFIX} visible letters of ASCII"));
     }
     settings.config.handle_prefix = Some(text.to_owned());
+    Ok(())
+}
+
+fn log_format(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.json_log = match text {
+        "json" => true,
+        "text" => false,
+        _ => return Err(format!("invalid form: {text}; it must be text or json")),
+    };
     Ok(())
 }
 

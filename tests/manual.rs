@@ -11,6 +11,7 @@ use std::time::Duration;
 use beanpole::engine::{JOB_COST, TUBE_COST, WATCH_COST};
 use beanpole::options::{usage, Opt, OPTIONS};
 use beanpole::protocol::beanstalk::{COMMANDS, MAX_LINE};
+use beanpole::protocol::http::{FAMILIES, ROUTES};
 use beanpole::CONNECTION_COST;
 use beanpole::{Client, Config, Server};
 
@@ -201,7 +202,7 @@ fn files(folder: &Path, found: &mut Vec<String>) {
 #[test]
 fn the_documents_speak_of_files_that_exist() {
     let mut known = Vec::new();
-    for folder in ["src", "tests", "benches", "man", "pkg", ".ci"] {
+    for folder in ["src", "tests", "benches", "examples", "man", "pkg", ".ci"] {
         files(Path::new(folder), &mut known);
     }
     let mut problems = Vec::new();
@@ -257,6 +258,37 @@ fn the_units_start_when_those_in_their_place_have_stopped() {
         assert_eq!(rivals.len(), 2, "{unit}: beanstalkd's service and its socket");
         assert!(rivals.is_subset(&ordered), "{unit}");
     }
+}
+
+#[test]
+fn the_page_of_http_has_every_path_and_every_metric() {
+    let page = read("man/beanpole-http.7");
+    let mut problems = Vec::new();
+    for route in &ROUTES {
+        let method = format!("{:?}", route.method).to_uppercase();
+        let heading = format!(".It Cm {method} Pa {}\n", route.path);
+        let short = format!(".It Pa {}\n", route.path);
+        let Some((_, rest)) = page.split_once(&heading).or_else(|| page.split_once(&short)) else {
+            problems.push(format!("not in the manual page: {method} {}", route.path));
+            continue;
+        };
+        let text = rest.split("\n.It ").next().unwrap_or_default();
+        let named =
+            |argument: &&&str| text.contains(&format!(".Ql {argument}")) || page.contains(&format!("?{argument}="));
+        let missing = route.arguments.iter().filter(|argument| !named(argument));
+        problems.extend(missing.map(|argument| format!("{}: {argument}", route.path)));
+    }
+    let paths = page.lines().filter_map(|line| line.split_once(" Pa ")).map(|(_, path)| path);
+    let unknown = paths.filter(|path| *path != "/api/" && !ROUTES.iter().any(|route| route.path == *path));
+    problems.extend(unknown.map(|path| format!("there is no such path: {path}")));
+    let rows: Vec<&str> = page.lines().filter(|line| line.contains(" Ta ")).collect();
+    let known: Vec<String> = FAMILIES
+        .iter()
+        .map(|(name, kind, help)| format!(".It Sy {name} Ta {kind} Ta {}", help.trim_end_matches('.')))
+        .collect();
+    problems.extend(known.iter().filter(|row| !rows.contains(&row.as_str())).map(|row| format!("missing: {row}")));
+    assert_eq!(rows.len(), known.len());
+    complain(problems);
 }
 
 /// The bytes of the segment that beanpole-binlog(5) shows.

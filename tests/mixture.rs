@@ -165,6 +165,7 @@ fn run(seed: u64, host: &str) {
                 Wire::Beanstalk => beanstalk(&mut random, step),
                 Wire::Gearman => gearman(&mut random, step, host),
                 Wire::Workq => workq(&mut random),
+                Wire::Http => unreachable!("operators are not among them"),
             });
         }
         // The server closes where a protocol says so.

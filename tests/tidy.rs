@@ -14,7 +14,10 @@ const MAX_FUNCTION: usize = 70;
 const MAX_FILE: usize = 600;
 
 /// Where code is.
-const FOLDERS: [&str; 3] = ["src", "tests", "benches"];
+const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
+
+/// Packages in the lock file that only other systems than Linux build.
+const FOREIGN: [&str; 4] = ["redox_syscall", "wasi", "windows-link", "windows-sys"];
 
 /// What code without effects cannot name.
 const IMPURE: [&str; 19] = [
@@ -51,7 +54,7 @@ const ROOMS: [(&str, &[&str]); 14] = [
     ("options", &["binlog", "config", "machine"]),
     ("gearmand", &["config", "machine", "options"]),
     ("daemon", &[]),
-    ("server", &["binlog", "engine", "protocol", "config"]),
+    ("server", &["binlog", "engine", "protocol", "config", "machine"]),
     ("client", &[]),
     ("words", &["binlog", "engine", "options"]),
     ("lib", &["binlog", "client", "config", "engine", "gearmand", "machine", "options", "protocol", "server", "words"]),
@@ -285,7 +288,8 @@ fn every_function_fits_a_screen() {
 #[test]
 fn the_lock_file_stays_small() {
     let lock = fs::read_to_string("Cargo.lock").expect("a lock file");
-    let packages = lock.matches("[[package]]").count();
+    let names = lock.lines().filter_map(|line| line.strip_prefix("name = "));
+    let packages = names.filter(|name| !FOREIGN.contains(&name.trim_matches('"'))).count();
     assert!(packages <= 30, "{packages} packages");
 }
 

@@ -19,10 +19,26 @@ use super::segment::segment_name;
 use super::storage::Storage;
 use super::types::Health;
 use super::writer::{SyncMode, Writer};
-use crate::engine::Engine;
+use crate::engine::{Engine, Histogram, Span};
 
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);
+
+/// Upper bounds of the counted lengths of syncs, in nanoseconds: from 0.1 ms to a second.
+const SYNC_BOUNDS: [u64; 12] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    1_000_000_000,
+];
 
 /// So often [`Wal::reserve`] tries to keep the log within its bound, before it lets it grow.
 const ROUNDS: usize = 8;
@@ -48,6 +64,8 @@ pub struct Wal {
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
+    /// How long they took, for those who want to know; locked alone.
+    sync_times: Arc<Mutex<Histogram>>,
 }
 
 /// How long one kind of operation takes, of which one is under way at a time.
@@ -106,7 +124,13 @@ impl Wal {
             stuck: AtomicBool::new(false),
             writes: Latency::new(Duration::ZERO),
             syncs: Latency::new(first_sync.unwrap_or_default()),
+            sync_times: Arc::new(Mutex::new(Histogram::new(&SYNC_BOUNDS))),
         }
+    }
+
+    /// How long syncs took, as it goes on.
+    pub fn sync_times(&self) -> Arc<Mutex<Histogram>> {
+        self.sync_times.clone()
     }
 
     /// When the log is synced.
@@ -215,7 +239,10 @@ impl Wal {
             }
             writer.sync_task()
         };
-        if let Err(error) = self.syncs.measure(1, || task.run()) {
+        let began = Instant::now();
+        let result = self.syncs.measure(1, || task.run());
+        self.sync_times.lock().observe(Span::from_nanos(began.elapsed().as_nanos() as u64));
+        if let Err(error) = result {
             self.fail(access, &error);
             return false;
         }

@@ -28,7 +28,9 @@ pub struct ClientInfo {
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     peers: Vec<Option<Box<ClientInfo>>>,
-    counts: [usize; 3],
+    counts: [usize; Wire::ALL.len()],
+    /// Clients of HTTP that ever came.
+    operators: u64,
     exceptions: bool,
 }
 
@@ -41,6 +43,7 @@ impl ClientRegistry {
     /// A client has come.
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         self.counts[wire as usize] += 1;
+        self.operators += u64::from(wire == Wire::Http);
         if wire == Wire::Beanstalk {
             return;
         }
@@ -79,6 +82,11 @@ impl ClientRegistry {
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut peers = self.peers.iter().enumerate().skip(from as usize);
         peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
+    }
+
+    /// How many clients of HTTP there ever were.
+    pub fn operators(&self) -> u64 {
+        self.operators
     }
 
     /// How many speak this.

@@ -3,7 +3,9 @@
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
 use super::upload::Upload;
-use super::{beanstalk, gearman, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, Output, Wire};
+use super::{
+    beanstalk, gearman, http, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, Output, Subject, Wire,
+};
 use crate::engine::{Engine, Event, ReservePolicy};
 
 /// What a connection remembers of what it was told.
@@ -15,6 +17,8 @@ pub enum Dialogue {
     Gearman(Box<(gearman::Decoder, gearman::Session)>),
     /// In the Workq protocol.
     Workq(workq::Decoder),
+    /// In HTTP; apart for the same reason.
+    Http(Box<http::Decoder>),
 }
 
 /// Something that a client asks for.
@@ -26,6 +30,8 @@ pub enum Request {
     Gearman(gearman::Request),
     /// In the Workq protocol.
     Workq(Box<workq::Request>),
+    /// In HTTP.
+    Http(Box<http::Request>),
     /// The rest of one that was too much for a turn.
     Continue(Box<Continuation>),
 }
@@ -39,13 +45,15 @@ pub enum Continuation {
     Gearman(gearman::Continuation),
     /// In the Workq protocol.
     Workq(workq::Continuation),
+    /// In HTTP.
+    Http(http::Continuation),
 }
 
 impl Wire {
     /// How its clients take jobs.
     pub fn reserve_policy(self) -> ReservePolicy {
         match self {
-            Wire::Beanstalk => ReservePolicy::PerConnection,
+            Wire::Beanstalk | Wire::Http => ReservePolicy::PerConnection,
             Wire::Gearman => ReservePolicy::Notified,
             Wire::Workq => ReservePolicy::Lease,
         }
@@ -57,6 +65,7 @@ impl Wire {
             Wire::Beanstalk => beanstalk::TOO_MANY_CONNECTIONS,
             Wire::Gearman => gearman::TOO_MANY_CONNECTIONS,
             Wire::Workq => workq::TOO_MANY_CONNECTIONS,
+            Wire::Http => http::TOO_MANY_CONNECTIONS,
         }
     }
 }
@@ -68,6 +77,7 @@ impl Dialogue {
             Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
             Wire::Gearman => Dialogue::Gearman(Box::default()),
             Wire::Workq => Dialogue::Workq(workq::Decoder::default()),
+            Wire::Http => Dialogue::Http(Box::default()),
         }
     }
 
@@ -77,6 +87,7 @@ impl Dialogue {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(Request::Beanstalk),
             Dialogue::Gearman(both) => both.0.next(bytes, limits).map(Request::Gearman),
             Dialogue::Workq(decoder) => decoder.next(bytes, limits).map(|request| Request::Workq(request.into())),
+            Dialogue::Http(decoder) => decoder.next(bytes, limits).map(|request| Request::Http(request.into())),
         }
     }
 
@@ -97,6 +108,7 @@ impl Dialogue {
             Dialogue::Beanstalk(decoder) => decoder.upload(),
             Dialogue::Gearman(both) => both.0.upload(),
             Dialogue::Workq(decoder) => decoder.upload(),
+            Dialogue::Http(decoder) => decoder.upload(),
         }
     }
 
@@ -105,12 +117,21 @@ impl Dialogue {
         self.upload().is_some()
     }
 
+    /// Of an operator's: how many requests it has made, and whether the body of one is arriving.
+    pub fn progress(&self) -> Option<(u64, bool)> {
+        match self {
+            Dialogue::Http(decoder) => Some(decoder.progress()),
+            Dialogue::Beanstalk(_) | Dialogue::Gearman(..) | Dialogue::Workq(_) => None,
+        }
+    }
+
     /// Bytes taken for what is arriving.
     pub fn uploading(&self) -> u64 {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.uploading(),
             Dialogue::Gearman(both) => both.0.uploading(),
             Dialogue::Workq(decoder) => decoder.uploading(),
+            Dialogue::Http(decoder) => decoder.uploading(),
         }
     }
 
@@ -122,10 +143,12 @@ impl Dialogue {
                 gearman::execute(request, &mut both.1, context, out)
             }
             (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, context, out),
+            (Dialogue::Http(_), Request::Http(request)) => http::execute(*request, context, out),
             (_, Request::Continue(rest)) => match *rest {
                 Continuation::Beanstalk(rest) => beanstalk::go_on(rest, context, out),
                 Continuation::Gearman(rest) => gearman::go_on(rest, context, out),
                 Continuation::Workq(rest) => workq::go_on(rest, context, out),
+                Continuation::Http(rest) => http::go_on(rest, context, out),
             },
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
@@ -135,7 +158,7 @@ impl Dialogue {
     pub fn is_told_unasked(&self) -> bool {
         match self {
             Dialogue::Gearman(..) => true,
-            Dialogue::Beanstalk(_) | Dialogue::Workq(_) => false,
+            Dialogue::Beanstalk(_) | Dialogue::Workq(_) | Dialogue::Http(_) => false,
         }
     }
 
@@ -145,6 +168,8 @@ impl Dialogue {
             Dialogue::Beanstalk(_) => beanstalk::hang_up(context, out),
             Dialogue::Gearman(..) => gearman::hang_up(context, out),
             Dialogue::Workq(_) => workq::hang_up(context, out),
+            // Its clients never wait.
+            Dialogue::Http(_) => true,
         }
     }
 }
@@ -156,8 +181,10 @@ impl Request {
             Request::Beanstalk(request) => request.log_size(),
             Request::Gearman(request) => request.log_size(),
             Request::Workq(request) => request.log_size(),
+            Request::Http(request) => request.log_size(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.log_size(),
+                Continuation::Http(rest) => rest.log_size(),
                 Continuation::Gearman(_) | Continuation::Workq(_) => 0,
             },
         }
@@ -170,11 +197,22 @@ impl Request {
             Request::Beanstalk(request) => request.footprint(),
             Request::Gearman(request) => request.footprint(),
             Request::Workq(request) => request.footprint(),
+            Request::Http(request) => request.footprint(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.footprint(),
                 Continuation::Gearman(rest) => rest.footprint(),
                 Continuation::Workq(rest) => rest.footprint(),
+                Continuation::Http(rest) => rest.footprint(),
             },
+        }
+    }
+
+    /// What it is about, for the log; of Gearman and Workq, whose commands name their jobs in their own ways, nothing.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Request::Beanstalk(request) => request.subject(),
+            Request::Http(request) => request.subject(),
+            Request::Gearman(_) | Request::Workq(_) | Request::Continue(_) => Subject::default(),
         }
     }
 
@@ -184,6 +222,7 @@ impl Request {
             Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
             Request::Gearman(request) => request.name(),
             Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
+            Request::Http(request) => request.name(),
             Request::Continue(_) => "the rest of a command",
         }
     }
@@ -196,6 +235,8 @@ pub fn tell(event: &Event, engine: &Engine, registry: &mut ClientRegistry, host:
     match registry.get_mut(event.client()) {
         Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
         Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
+        // An operator who buries a job has reserved it for that moment, and hears of nothing else.
+        Some(peer) if peer.wire == Wire::Http => {}
         _ => beanstalk::tell(event, engine, out),
     }
     out.len() > before

@@ -12,13 +12,14 @@ mod upload;
 
 pub mod beanstalk;
 pub mod gearman;
+pub mod http;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
 pub use dialogue::{tell, Continuation, Dialogue, Request};
 
-use crate::engine::{ClientId, Engine, Fingerprints, Time};
+use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
 
 /// The protocols there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,23 @@ pub enum Wire {
     Gearman,
     /// Workq's.
     Workq,
+    /// HTTP, for operators.
+    Http,
+}
+
+impl Wire {
+    /// All of them.
+    pub const ALL: [Wire; 4] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq, Wire::Http];
+
+    /// Its name, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wire::Beanstalk => "beanstalk",
+            Wire::Gearman => "gearman",
+            Wire::Workq => "workq",
+            Wire::Http => "http",
+        }
+    }
 }
 
 /// What the protocols are told to do.
@@ -42,11 +60,19 @@ pub struct ProtocolSettings {
     pub timeouts_in_seconds: bool,
     /// Every Gearman client is told why a job failed, as if it had asked for it.
     pub exceptions: bool,
+    /// What HTTP clients may see and do.
+    pub http: http::HttpSettings,
 }
 
 impl Default for ProtocolSettings {
     fn default() -> ProtocolSettings {
-        ProtocolSettings { max_packet: 64 << 20, allow_shutdown: false, timeouts_in_seconds: false, exceptions: false }
+        ProtocolSettings {
+            max_packet: 64 << 20,
+            allow_shutdown: false,
+            timeouts_in_seconds: false,
+            exceptions: false,
+            http: http::HttpSettings::default(),
+        }
     }
 }
 
@@ -84,6 +110,17 @@ pub struct Usage {
     pub system_micros: u64,
     /// Connections turned away because there were too many.
     pub rejected_connections: u64,
+    /// Resident memory in bytes, as it was read last; zero if never.
+    pub resident: u64,
+}
+
+/// How long things take that the engine does not measure; none if nobody wants to know.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Latencies {
+    /// Turns of the engine.
+    pub turns: Option<Histogram>,
+    /// Syncs of the log.
+    pub syncs: Option<Histogram>,
 }
 
 /// The process around the protocols.
@@ -92,6 +129,10 @@ pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
     /// What does; asked for only when a client wants to know.
     fn usage(&self) -> Usage;
+    /// How long things take; asked for as seldom.
+    fn latencies(&self) -> Latencies {
+        Latencies::default()
+    }
 }
 
 /// What can be told about the log.
@@ -135,6 +176,29 @@ pub struct Context<'a> {
     pub client: ClientId,
     /// The client has shut down its sending side, so it can be made to wait no more.
     pub half_closed: bool,
+}
+
+impl Context<'_> {
+    /// The engine's figures without the clients of HTTP, who are operators and no clients of the queue.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.engine.stats();
+        stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
+        stats.total_connections = stats.total_connections.saturating_sub(self.registry.operators());
+        stats
+    }
+}
+
+/// What a request is about, for the log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Subject {
+    /// The number of a job.
+    pub id: Option<u64>,
+    /// The name of a tube.
+    pub tube: Option<Vec<u8>>,
+    /// It is about the tube that the client uses.
+    pub uses_tube: bool,
+    /// Bytes of the body that came with it.
+    pub size: Option<usize>,
 }
 
 /// What happens after a command.

@@ -50,7 +50,12 @@ pub struct Permit(u32);
 impl Permit {
     /// Of a connection whose address is not counted.
     const UNCOUNTED: Permit = Permit(u32::MAX);
+    /// Of an operator, whose address is not counted either.
+    const OPERATOR: Permit = Permit(u32::MAX - 1);
 }
+
+/// Connections of HTTP held at a time: enough for browsers and scrapers, and few to look after.
+pub const MOST_OPERATORS: usize = 64;
 
 /// See the module's page.
 #[derive(Debug)]
@@ -60,6 +65,7 @@ pub struct Admission {
     most_local: usize,
     most_per_address: Option<usize>,
     connections: AtomicUsize,
+    operators: AtomicUsize,
     addresses: Mutex<Addresses>,
     memory: Arc<Memory>,
 }
@@ -79,9 +85,22 @@ impl Admission {
             most_local: config.max_connections.saturating_add(local_connections()),
             most_per_address: config.max_connections_per_address.map(|most| most.max(1)),
             connections: AtomicUsize::new(0),
+            operators: AtomicUsize::new(0),
             addresses: Mutex::default(),
             memory,
         }
+    }
+
+    /// The same for an operator, of whom there are few.
+    pub fn admit_operator(&self, peer: &PeerAddress) -> Result<Permit, Refusal> {
+        if self.operators.fetch_add(1, Ordering::AcqRel) < MOST_OPERATORS {
+            if let Ok(permit) = self.admit(peer) {
+                self.forget_address(permit);
+                return Ok(Permit::OPERATOR);
+            }
+        }
+        self.operators.fetch_sub(1, Ordering::AcqRel);
+        Err(Refusal::Connections)
     }
 
     /// Counts one connection more, unless there are too many.
@@ -108,8 +127,14 @@ impl Admission {
     pub fn leave(&self, permit: Permit) {
         self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
-        if permit != Permit::UNCOUNTED {
-            self.addresses.lock().leave(permit);
+        self.forget_address(permit);
+    }
+
+    fn forget_address(&self, permit: Permit) {
+        match permit {
+            Permit::UNCOUNTED => {}
+            Permit::OPERATOR => drop(self.operators.fetch_sub(1, Ordering::AcqRel)),
+            _ => self.addresses.lock().leave(permit),
         }
     }
 }

@@ -8,9 +8,11 @@ use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::command_log::TurnLog;
 use super::delivery::{Flushed, Outbox, WriteState};
 use super::hub::{Hub, Scratch};
 use super::memory::LEAST_READ;
+use super::operators::Standing;
 use super::socket::PeerAddress;
 use super::space::Claim;
 use crate::engine::ClientId;
@@ -213,6 +215,19 @@ impl Connection {
         self.outbox.unread()
     }
 
+    /// How many requests an operator has made, and what the connection waits for.
+    pub fn standing(&self) -> (u64, Standing) {
+        let (count, has_body) = self.dialogue.progress().unwrap_or_default();
+        let standing = match self.outbox.unread() {
+            _ if self.queued || !self.pending.is_empty() => Standing::Server,
+            None => Standing::Server,
+            Some(0) if has_body => Standing::Body,
+            Some(0) if !self.rest.0.is_empty() => Standing::Head,
+            Some(unread) => Standing::Client(unread),
+        };
+        (count, standing)
+    }
+
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, worker: &mut WorkerScratch) -> bool {
         self.clear || self.outbox.flush(&mut worker.scratch.out) != Flushed::Broken
@@ -236,6 +251,9 @@ impl Connection {
 
     /// Does all that can be done now: reads, understands, carries out.
     pub fn work(&mut self, hub: &Hub, worker: &mut WorkerScratch) -> Next {
+        if self.dialogue.progress().is_some() {
+            hub.look_at_process();
+        }
         let mut input = self.take_up(worker);
         let next = self.work_through(&mut input, hub, worker);
         self.put_down(&input, worker);
@@ -399,7 +417,6 @@ impl Connection {
         let mut bytes = &worker.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
-            log::trace!("{}: {}", self.client.0, request.name());
             if first.is_none() {
                 first = Some(request);
             } else {
@@ -424,6 +441,7 @@ impl Connection {
         let mut silent = false;
         let stop = &mut worker.stop;
         let max_output = hub.max_output();
+        let mut turn_log = TurnLog::begin(self.client, &request, hub.config().slow);
         hub.turn(&mut worker.scratch, |core, scratch, begin| {
             let before = core.required();
             let (mut now, mut first, mut lacking) = (begin, true, 0);
@@ -434,7 +452,9 @@ impl Connection {
                     break Flow::Next;
                 }
                 let mut context = core.context(hub, self.client, now, self.half_closed);
+                turn_log.before(&request, &context, &out);
                 let flow = self.dialogue.execute(request, &mut context, &mut out);
+                turn_log.after(&flow, &out);
                 stop.tired = core.spend(COMMAND);
                 if !matches!(flow, Flow::Next) || stop.tired || out.len() > max_output {
                     break flow;
@@ -461,7 +481,7 @@ impl Connection {
                 self.outbox.reply(&mut out, waits, awaits_log);
             }
             if let (true, Some(log)) = (awaits_log, hub.log()) {
-                log.hold(before, core.required(), &self.outbox);
+                log.hold(before, core.required(), &self.outbox, turn_log.hold());
             }
             if let (1.., Some(log)) = (lacking, hub.log()) {
                 self.outbox.lacks_space();
@@ -471,6 +491,7 @@ impl Connection {
         if self.closing {
             self.pending.clear();
         }
+        turn_log.tell(worker.scratch.locked);
         worker.scratch.out = out;
         if self.clear {
             self.clear = self.outbox.send(&mut worker.scratch.out);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::command_log::Held;
 use super::delivery::Outbox;
 use super::hub::Hub;
 use super::space::{self, Space};
@@ -30,6 +31,8 @@ struct Hold {
     /// A job was put: that cannot be promised while the disk fails, while other replies then go out with a lesser promise.
     put: bool,
     outbox: Arc<Outbox>,
+    /// If slow commands are told of.
+    held: Option<Held>,
 }
 
 /// See the module's page.
@@ -124,7 +127,7 @@ impl Durability {
     pub fn hold_news(&self, required: Required, outbox: &Arc<Outbox>) {
         if required.puts > self.wal.durable() {
             outbox.hold();
-            let hold = Hold { position: required.puts, put: true, outbox: outbox.clone() };
+            let hold = Hold { position: required.puts, put: true, outbox: outbox.clone(), held: None };
             let mut holds = self.holds.lock();
             let place = holds.partition_point(|other| other.position <= hold.position);
             holds.insert(place, hold);
@@ -133,8 +136,9 @@ impl Durability {
 
     /// Has `outbox` told when. With the engine still locked, and after the outbox knows that it is held: it may be told at
     /// once, by whoever has just seen the disk fail.
-    pub fn hold(&self, before: Required, after: Required, outbox: &Arc<Outbox>) {
-        let hold = Hold { position: after.any, put: after.put_count > before.put_count, outbox: outbox.clone() };
+    pub fn hold(&self, before: Required, after: Required, outbox: &Arc<Outbox>, held: Option<Held>) {
+        let put = after.put_count > before.put_count;
+        let hold = Hold { position: after.any, put, outbox: outbox.clone(), held };
         self.holds.lock().push_back(hold);
     }
 
@@ -208,7 +212,7 @@ impl Durability {
             free = Vec::with_capacity(holds.len());
             let safe = self.wal.durable();
             while holds.front().is_some_and(|hold| hold.position <= safe) {
-                free.extend(holds.pop_front().map(|hold| hold.outbox));
+                free.extend(holds.pop_front());
             }
             if self.wal.is_failing() {
                 // What was done is true as long as the server runs, and durable when the disk is back; only a new job must
@@ -216,10 +220,15 @@ impl Durability {
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
-                free.extend(go.into_iter().map(|hold| hold.outbox));
+                free.extend(go);
             }
         }
-        free.into_iter().for_each(|outbox| outbox.release(spare));
+        for hold in free {
+            hold.outbox.release(spare);
+            if let Some(held) = hold.held {
+                held.end();
+            }
+        }
     }
 
     /// Ends the log's threads.

@@ -4,22 +4,34 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, User};
+use parking_lot::Mutex;
 
 use crate::config::Config;
-use crate::engine::Time;
+use crate::engine::{Histogram, Span, Time};
+use crate::machine;
 use crate::protocol::gearman::handle_prefix;
-use crate::protocol::{Facts, Host, Usage};
+use crate::protocol::{Facts, Host, Latencies, Usage};
 
 /// This process, as clients see it.
 #[derive(Debug)]
 pub struct Process {
     facts: Facts,
     rejected: AtomicU64,
+    /// Bytes, as they were read last.
+    resident: AtomicU64,
+    /// None if nobody wants to know.
+    turns: Option<Mutex<Histogram>>,
+    syncs: Option<Arc<Mutex<Histogram>>>,
 }
+
+/// Upper bounds of the counted lengths of turns, in nanoseconds: a microsecond, and four times as much each.
+const TURN_BOUNDS: [u64; 10] =
+    [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
 impl Process {
     /// Reads what never changes.
@@ -41,7 +53,28 @@ impl Process {
             max_job_size: config.max_job_size,
             max_connections: config.max_connections,
         };
-        Process { facts, rejected: AtomicU64::new(0) }
+        let turns = (!config.http.is_empty()).then(|| Mutex::new(Histogram::new(&TURN_BOUNDS)));
+        Process { facts, rejected: AtomicU64::new(0), resident: AtomicU64::new(0), turns, syncs: None }
+    }
+
+    /// From now on, these are the lengths of syncs.
+    pub fn watch_syncs(&mut self, times: Arc<Mutex<Histogram>>) {
+        self.syncs = Some(times);
+    }
+
+    /// Whether the lengths of turns are counted.
+    pub fn counts_turns(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// A turn took so long.
+    pub fn count_turn(&self, length: Span) {
+        self.turns.iter().for_each(|turns| turns.lock().observe(length));
+    }
+
+    /// Looks how much memory the process takes; not to be called under a lock, since it reads a file.
+    pub fn look(&self) {
+        self.resident.store(machine::resident_memory(), Ordering::Relaxed);
     }
 
     /// One connection was turned away.
@@ -62,7 +95,13 @@ impl Host for Process {
             user_micros: times.map_or(0, |times| micros(times.user_time())),
             system_micros: times.map_or(0, |times| micros(times.system_time())),
             rejected_connections: self.rejected.load(Ordering::Relaxed),
+            resident: self.resident.load(Ordering::Relaxed),
         }
+    }
+
+    fn latencies(&self) -> Latencies {
+        let copy = |times: &Mutex<Histogram>| times.lock().clone();
+        Latencies { turns: self.turns.as_ref().map(copy), syncs: self.syncs.as_deref().map(copy) }
     }
 }
 

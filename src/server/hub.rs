@@ -8,6 +8,7 @@ use std::any::Any;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -73,6 +74,8 @@ pub struct Scratch {
     pub now: Time,
     /// Divides the steps of each turn, when very many connections have theirs one after the other; 0 as 1.
     pub sharers: u64,
+    /// How long the last turn waited for the lock, if slow commands are told of.
+    pub locked: Duration,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
 }
@@ -98,7 +101,7 @@ pub struct Hub {
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
     pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
-        let process = Process::new(&config, clock.now());
+        let mut process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
         let admission = Admission::new(&config, memory.clone());
         let limits = Limits {
@@ -119,6 +122,7 @@ impl Hub {
         if let Some(storage) = storage {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
             core.journal = Some(opened.journal);
+            process.watch_syncs(opened.wal.sync_times());
             log = Some(Durability::new(opened.wal));
         }
         Ok(Hub {
@@ -140,7 +144,11 @@ impl Hub {
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of it.
     /// Of several verbs, [`Core::settle`] must come after each but the last.
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
+        let asked = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
+        if let Some(asked) = asked {
+            scratch.locked = asked.elapsed();
+        }
         let now = self.clock.now();
         scratch.now = now;
         core.engine.check_in_flight();
@@ -176,6 +184,9 @@ impl Hub {
             MutexGuard::unlock_fair(core);
         } else {
             drop(core);
+        }
+        if self.process.counts_turns() {
+            self.process.count_turn(self.clock.now().since(now));
         }
         self.alarm.advance(next);
         self.deliver(scratch);
@@ -319,6 +330,11 @@ impl Hub {
     /// One connection was turned away.
     pub fn count_rejected(&self) {
         self.process.count_rejected();
+    }
+
+    /// Looks at what the process takes, for somebody who is about to ask.
+    pub fn look_at_process(&self) {
+        self.process.look();
     }
 
     /// Whether it is to stop, and whether it has.

@@ -81,7 +81,12 @@ fn is_out_of_files(error: &Error) -> bool {
 impl Acceptor<'_> {
     /// Hands a connection to a pool thread, or turns it away.
     fn take_in(&mut self, stream: Stream, peer: PeerAddress) {
-        match self.hub.admission().admit(&peer) {
+        let admission = self.hub.admission();
+        let permit = match self.wire {
+            Wire::Http => admission.admit_operator(&peer),
+            _ => admission.admit(&peer),
+        };
+        match permit {
             Ok(permit) => {
                 let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
                 let owner = &self.threads.owners[turn % self.threads.owners.len()];

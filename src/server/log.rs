@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
+use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -20,8 +21,19 @@ use super::logfile::{self, severity, Target};
 /// waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
 const PATIENCE: u16 = 250;
 
+/// How a line looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Time stamp, level, text, and fields as `key=value`.
+    Text,
+    /// An object of JSON: `time`, `level`, `text`, and the fields.
+    Json,
+    /// What journald understands: the level in its notation, text and fields.
+    Journal,
+}
+
 struct Stderr {
-    journal: bool,
+    form: Form,
     /// Lines lost since the last one that was written.
     lost: Mutex<u64>,
 }
@@ -36,10 +48,11 @@ pub fn level(verbosity: u32) -> LevelFilter {
 }
 
 /// Sends the program's log to stderr, or where else it is to go.
-pub fn start(level: LevelFilter, elsewhere: Option<Target>) -> io::Result<()> {
+pub fn start(level: LevelFilter, form: Form, elsewhere: Option<Target>) -> io::Result<()> {
+    let form = if form == Form::Text && is_journal() { Form::Journal } else { form };
     let logger: &'static dyn Log = match elsewhere {
         Some(target) => logfile::open(target)?,
-        None => Box::leak(Box::new(Stderr { journal: is_journal(), lost: Mutex::new(0) })),
+        None => Box::leak(Box::new(Stderr { form, lost: Mutex::new(0) })),
     };
     // It fails only if there is a log already, and then that one stays.
     if log::set_logger(logger).is_ok() {
@@ -67,7 +80,7 @@ impl Log for Stderr {
 
     fn log(&self, record: &Record) {
         if self.enabled(record.metadata()) {
-            self.write(record.level(), &record.args().to_string());
+            self.write(record);
         }
     }
 
@@ -75,18 +88,19 @@ impl Log for Stderr {
 }
 
 impl Stderr {
-    fn write(&self, level: Level, text: &str) {
+    fn write(&self, record: &Record) {
         let now = SystemTime::now();
         let mut lost = self.lost.lock();
         if !is_writable(if *lost == 0 { PATIENCE } else { 0 }) {
             *lost += 1;
             return;
         }
-        let mut lines = line(level, text, self.journal, now);
+        let mut lines = line(record, self.form, now);
         if *lost > 0 {
             // In one write: there may be no room for another.
-            let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
-            lines.insert_str(0, &line(Level::Warn, &notice, self.journal, now));
+            let notice = format_args!("lines of this log that were lost, since nobody read them: {lost}");
+            let notice = line(&Record::builder().level(Level::Warn).args(notice).build(), self.form, now);
+            lines.insert_str(0, &notice);
             *lost = 0;
         }
         // There is no other place to complain to.
@@ -107,12 +121,73 @@ fn is_writable(patience: u16) -> bool {
     }
 }
 
-pub(super) fn line(level: Level, text: &str, journal: bool, now: SystemTime) -> String {
-    if journal {
-        format!("<{}>{text}\n", severity(level))
-    } else {
-        format!("{} {level:5} {text}\n", humantime::format_rfc3339_millis(now))
+/// A whole line.
+fn line(record: &Record, form: Form, now: SystemTime) -> String {
+    let (level, text) = (record.level(), text(record));
+    match form {
+        Form::Text => text_line(level, &text, now),
+        Form::Journal => format!("<{}>{text}\n", severity(level)),
+        Form::Json => {
+            let mut line = format!("{{\"time\":\"{}\",\"level\":", humantime::format_rfc3339_millis(now));
+            quote(&level.as_str().to_ascii_lowercase(), &mut line);
+            line.push_str(",\"text\":");
+            quote(&record.args().to_string(), &mut line);
+            // It collects what it is shown, and never fails.
+            let _ = record.key_values().visit(&mut Members(&mut line));
+            line + "}\n"
+        }
     }
+}
+
+/// A line of text, for whoever has just a text.
+pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
+    format!("{} {level:5} {text}\n", humantime::format_rfc3339_millis(now))
+}
+
+/// What a record says, and its fields behind it.
+pub(super) fn text(record: &Record) -> String {
+    let mut text = record.args().to_string();
+    let _ = record.key_values().visit(&mut Words(&mut text));
+    text
+}
+
+/// Fields as ` key=value`; what has spaces, or no form of its own, between quotes.
+struct Words<'a>(&'a mut String);
+
+impl<'kvs> VisitSource<'kvs> for Words<'_> {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
+        let value = value.to_string();
+        let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+        *self.0 += &if plain { format!(" {key}={value}") } else { format!(" {key}={value:?}") };
+        Ok(())
+    }
+}
+
+/// Fields as members of an object.
+struct Members<'a>(&'a mut String);
+
+impl<'kvs> VisitSource<'kvs> for Members<'_> {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
+        *self.0 += &format!(",\"{key}\":");
+        match value.to_u64().map(|number| number.to_string()).or_else(|| Some(value.to_f64()?.to_string())) {
+            Some(number) => self.0.push_str(&number),
+            None => quote(&value.to_string(), self.0),
+        }
+        Ok(())
+    }
+}
+
+/// Appends a text as JSON has it.
+fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if letter.is_control() => *out += &format!("\\u{:04x}", letter as u32),
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
 }
 
 #[cfg(test)]
@@ -120,9 +195,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_time_level_and_text_or_journald_s_own_form() {
+    fn a_line_has_the_form_that_is_asked_for() {
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123);
-        assert_eq!(line(Level::Warn, "x", false, now), "2023-11-14T22:13:20.123Z WARN  x\n");
-        assert_eq!(line(Level::Warn, "x", true, now), "<4>x\n");
+        let fields = [("client", Value::from(3_u64)), ("reply", Value::from("OK \"x\"\n")), ("ms", Value::from(1.5))];
+        let fields = &fields[..];
+        let args = format_args!("put");
+        let record = Record::builder().level(Level::Warn).args(args).key_values(&fields).build();
+        let words = r#"put client=3 reply="OK \"x\"\n" ms=1.5"#;
+        assert_eq!(line(&record, Form::Text, now), format!("2023-11-14T22:13:20.123Z WARN  {words}\n"));
+        assert_eq!(line(&record, Form::Journal, now), format!("<4>{words}\n"));
+        let json = r#"{"time":"2023-11-14T22:13:20.123Z","level":"warn","text":"put","client":3,"reply":"OK \"x\"\u000a","ms":1.5}"#;
+        assert_eq!(line(&record, Form::Json, now), format!("{json}\n"));
     }
 }

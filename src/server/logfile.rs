@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use log::{Level, Log, Metadata, Record};
 use parking_lot::Mutex;
 
-use super::log::{is_ours, line};
+use super::log::{is_ours, text, text_line};
 
 /// Where the system's log takes lines.
 const SYSLOG: &str = "/dev/log";
@@ -75,7 +75,7 @@ impl Log for Elsewhere {
 
     fn log(&self, record: &Record) {
         if self.enabled(record.metadata()) {
-            self.write(record.level(), &record.args().to_string());
+            self.write(record.level(), &text(record));
         }
     }
 
@@ -87,7 +87,7 @@ impl Elsewhere {
     fn write(&self, level: Level, text: &str) {
         match &mut *self.0.lock() {
             Place::File { file, .. } => {
-                let _ = file.write_all(line(level, text, false, SystemTime::now()).as_bytes());
+                let _ = file.write_all(text_line(level, text, SystemTime::now()).as_bytes());
             }
             Place::Syslog { name, socket } => {
                 let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity(level), std::process::id());

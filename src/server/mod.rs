@@ -7,13 +7,16 @@
 
 mod admission;
 mod clock;
+mod command_log;
 mod connection;
 mod delivery;
 mod durability;
+mod http;
 mod hub;
 mod idle;
 mod listener;
 mod memory;
+mod operators;
 mod pool;
 mod recovery;
 mod running;
@@ -183,6 +186,8 @@ impl Server {
         inherited: Vec<Listener>,
         storage: Option<Arc<dyn Storage>>,
     ) -> Result<Server, StartError> {
+        let mut config = config;
+        http::prepare(&mut config)?;
         let bound = bind_all(&config, inherited.is_empty())?;
         if let Some(user) = &config.user {
             host::become_user(user).map_err(|(code, message)| StartError { code, message })?;
@@ -198,6 +203,7 @@ impl Server {
         let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
             let listener = bound.listen(&hub.config().keepalive).map_err(|error| StartError::address(&name, &error))?;
+            http::check(wire, &name, &listener, hub.config())?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| Place {
@@ -237,6 +243,8 @@ impl Server {
             Wire::Beanstalk => name.clone(),
             Wire::Gearman => format!("{name} (Gearman)"),
             Wire::Workq => format!("{name} (Workq)"),
+            Wire::Http if name.starts_with("unix:") => format!("{name} (HTTP)"),
+            Wire::Http => format!("http://{name}/"),
         };
         self.places.iter().map(name).collect()
     }
@@ -290,6 +298,7 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
         (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
         (Wire::Gearman, &config.gearman, config.gearman_port),
         (Wire::Workq, &config.workq, config.workq_port),
+        (Wire::Http, &config.http, config.http_port),
     ];
     let mut all = Vec::new();
     for (wire, addresses, port) in doors {

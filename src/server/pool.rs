@@ -17,6 +17,7 @@ use super::connection::{Connection, Next, Seen, WorkerScratch};
 use super::delivery::{Outbox, ThreadHandle};
 use super::hub::Hub;
 use super::idle::{Found, Idle, CLOSINGS};
+use super::operators::Operators;
 use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 
@@ -76,6 +77,7 @@ pub struct PoolThread {
     quiescing: Vec<Sender<()>>,
     /// None if clients may be silent without end.
     idle: Option<Idle>,
+    operators: Operators,
 }
 
 impl PoolThread {
@@ -96,6 +98,7 @@ impl PoolThread {
             again: VecDeque::new(),
             worker: WorkerScratch::default(),
             relieved: None,
+            operators: Operators::default(),
             quiescing: Vec::new(),
         };
         Ok((thread, owner))
@@ -112,7 +115,7 @@ impl PoolThread {
                 self.hub.commit(&mut self.worker.scratch);
                 turns = 0;
             }
-            let patience = [self.close_idle(), self.relieve()].into_iter().flatten().min();
+            let patience = [self.close_idle(), self.relieve(), self.close_operators()].into_iter().flatten().min();
             self.owner.will_sleep();
             let rests = self.again.is_empty() && self.inbox.is_empty();
             let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
@@ -217,6 +220,9 @@ impl PoolThread {
         if let Some(idle) = &mut self.idle {
             idle.enter(number);
         }
+        if wire == Wire::Http {
+            self.operators.enter(number);
+        }
     }
 
     fn look(&mut self, number: usize, seen: Seen) {
@@ -287,7 +293,19 @@ impl PoolThread {
         wait
     }
 
+    /// Closes connections of HTTP that take too long. Tells how long the thread may sleep.
+    fn close_operators(&mut self) -> Option<Duration> {
+        let connections = &self.connections;
+        let (over, wait) = self.operators.look(Instant::now(), |number| connections[number].standing());
+        for number in over {
+            log::debug!("{}: closed: it took too long", self.connections[number].peer());
+            self.close(number);
+        }
+        wait
+    }
+
     fn close(&mut self, number: usize) {
+        self.operators.leave(number);
         let connection = self.connections.remove(number);
         if connection.queued {
             self.again.retain(|&other| other != number);

@@ -84,11 +84,59 @@ fn twice_verbose_is_commands_too() {
     for verbose in ["-VV", "-VVVV"] {
         let (log, _) = lived(&[verbose]);
         let traces: Vec<&str> = log.lines().filter(|line| level(line) == "TRACE").collect();
-        for command in ["put", "reserve-with-timeout", "delete", "stats", "no command"] {
-            assert!(traces.iter().any(|line| line.ends_with(&format!(": {command}"))), "no {command}:\n{log}");
+        for wanted in [
+            "put client=1 tube=default size=6 reply=\"INSERTED 1\"",
+            "reserve-with-timeout client=1 reply=\"RESERVED 1 6\"",
+            "delete client=1 id=1 reply=DELETED",
+            "\"no command\" client=1 reply=UNKNOWN_COMMAND",
+        ] {
+            let wanted = wanted.replace("\"no command\"", "no command");
+            assert!(traces.iter().any(|line| line.ends_with(&wanted)), "no {wanted}:\n{log}");
         }
+        assert!(traces.iter().any(|line| line.contains(" stats client=1 reply=\"OK ")), "{log}");
         assert!(!log.contains("secret") && !log.contains("nonsense"), "clients' bytes are in the log:\n{log}");
     }
+}
+
+#[test]
+fn a_wait_and_a_request_of_http_have_lines_too() {
+    let daemon = Daemon::start(&["-VV", "--http=127.0.0.1:0", "--http-admin"]);
+    let mut client = daemon.client();
+    client.send(b"watch mail\r\nreserve\r\n").unwrap();
+    daemon.wait_log("reserve client=1 reply=waits");
+    let port = daemon.log().split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()?.parse().ok());
+    let mut http = std::net::TcpStream::connect(("127.0.0.1", port.expect("a port"))).unwrap();
+    let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\nContent-Length: 14";
+    write!(http, "POST /api/tubes/mail/put HTTP/1.1\r\n{headers}\r\n\r\n{{\"body\":\"abc\"}}").unwrap();
+    daemon.wait_log("put client=2 tube=mail size=3 reply=\"HTTP/1.1 200 OK\"");
+}
+
+#[test]
+fn as_json_each_line_is_an_object() {
+    let (log, _) = lived(&["-VV", "--log-format", "json"]);
+    for line in log.lines() {
+        let rest = line.strip_prefix("{\"time\":\"").unwrap_or_else(|| panic!("{line}"));
+        assert!(humantime::parse_rfc3339(&rest[..24]).is_ok() && line.ends_with('}'), "{line}");
+        assert!(rest[24..].starts_with("\",\"level\":\""), "{line}");
+    }
+    let put =
+        "\"level\":\"trace\",\"text\":\"put\",\"client\":1,\"tube\":\"default\",\"size\":6,\"reply\":\"INSERTED 1\"}";
+    assert!(log.contains(put), "{log}");
+}
+
+#[test]
+fn slow_commands_are_told_of_and_others_are_not() {
+    let folder = Folder::new();
+    let path = folder.file("");
+    let path = path.to_str().expect("text");
+    // Everything takes that long.
+    let (log, _) = lived(&["--slow", "0", "-b", path, "-f0"]);
+    let slow =
+        |with: &str| log.lines().any(|line| level(line) == "WARN" && line.contains(" slow ") && line.contains(with));
+    assert!(slow(" client=1 command=put commands=1 total-ms="), "{log}");
+    assert!(slow(" lock-ms=") && slow(" command=put binlog-ms="), "{log}");
+    let (log, _) = lived(&["--slow", "3600000"]);
+    assert!(!log.contains("slow"), "{log}");
 }
 
 #[test]

@@ -156,7 +156,8 @@ impl Daemon {
         let log = daemon.hear(marker)?;
         let line = log.lines().find(|line| line.contains(marker)).expect("the line");
         let (_, names) = line.split_once(marker).expect("the line");
-        daemon.names = names.split(" and ").map(str::to_owned).collect();
+        // As JSON, the text ends with a quote.
+        daemon.names = names.trim_end_matches("\"}").split(" and ").map(str::to_owned).collect();
         Ok(daemon)
     }
 

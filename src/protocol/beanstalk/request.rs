@@ -7,7 +7,7 @@ use super::commands::{parse, CommandName};
 use super::reply;
 use crate::engine::{Body, JobId, Priority, Span, State};
 use crate::protocol::upload::{swallow, End, Upload};
-use crate::protocol::DecodeLimits;
+use crate::protocol::{DecodeLimits, Subject};
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
@@ -36,6 +36,22 @@ impl Request {
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
             Command::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
             _ => 0,
+        }
+    }
+
+    /// What it is about, for the log.
+    pub fn subject(&self) -> Subject {
+        let id = |id: &JobId| Subject { id: Some(id.0), ..Subject::default() };
+        let tube = |tube: &[u8]| Subject { tube: Some(tube.into()), ..Subject::default() };
+        match &self.command {
+            Command::Put { body, .. } => Subject { uses_tube: true, size: Some(body.len()), ..Subject::default() },
+            Command::PeekNext(_) | Command::Kick(_) => Subject { uses_tube: true, ..Subject::default() },
+            Command::Peek(job) | Command::ReserveJob(job) | Command::Delete(job) | Command::KickJob(job) => id(job),
+            Command::Touch(job) | Command::StatsJob(job) => id(job),
+            Command::Release { id: job, .. } | Command::Bury { id: job, .. } => id(job),
+            Command::StatsTube(name) | Command::Use(name) | Command::Watch(name) | Command::Ignore(name) => tube(name),
+            Command::PauseTube { tube: name, .. } => tube(name),
+            _ => Subject::default(),
         }
     }
 

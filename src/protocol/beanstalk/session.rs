@@ -86,8 +86,12 @@ fn job_command(command: Command, context: &mut Context, out: &mut Output) {
 
 /// Commands about tubes, and statistics.
 fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
+    let stats = matches!(command, Command::Stats).then(|| context.stats());
     let Context { engine, counters, host, log, client, now, .. } = context;
     let (client, now) = (*client, *now);
+    if let Some(stats) = stats {
+        return reply::yaml(out, Some(yaml::stats(&stats, counters, *host, log.as_ref(), now)));
+    }
     match command {
         Command::Use(tube) => match engine.use_tube(client, &tube) {
             Ok(()) => reply::using(out, &tube),
@@ -106,7 +110,6 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
         }
         Command::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
-        Command::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), counters, *host, log.as_ref(), now))),
         Command::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
         Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
         other => unreachable!("{other:?} is no command about tubes"),

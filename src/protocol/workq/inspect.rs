@@ -30,7 +30,7 @@ fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
 
 /// `inspect server`.
 pub fn server(context: &Context, out: &mut Output) {
-    let stats = context.engine.stats();
+    let stats = context.stats();
     reply::count(out, 1);
     let text = out.text();
     text.extend_from_slice(b"server 3\r\n");

@@ -1,0 +1,120 @@
+//! Who may ask for what: the guards against other sites in an operator's browser, and against strangers.
+//!
+//! Owns their order and what each refuses. A page of another site can make a browser send requests here; it cannot set a
+//! header of its own without asking first, which is never granted, nor read a reply. A site that makes its own name point to
+//! this machine calls it by that name. Must not carry out anything.
+
+use core::net::IpAddr;
+
+use super::routes::Command;
+use super::types::{Failure, Head};
+use super::HttpSettings;
+
+/// Refuses a request that must not be carried out.
+pub fn check(head: &Head, command: Option<&Command>, settings: &HttpSettings) -> Result<(), Failure> {
+    let refuse = |status, text: &str| Err(Failure::new(status, text));
+    let Some(host) = head.host.as_deref() else { return refuse(400, "there is no Host, or more than one") };
+    if !is_known_host(host, &settings.hosts) {
+        return refuse(421, "the Host is none of this server's: call it by an address, or name it with --http-host");
+    }
+    if head.origin.as_deref().is_some_and(|origin| !is_same(origin, host)) {
+        return refuse(403, "the Origin is another site");
+    }
+    let is_open = matches!(command, Some(Command::Page | Command::Health | Command::Ready));
+    if let Some(token) = settings.token.as_deref().filter(|_| !is_open) {
+        if !head.token.as_deref().is_some_and(|given| is_equal(given, token)) {
+            return refuse(401, "the bearer token is missing or wrong");
+        }
+    }
+    if !command.is_some_and(Command::changes) {
+        return Ok(());
+    }
+    if !settings.admin {
+        return refuse(403, "this server is read-only here: --http-admin allows changes");
+    }
+    if !head.is_marked {
+        return refuse(403, "the header X-Beanpole is missing");
+    }
+    if !head.is_json {
+        return refuse(415, "the Content-Type must be application/json");
+    }
+    Ok(())
+}
+
+/// Whether a `Host` is an address, `localhost` or one of these names, with any port.
+fn is_known_host(host: &str, names: &[String]) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        // An address of IPv6 stands in brackets.
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, ""),
+    };
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let known = |known: &String| known.eq_ignore_ascii_case(name);
+    bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || names.iter().any(known)
+}
+
+/// Whether an `Origin` is this host, itself or behind somebody who adds TLS.
+fn is_same(origin: &str, host: &str) -> bool {
+    let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))
+}
+
+/// Compares in a time that says nothing of where they differ.
+fn is_equal(given: &[u8], token: &[u8]) -> bool {
+    let differences = given.iter().zip(token).fold(0, |all, (one, other)| all | (one ^ other));
+    given.len() == token.len() && std::hint::black_box(differences) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_addresses_or_names_that_were_given() {
+        let names = ["queue.example".to_owned()];
+        for known in [
+            "127.0.0.1",
+            "127.0.0.1:11380",
+            "[::1]",
+            "[::1]:80",
+            "10.1.2.3:9",
+            "localhost",
+            "LOCALHOST:1",
+            "queue.example:7",
+        ] {
+            assert!(is_known_host(known, &names), "{known}");
+        }
+        for other in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "queue.example.",
+            "a:b",
+            "[::1]x",
+        ] {
+            assert!(!is_known_host(other, &names), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_the_host_with_a_scheme() {
+        assert!(is_same("http://127.0.0.1:11380", "127.0.0.1:11380") && is_same("https://Queue", "queue"));
+        for other in
+            ["null", "http://127.0.0.1", "127.0.0.1:11380", "ftp://127.0.0.1:11380", "http://127.0.0.1:11380.evil"]
+        {
+            assert!(!is_same(other, "127.0.0.1:11380"), "{other}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_compared_whole() {
+        assert!(is_equal(b"secret", b"secret"));
+        for wrong in [b"".as_slice(), b"secre", b"secrets", b"Secret"] {
+            assert!(!is_equal(wrong, b"secret"));
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Figures for Prometheus, in its text format 0.0.4.
+//!
+//! Owns the names of metrics: the server's own, and those of exporters that were written for beanstalkd and gearmand, which
+//! dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one together. Must
+//! not measure anything.
+
+use super::figures::{commands, Figures, SERVER_KEYS, TUBE_KEYS};
+use super::types::Failure;
+use super::HttpSettings;
+use crate::engine::{Histogram, Progress, TubeStats};
+use crate::protocol::{Context, Output, Wire};
+
+/// Whose names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// The server's own.
+    Native,
+    /// Those of messagebird's exporter: keys of beanstalkd with nothing before them, all gauges.
+    Messagebird,
+    /// Those of davidtannock's.
+    Davidtannock,
+    /// Those of the one in PyPI.
+    Pypi,
+}
+
+impl Names {
+    /// By their word.
+    pub fn read(text: &[u8]) -> Option<Names> {
+        match text {
+            b"native" => Some(Names::Native),
+            b"messagebird" => Some(Names::Messagebird),
+            b"davidtannock" => Some(Names::Davidtannock),
+            b"pypi" => Some(Names::Pypi),
+            _ => None,
+        }
+    }
+
+    /// What a key of beanstalkd's statistics is called, and what it is.
+    fn of(self, key: &str, is_tube: bool) -> (String, &'static str) {
+        let tube = if is_tube { "tube_" } else { "" };
+        let plain = format!("{tube}{}", key.replace('-', "_"));
+        match self {
+            Names::Native | Names::Messagebird => (plain, "gauge"),
+            Names::Pypi => (format!("beanstalk_{plain}"), "gauge"),
+            Names::Davidtannock if key.starts_with("cmd-") => (format!("beanstalkd_{plain}_total"), "counter"),
+            Names::Davidtannock if key.starts_with("pause") => (format!("beanstalkd_{plain}_seconds_total"), "gauge"),
+            Names::Davidtannock => (format!("beanstalkd_{plain}_count"), "gauge"),
+        }
+    }
+}
+
+/// A metric: its name, its type, what it tells.
+pub type Family = (&'static str, &'static str, &'static str);
+
+/// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
+#[rustfmt::skip]
+pub const FAMILIES: [Family; 37] = [
+    ("beanpole_build_info", "gauge", "The version that runs."),
+    ("beanpole_jobs", "gauge", "Jobs by state."),
+    ("beanpole_jobs_urgent", "gauge", "Ready jobs with a priority below 1024."),
+    ("beanpole_tubes", "gauge", "Tubes."),
+    ("beanpole_connections", "gauge", "Connections by protocol."),
+    ("beanpole_workers", "gauge", "Connections that have asked for a job."),
+    ("beanpole_producers", "gauge", "Connections that have put a job."),
+    ("beanpole_waiting", "gauge", "Connections that wait for a job."),
+    ("beanpole_memory_bytes", "gauge", "Memory that clients cause, by what takes it."),
+    ("beanpole_memory_limit_bytes", "gauge", "The limit of its sum."),
+    ("beanpole_draining", "gauge", "1 if no job is taken any more."),
+    ("beanpole_jobs_total", "counter", "Jobs ever put."),
+    ("beanpole_commands_total", "counter", "Commands ever given, of the beanstalk protocol."),
+    ("beanpole_job_timeouts_total", "counter", "Times a time to run ended."),
+    ("beanpole_connections_total", "counter", "Connections ever made, but for those of HTTP."),
+    ("beanpole_connections_rejected_total", "counter", "Connections turned away."),
+    ("beanpole_binlog_up", "gauge", "1 if the binlog can be written."),
+    ("beanpole_binlog_bytes", "gauge", "Size of the binlog on the disk."),
+    ("beanpole_binlog_records_total", "counter", "Records written to the binlog: of changes, and again by compaction."),
+    ("process_cpu_seconds_total", "counter", "CPU time of the process."),
+    ("process_resident_memory_bytes", "gauge", "Resident memory of the process."),
+    ("process_start_time_seconds", "gauge", "When the process was started."),
+    ("beanpole_job_wait_seconds", "histogram", "From the end of a job's delay, or its put, to its first reservation."),
+    ("beanpole_job_run_seconds", "histogram", "From a job's reservation, or its last touch, until it is done."),
+    ("beanpole_binlog_sync_seconds", "histogram", "Length of a sync of the binlog."),
+    ("beanpole_turn_seconds", "histogram", "How long one turn has the queue to itself."),
+    ("beanpole_tubes_omitted", "gauge", "Tubes that are not told of, beyond --metrics-tubes."),
+    ("beanpole_tube_jobs", "gauge", "Jobs of a tube by state."),
+    ("beanpole_tube_jobs_total", "counter", "Jobs ever put into a tube."),
+    ("beanpole_tube_deleted_total", "counter", "Jobs deleted from a tube, done or not."),
+    ("beanpole_tube_waiting", "gauge", "Connections that watch a tube and wait for a job."),
+    ("beanpole_tube_watching", "gauge", "Connections that watch a tube."),
+    ("beanpole_tube_pause_left_seconds", "gauge", "What is left of a tube's pause."),
+    ("gearman_jobs", "gauge", "Jobs of a function that are queued or running."),
+    ("gearman_jobs_running", "gauge", "Jobs of a function that are running."),
+    ("gearman_jobs_waiting", "gauge", "Jobs of a function that wait for a worker."),
+    ("gearman_workers", "gauge", "Workers that can do a function."),
+];
+
+/// The first family of tubes in the table, the first of Gearman's, and where those end.
+const TUBES: usize = 27;
+const GEARMAN: usize = 33;
+
+/// Figures on their way out.
+#[derive(Debug)]
+pub struct Scrape {
+    names: Names,
+    /// This tube alone.
+    only: Option<Box<[u8]>>,
+    /// The number of the next tube.
+    next: u32,
+    shown: usize,
+    most: usize,
+    gearman: bool,
+    /// The samples of each metric of tubes.
+    samples: Vec<Output>,
+}
+
+impl Scrape {
+    /// Nothing is gathered yet.
+    pub fn new(names: Names, only: Option<Box<[u8]>>, settings: &HttpSettings) -> Scrape {
+        let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_KEYS.len() };
+        let samples = std::iter::repeat_with(Output::new).take(count).collect();
+        Scrape { names, only, next: 0, shown: 0, most: settings.metrics_tubes, gearman: settings.gearman, samples }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn footprint(&self) -> u64 {
+        let own = size_of::<Scrape>() + self.only.as_ref().map_or(0, |name| name.len());
+        own as u64 + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
+    }
+
+    fn add(&mut self, tube: &TubeStats) -> usize {
+        let name = label(tube.name);
+        let mut bytes = 0;
+        let names = self.names;
+        let mut line = |place: usize, key: &str, more: &str, value: &str| {
+            let family = match names {
+                Names::Native => FAMILIES[TUBES + place].0,
+                names => &names.of(TUBE_KEYS[place].name, true).0,
+            };
+            let line = format!("{family}{{{key}=\"{name}\"{more}}} {value}\n");
+            self.samples[place].text().extend_from_slice(line.as_bytes());
+            bytes += line.len();
+        };
+        if names != Names::Native {
+            for (place, key) in TUBE_KEYS.iter().enumerate() {
+                line(place, "tube", "", &(key.of)(tube).to_string());
+            }
+            return bytes;
+        }
+        for (state, count) in states(&tube.jobs) {
+            line(0, "tube", &format!(",state=\"{state}\""), &count.to_string());
+        }
+        let values = [tube.total_jobs, tube.deletes, tube.waiting as u64, tube.watching.into()];
+        for (place, value) in (1..).zip(values) {
+            line(place, "tube", "", &value.to_string());
+        }
+        line(5, "tube", "", &seconds(tube.pause_left.nanos().into()));
+        if self.gearman {
+            let waiting = tube.jobs.ready + tube.jobs.delayed;
+            let values = [waiting + tube.jobs.reserved, tube.jobs.reserved, waiting, tube.watching.into()];
+            for (place, value) in (GEARMAN - TUBES..).zip(values) {
+                line(place, "function", "", &value.to_string());
+            }
+        }
+        bytes
+    }
+}
+
+/// Goes on with the tubes; when that is done, the whole text, or why there is none.
+pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Output, Failure>, Box<Scrape>> {
+    if let Some(only) = scrape.only.take() {
+        let Some(tube) = context.engine.tube_stats(&only, context.now) else {
+            return Ok(Err(Failure::new(404, "there is no such tube")));
+        };
+        scrape.add(&tube);
+        return Ok(Ok(finish(*scrape, context, 0)));
+    }
+    let mut next = scrape.next;
+    let progress = context.engine.walk_tubes(&mut next, context.now, |tube| {
+        if scrape.shown >= scrape.most {
+            return 0;
+        }
+        scrape.shown += 1;
+        scrape.add(tube)
+    });
+    scrape.next = next;
+    if progress == Progress::More && scrape.shown < scrape.most {
+        return Err(scrape);
+    }
+    let omitted = context.engine.stats().tubes.saturating_sub(scrape.shown) as u64;
+    Ok(Ok(finish(*scrape, context, omitted)))
+}
+
+/// The text: what concerns the whole server, then tubes.
+fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
+    let mut out = Output::new();
+    let figures = Figures::of(context);
+    let Scrape { names, gearman, samples, .. } = scrape;
+    if names != Names::Native {
+        older(names, &figures, out.text());
+        for (key, mut samples) in TUBE_KEYS.iter().zip(samples) {
+            let (name, kind) = names.of(key.name, true);
+            family(out.text(), &name, kind, key.name);
+            out.append(&mut samples);
+        }
+        return out;
+    }
+    let mut page = Page { text: out.text(), next: 0 };
+    whole_server(&mut page, &figures, context);
+    histograms(&mut page, context);
+    page.number(omitted);
+    for ((name, kind, help), mut samples) in FAMILIES[TUBES..].iter().zip(samples) {
+        if gearman || !name.starts_with("gearman") {
+            family(out.text(), name, kind, help);
+            out.append(&mut samples);
+        }
+    }
+    if gearman {
+        family(out.text(), "gearman_up", "gauge", "Gearman is spoken here.");
+        out.text().extend_from_slice(b"gearman_up 1\n");
+    }
+    out
+}
+
+/// The server's figures under older names.
+fn older(names: Names, figures: &Figures, text: &mut Vec<u8>) {
+    let mut one = |key: &str, value: u64| {
+        let (name, kind) = names.of(key, false);
+        family(text, &name, kind, key);
+        text.extend_from_slice(format!("{name} {value}\n").as_bytes());
+    };
+    for key in &SERVER_KEYS {
+        one(key.name, (key.of)(figures));
+    }
+    for (key, name) in commands() {
+        one(&key, figures.counters.of(name));
+    }
+    if names == Names::Pypi {
+        family(text, "beanstalk_up", "gauge", "The server answers.");
+        text.extend_from_slice(b"beanstalk_up 1\n");
+    }
+}
+
+/// The native metrics in the order of the table.
+struct Page<'a> {
+    text: &'a mut Vec<u8>,
+    next: usize,
+}
+
+impl Page<'_> {
+    /// Begins the next metric; tells its name.
+    fn begin(&mut self) -> &'static str {
+        let (name, kind, help) = FAMILIES[self.next];
+        self.next += 1;
+        family(self.text, name, kind, help);
+        name
+    }
+
+    fn value(&mut self, value: &str) {
+        let name = self.begin();
+        self.text.extend_from_slice(format!("{name} {value}\n").as_bytes());
+    }
+
+    fn number(&mut self, value: u64) {
+        self.value(&value.to_string());
+    }
+
+    fn labelled<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
+        let name = self.begin();
+        for (value, number) in samples {
+            self.text.extend_from_slice(format!("{name}{{{key}=\"{value}\"}} {number}\n").as_bytes());
+        }
+    }
+}
+
+fn whole_server(page: &mut Page, figures: &Figures, context: &Context) {
+    let (stats, facts) = (&figures.stats, context.host.facts());
+    page.labelled("version", [(&*facts.version, 1)]);
+    page.labelled("state", states(&stats.jobs));
+    page.number(stats.jobs.urgent);
+    page.number(stats.tubes as u64);
+    page.labelled("protocol", Wire::ALL.iter().map(|wire| wire.name()).zip(figures.connections));
+    page.number(stats.workers as u64);
+    page.number(stats.producers as u64);
+    page.number(stats.waiting as u64);
+    let memory = &stats.memory;
+    let kinds =
+        [("jobs", memory.jobs), ("tubes", memory.tubes), ("watches", memory.watches), ("buffers", memory.buffers)];
+    page.labelled("kind", kinds);
+    page.number(stats.max_memory);
+    page.number(stats.draining.into());
+    page.number(stats.total_jobs);
+    let name = page.begin();
+    for (key, command) in commands() {
+        let count = figures.counters.of(command);
+        let labels = format!("protocol=\"beanstalk\",command=\"{}\"", &key["cmd-".len()..]);
+        page.text.extend_from_slice(format!("{name}{{{labels}}} {count}\n").as_bytes());
+    }
+    page.number(stats.timeouts);
+    page.number(stats.total_connections);
+    page.number(figures.usage.rejected_connections);
+    let log = figures.log;
+    page.number(log.is_some_and(|log| log.state == "ok").into());
+    page.number(log.map_or(0, |log| log.disk));
+    let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
+    page.labelled("kind", [("written", written), ("migrated", migrated)]);
+    page.value(&seconds(u128::from(figures.usage.user_micros + figures.usage.system_micros) * 1000));
+    page.number(figures.usage.resident);
+    page.value(&seconds(facts.started.nanos().into()));
+}
+
+fn histograms(page: &mut Page, context: &Context) {
+    let times = context.engine.job_times();
+    let latencies = context.host.latencies();
+    for histogram in [Some(&times.wait), Some(&times.run), latencies.syncs.as_ref(), latencies.turns.as_ref()] {
+        let name = page.begin();
+        if let Some(histogram) = histogram {
+            push_histogram(page.text, name, histogram);
+        }
+    }
+}
+
+fn push_histogram(text: &mut Vec<u8>, name: &str, histogram: &Histogram) {
+    for (bound, count) in histogram.buckets() {
+        text.extend_from_slice(format!("{name}_bucket{{le=\"{}\"}} {count}\n", seconds(bound.into())).as_bytes());
+    }
+    let (count, sum) = (histogram.count(), seconds(histogram.sum_nanos()));
+    let rest = format!("{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
+    text.extend_from_slice(rest.as_bytes());
+}
+
+fn states(jobs: &crate::engine::JobCounts) -> [(&'static str, u64); 4] {
+    [("ready", jobs.ready), ("reserved", jobs.reserved), ("delayed", jobs.delayed), ("buried", jobs.buried)]
+}
+
+fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
+    text.extend_from_slice(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n").as_bytes());
+}
+
+/// Nanoseconds in seconds, without idle zeros.
+fn seconds(nanos: u128) -> String {
+    let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A tube's name between quotes; bytes that are no UTF-8 are shown by their digits.
+fn label(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                letter => text.push(letter),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_where_it_is_said_to_be() {
+        assert_eq!((FAMILIES[TUBES].0, FAMILIES[GEARMAN].0), ("beanpole_tube_jobs", "gearman_jobs"));
+        for (name, kind, help) in FAMILIES {
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+            assert!(help.ends_with('.'), "{name}");
+        }
+    }
+
+    #[test]
+    fn seconds_and_labels() {
+        let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
+        assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
+        assert_eq!(label(b"a\"\\\n\xffb"), "a\\\"\\\\\\n\\\\xffb");
+    }
+
+    #[test]
+    fn older_names_are_those_of_their_exporters() {
+        let names =
+            |key, is_tube| [Names::Messagebird, Names::Davidtannock, Names::Pypi].map(|names| names.of(key, is_tube).0);
+        assert_eq!(
+            names("current-jobs-ready", false),
+            ["current_jobs_ready", "beanstalkd_current_jobs_ready_count", "beanstalk_current_jobs_ready"]
+        );
+        assert_eq!(names("cmd-put", false), ["cmd_put", "beanstalkd_cmd_put_total", "beanstalk_cmd_put"]);
+        assert_eq!(
+            names("pause-time-left", true)[..2],
+            ["tube_pause_time_left", "beanstalkd_tube_pause_time_left_seconds_total"]
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! HTTP: health, metrics, an API for operators, and the page that uses it.
+//!
+//! Owns its framing, guards and replies. [`Decoder`] turns bytes into [`Request`]s and [`execute`] carries one out. No
+//! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the queue.
+
+mod figures;
+mod guard;
+mod json;
+mod metrics;
+mod page;
+mod reply;
+mod request;
+mod routes;
+mod session;
+mod types;
+
+pub use figures::{SERVER_KEYS, TUBE_KEYS};
+pub use metrics::FAMILIES;
+pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
+pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
+pub use routes::{Route, ROUTES};
+pub use session::{execute, go_on, Continuation};
+
+/// What HTTP clients may see and do.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// They may change the queue.
+    pub admin: bool,
+    /// Names by which they may call the server, beside its addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// What they must show, if anything.
+    pub token: Option<Box<[u8]>>,
+    /// Tubes that the metrics tell of at most.
+    pub metrics_tubes: usize,
+    /// The metrics have Gearman's names too.
+    pub gearman: bool,
+}
+
+impl Default for HttpSettings {
+    fn default() -> HttpSettings {
+        HttpSettings { admin: false, hosts: Vec::new(), token: None, metrics_tubes: 1000, gearman: false }
+    }
+}
+
+/// What a client is told that connects when there is no room for it.
+pub const TOO_MANY_CONNECTIONS: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: 1\r\n\r\n";

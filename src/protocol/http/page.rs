@@ -1,0 +1,19 @@
+//! The page for browsers: one file, which asks nobody but this server.
+//!
+//! Owns its policy: a browser runs the one script and the one style that were built in, by their hashes, and nothing that
+//! the name of a tube or the body of a job may hold. `tests/http.rs` holds the hashes against the file.
+
+/// The page.
+pub const PAGE: &[u8] = include_bytes!("page.html");
+
+/// SHA-256 of its style, in base64.
+pub const STYLE_HASH: &str = "APaB+tT6fbFJCGS7Mwqz+EVklqUT1wd/Dq6rM6ZZ9pQ=";
+
+/// The same of its script.
+pub const SCRIPT_HASH: &str = "+/vqPphsqOGP/2TEDyED7qAH/s6hnYDOeAIbmN9l+aI=";
+
+/// What the page may do: be styled, run, and ask this server.
+pub const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; \
+    style-src 'sha256-APaB+tT6fbFJCGS7Mwqz+EVklqUT1wd/Dq6rM6ZZ9pQ='; \
+    script-src 'sha256-+/vqPphsqOGP/2TEDyED7qAH/s6hnYDOeAIbmN9l+aI='";

@@ -1,0 +1,118 @@
+//! The replies: status lines, headers, and the bodies that go with errors.
+//!
+//! Owns their spelling, and the headers that keep a browser from doing more with a reply than show it. Must not decide what
+//! is answered.
+
+use super::json::Members;
+use super::page::PAGE_POLICY;
+use super::types::{Failure, Head};
+use crate::protocol::text::push_number;
+use crate::protocol::Output;
+
+/// What a body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Objects of JSON.
+    Json,
+    /// Prometheus' text format.
+    Metrics,
+    /// The page.
+    Page,
+    /// A line of text.
+    Text,
+    /// The body of a job, of which nothing is known.
+    Bytes,
+}
+
+/// What clients may do with what they get: show it, and nothing else.
+const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// On every reply: nothing is guessed, kept, shown in a frame, or handed to other sites.
+const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        505 => "HTTP Version Not Supported",
+        _ => "Service Unavailable",
+    }
+}
+
+/// The head of a reply with a body of this length, which must follow unless the client asked for the head alone.
+pub fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
+    let text = out.text();
+    text.extend_from_slice(b"HTTP/1.1 ");
+    push_number(text, status.into());
+    text.push(b' ');
+    text.extend_from_slice(reason(status).as_bytes());
+    let kind_name = match kind {
+        Kind::Json => "application/json",
+        Kind::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+        Kind::Page => "text/html; charset=utf-8",
+        Kind::Text => "text/plain; charset=utf-8",
+        Kind::Bytes => "application/octet-stream\r\nContent-Disposition: attachment",
+    };
+    text.extend_from_slice(b"\r\nContent-Type: ");
+    text.extend_from_slice(kind_name.as_bytes());
+    text.extend_from_slice(b"\r\nContent-Length: ");
+    push_number(text, length as u64);
+    text.extend_from_slice(b"\r\n");
+    text.extend_from_slice(GUARDS.as_bytes());
+    text.extend_from_slice(b"Content-Security-Policy: ");
+    text.extend_from_slice(if kind == Kind::Page { PAGE_POLICY } else { POLICY }.as_bytes());
+    text.extend_from_slice(b"\r\n");
+    match status {
+        401 => text.extend_from_slice(b"WWW-Authenticate: Bearer\r\n"),
+        405 => text.extend_from_slice(b"Allow: GET, HEAD, POST\r\n"),
+        _ => {}
+    }
+    if request.close {
+        text.extend_from_slice(b"Connection: close\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+}
+
+/// A whole reply with this body.
+pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &Head) {
+    head(out, status, kind, body.len(), request);
+    if !request.is_head {
+        out.append(&mut body);
+    }
+}
+
+/// A whole reply with a short body.
+pub fn short(out: &mut Output, status: u16, kind: Kind, body: &[u8], request: &Head) {
+    head(out, status, kind, body.len(), request);
+    if !request.is_head {
+        out.text().extend_from_slice(body);
+    }
+}
+
+/// Says what is wrong.
+pub fn failure(out: &mut Output, failure: &Failure, request: &Head) {
+    let mut body = Vec::new();
+    let mut members = Members::begin(&mut body);
+    members.text("error", failure.text.as_bytes());
+    members.end();
+    body.push(b'\n');
+    short(out, failure.status, Kind::Json, &body, request);
+}
+
+/// The body may come.
+pub fn go_ahead(out: &mut Output) {
+    out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+}

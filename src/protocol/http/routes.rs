@@ -1,0 +1,485 @@
+//! THE table of paths: what each gives or does, and what it takes.
+//!
+//! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry out
+//! anything.
+
+use super::json::{from_base64, Object};
+use super::metrics::Names;
+use super::types::{Failure, Method};
+use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
+use crate::protocol::text::{is_tube_name, number};
+use crate::protocol::{DecodeLimits, Subject};
+
+/// What a change to a job takes in a log at most, and a new job beside its body.
+const CHANGE: u64 = 50;
+const PUT: u64 = 300;
+
+/// The priority of a job that names none, and its time to run.
+const USUAL_PRIORITY: Priority = 1024;
+const USUAL_TTR: u64 = 60;
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Command {
+    /// The client waits for a word before it sends a body.
+    GoAhead,
+    /// Show the page.
+    Page,
+    /// Is it alive?
+    Health,
+    /// Does it take jobs?
+    Ready,
+    /// Figures for Prometheus: in which names, and of which tube alone.
+    Metrics(Names, Option<Box<[u8]>>),
+    /// Figures of the server.
+    Server,
+    /// Figures of tubes from this number on whose names hold this text, so many at most.
+    Tubes {
+        /// The number of the first tube.
+        after: u32,
+        /// What a name must hold.
+        filter: Box<[u8]>,
+        /// How many.
+        limit: usize,
+    },
+    /// Figures of a tube.
+    Tube(Box<[u8]>),
+    /// Jobs of a tube that are in this state, if one is named, from this slot on.
+    Jobs {
+        /// The tube.
+        tube: Box<[u8]>,
+        /// None: in any.
+        state: Option<State>,
+        /// Where to begin.
+        from: u32,
+    },
+    /// The next job of a tube in this state.
+    Peek(Box<[u8]>, State),
+    /// A job.
+    Job(JobId),
+    /// The body of a job, as it is.
+    Body(JobId),
+    /// Put a job.
+    Put(Box<[u8]>, NewJob),
+    /// Kick so many jobs.
+    Kick(Box<[u8]>, u64),
+    /// Pause a tube for so long.
+    Pause(Box<[u8]>, Span),
+    /// Delete the jobs in this state, or all that nobody has.
+    Clear(Box<[u8]>, Option<State>),
+    /// Put so many jobs of one tube into another.
+    Move {
+        /// From here.
+        tube: Box<[u8]>,
+        /// To here.
+        to: Box<[u8]>,
+        /// Those in this state.
+        state: State,
+        /// How many at most.
+        count: u64,
+    },
+    /// Kick a job.
+    KickJob(JobId),
+    /// Delete a job.
+    DeleteJob(JobId),
+    /// Bury a job.
+    BuryJob(JobId),
+}
+
+impl Command {
+    /// Whether it changes the queue.
+    pub fn changes(&self) -> bool {
+        use Command::*;
+        match self {
+            Put(..) | Kick(..) | Pause(..) | Clear(..) | Move { .. } => true,
+            KickJob(_) | DeleteJob(_) | BuryJob(_) => true,
+            GoAhead | Page | Health | Ready | Metrics(..) | Server => false,
+            Tubes { .. } | Tube(_) | Jobs { .. } | Peek(..) | Job(_) | Body(_) => false,
+        }
+    }
+
+    /// Bytes that it may take in a log before it stops once more.
+    pub fn log_size(&self) -> u64 {
+        use Command::*;
+        match self {
+            Put(tube, job) => PUT + (tube.len() + job.body.len()) as u64,
+            Move { to, .. } => PUT + to.len() as u64,
+            Pause(tube, _) => CHANGE + tube.len() as u64,
+            Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
+            Clear(..) | DeleteJob(_) => 1,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        use Command::*;
+        let bytes = match self {
+            Put(tube, job) => tube.len() + job.body.len(),
+            Move { tube, to, .. } => tube.len() + to.len(),
+            Tubes { filter, .. } => filter.len(),
+            Metrics(_, tube) => tube.as_ref().map_or(0, |tube| tube.len()),
+            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => {
+                tube.len()
+            }
+            _ => 0,
+        };
+        bytes as u64
+    }
+
+    /// What it is about, for the log.
+    pub fn subject(&self) -> Subject {
+        use Command::*;
+        let (mut id, mut tube, mut size) = (None, None, None);
+        match self {
+            Job(job) | Body(job) | KickJob(job) | DeleteJob(job) | BuryJob(job) => id = Some(job.0),
+            Tube(name) | Jobs { tube: name, .. } | Peek(name, _) | Kick(name, _) => tube = Some(name.to_vec()),
+            Pause(name, _) | Clear(name, _) | Move { tube: name, .. } => tube = Some(name.to_vec()),
+            Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
+            GoAhead | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
+        }
+        Subject { id, tube, size, uses_tube: false }
+    }
+
+    /// Its name, for the log.
+    pub fn name(&self) -> &'static str {
+        use Command::*;
+        match self {
+            GoAhead => "100-continue",
+            Page => "page",
+            Health => "healthz",
+            Ready => "readyz",
+            Metrics(..) => "metrics",
+            Server => "server",
+            Tubes { .. } => "tubes",
+            Tube(_) => "tube",
+            Jobs { .. } => "jobs",
+            Peek(..) => "peek",
+            Job(_) => "job",
+            Body(_) => "body",
+            Put(..) => "put",
+            Kick(..) => "kick",
+            Pause(..) => "pause",
+            Clear(..) => "clear",
+            Move { .. } => "move",
+            KickJob(_) => "kick-job",
+            DeleteJob(_) => "delete",
+            BuryJob(_) => "bury",
+        }
+    }
+}
+
+/// One row.
+pub struct Route {
+    /// How it is asked for.
+    pub method: Method,
+    /// The path; a part in braces stands for any.
+    pub path: &'static str,
+    /// What the query, or the body's object, may hold.
+    pub arguments: &'static [&'static str],
+    /// What it does, in one line.
+    pub summary: &'static str,
+    read: fn(&Arguments) -> Result<Command, Failure>,
+}
+
+type Read = fn(&Arguments) -> Result<Command, Failure>;
+
+const fn get(path: &'static str, arguments: &'static [&'static str], summary: &'static str, read: Read) -> Route {
+    Route { method: Method::Get, path, arguments, summary, read }
+}
+
+const fn post(path: &'static str, arguments: &'static [&'static str], summary: &'static str, read: Read) -> Route {
+    Route { method: Method::Post, path, arguments, summary, read }
+}
+
+/// See the module's page.
+#[rustfmt::skip]
+pub const ROUTES: [Route; 20] = [
+    get("/", &[], "the page", |_| Ok(Command::Page)),
+    get("/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
+    get("/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
+    get("/metrics", &["names", "tube"], "figures for Prometheus", metrics),
+    get("/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
+    get("/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
+    get("/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
+    get("/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
+    get("/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
+    get("/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
+    get("/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
+    post("/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
+    post("/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    post("/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    post("/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
+    post("/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
+    post("/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    post("/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    post("/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
+    // What stands here is known, and gives nothing: browsers ask for it unasked.
+    get("/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
+];
+
+/// A key of a query and its value.
+type Pair = (Box<[u8]>, Box<[u8]>);
+
+/// Where a request goes, taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// How it is asked for.
+    pub method: Method,
+    parts: Vec<Box<[u8]>>,
+    query: Vec<Pair>,
+}
+
+impl Target {
+    /// Reads a path with its query; none if it is none.
+    pub fn read(method: Method, text: &str) -> Option<Target> {
+        let text = text.split('#').next()?;
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let parts = path.strip_prefix('/')?.split('/').map(|part| decode(part, false));
+        let pair = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(key, true)?, decode(value, true)?))
+        };
+        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair);
+        Some(Target { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
+    }
+}
+
+/// Undoes percent-encoding; in a query, a plus is a space.
+fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        match byte {
+            b'%' => {
+                let digits = std::str::from_utf8(rest.get(..2)?).ok().filter(|digits| !digits.starts_with('+'))?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &rest[2..];
+            }
+            b'+' if plus => bytes.push(b' '),
+            byte => bytes.push(byte),
+        }
+    }
+    Some(bytes.into())
+}
+
+/// What a row's reader has to read.
+struct Arguments<'a> {
+    parts: Vec<&'a [u8]>,
+    target: &'a Target,
+    object: &'a Object<'a>,
+    limits: &'a DecodeLimits,
+}
+
+fn wrong(what: &str) -> Failure {
+    Failure::new(400, format!("wrong or missing: {what}"))
+}
+
+impl Arguments<'_> {
+    /// What stands in the place of the n-th pair of braces.
+    fn part(&self, place: usize) -> Box<[u8]> {
+        self.parts[place].into()
+    }
+
+    fn query(&self, key: &str) -> Option<&[u8]> {
+        self.target.query.iter().find(|(found, _)| **found == *key.as_bytes()).map(|(_, value)| &**value)
+    }
+
+    fn query_number(&self, key: &str, otherwise: u64) -> Result<u64, Failure> {
+        let Some(text) = self.query(key) else { return Ok(otherwise) };
+        number(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number).ok_or_else(|| wrong(key))
+    }
+
+    fn number(&self, key: &str, otherwise: u64) -> Result<u64, Failure> {
+        Ok(self.object.number(key).map_err(|()| wrong(key))?.unwrap_or(otherwise))
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&str>, Failure> {
+        self.object.text(key).map_err(|()| wrong(key))
+    }
+
+    /// As long as the beanstalk protocol can say.
+    fn seconds(&self, key: &str, otherwise: u64) -> Result<Span, Failure> {
+        let seconds = self.number(key, otherwise)?;
+        u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
+    }
+
+    fn id(&self) -> Result<JobId, Failure> {
+        let found = number(self.parts[0]).filter(|(_, rest)| rest.is_empty() && !self.parts[0].starts_with(b" "));
+        found.map(|(id, _)| JobId(id)).ok_or_else(|| wrong("id"))
+    }
+}
+
+fn state(text: &[u8]) -> Result<State, Failure> {
+    match text {
+        b"ready" => Ok(State::Ready),
+        b"delayed" => Ok(State::Delayed),
+        b"reserved" => Ok(State::Reserved),
+        b"buried" => Ok(State::Buried),
+        _ => Err(wrong("state")),
+    }
+}
+
+/// A state whose jobs nobody has.
+fn queued(text: &[u8]) -> Result<State, Failure> {
+    state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
+}
+
+fn metrics(it: &Arguments) -> Result<Command, Failure> {
+    let names = it.query("names").map_or(Ok(Names::Native), |text| Names::read(text).ok_or_else(|| wrong("names")))?;
+    Ok(Command::Metrics(names, it.query("tube").map(Into::into)))
+}
+
+fn tubes(it: &Arguments) -> Result<Command, Failure> {
+    let after = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
+    let limit = it.query_number("limit", 1000)?.clamp(1, 1000) as usize;
+    Ok(Command::Tubes { after, filter: it.query("filter").unwrap_or_default().into(), limit })
+}
+
+fn jobs(it: &Arguments) -> Result<Command, Failure> {
+    let from = u32::try_from(it.query_number("from", 0)?).map_err(|_| wrong("from"))?;
+    Ok(Command::Jobs { tube: it.part(0), state: it.query("state").map(state).transpose()?, from })
+}
+
+fn put(it: &Arguments) -> Result<Command, Failure> {
+    let tube = new_tube(&it.part(0))?;
+    let bytes = match (it.text("body")?, it.text("body-base64")?) {
+        (Some(text), None) => text.as_bytes().to_vec(),
+        (None, Some(text)) => from_base64(text).ok_or_else(|| wrong("body-base64"))?,
+        _ => return Err(wrong("body, or body-base64")),
+    };
+    if bytes.len() as u64 > it.limits.max_job_size.into() {
+        return Err(Failure::new(413, "the job is too large"));
+    }
+    let pri = it.number("pri", USUAL_PRIORITY.into())?.try_into().map_err(|_| wrong("pri"))?;
+    let ttr = it.seconds("ttr", USUAL_TTR)?.max(Span::from_secs(1));
+    Ok(Command::Put(tube, NewJob { pri, delay: it.seconds("delay", 0)?, ttr, body: Body::from(bytes) }))
+}
+
+/// The name of a tube that may have to be made: one that every protocol can say.
+fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
+    if is_tube_name(name) {
+        Ok(name.into())
+    } else {
+        Err(Failure::new(400, "no name of a tube: 1 to 200 letters, digits and -+/;.$_(), and no hyphen in front"))
+    }
+}
+
+fn clear(it: &Arguments) -> Result<Command, Failure> {
+    let state = it.text("state")?.map(|text| queued(text.as_bytes())).transpose()?;
+    Ok(Command::Clear(it.part(0), state))
+}
+
+fn move_jobs(it: &Arguments) -> Result<Command, Failure> {
+    let to = new_tube(it.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
+    let state = queued(it.text("state")?.ok_or_else(|| wrong("state"))?.as_bytes())?;
+    if *to == *it.part(0) {
+        return Err(Failure::new(400, "a tube cannot be moved to itself"));
+    }
+    Ok(Command::Move { tube: it.part(0), to, state, count: it.number("count", u64::MAX)? })
+}
+
+/// What the braces of a row's path stand for, if it is this path.
+fn parts_of<'a>(path: &str, target: &'a Target) -> Option<Vec<&'a [u8]>> {
+    let mut parts = Vec::new();
+    let mut given = target.parts.iter();
+    for part in path[1..].split('/') {
+        let found = given.next()?;
+        match part.starts_with('{') {
+            true if !found.is_empty() => parts.push(&**found),
+            true => return None,
+            false if **found != *part.as_bytes() => return None,
+            false => {}
+        }
+    }
+    given.next().is_none().then_some(parts)
+}
+
+/// The row for this path, and what its braces stand for.
+fn row(target: &Target) -> Result<(&'static Route, Vec<&[u8]>), Failure> {
+    let mut other = false;
+    for route in &ROUTES {
+        if let Some(parts) = parts_of(route.path, target) {
+            if route.method == target.method {
+                return Ok((route, parts));
+            }
+            other = true;
+        }
+    }
+    Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
+}
+
+/// What a request means.
+pub fn find(target: &Target, object: &Object, limits: &DecodeLimits) -> Result<Command, Failure> {
+    let (route, parts) = row(target)?;
+    let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
+    if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
+        return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
+    }
+    if let Some(key) = object.stray(route.arguments) {
+        return Err(Failure::new(400, format!("unknown in the body: {key}")));
+    }
+    (route.read)(&Arguments { parts, target, object, limits })
+}
+
+/// What is wrong with a request whose body cannot be read.
+pub fn unread(target: &Target) -> Result<Command, Failure> {
+    row(target)?;
+    Err(Failure::new(415, "the Content-Type must be application/json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Fingerprints;
+
+    fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
+        let limits =
+            DecodeLimits { max_job_size: 10, room: 1 << 20, max_packet: 0, fingerprints: Fingerprints::new(1) };
+        let target = Target::read(method, path).ok_or(0_u16)?;
+        let object = Object::parse(body.as_bytes()).expect("an object");
+        find(&target, &object, &limits).map_err(|failure| failure.status)
+    }
+
+    #[test]
+    fn paths_are_decoded_part_by_part() {
+        let Ok(Command::Tube(tube)) = read(Method::Get, "/api/tubes/a%2Fb+c%00", "{}") else { panic!("no tube") };
+        assert_eq!(*tube, *b"a/b+c\0");
+        let Ok(Command::Tubes { filter, .. }) = read(Method::Get, "/api/tubes?filter=a+b%2B&limit=5", "{}") else {
+            panic!("no tubes")
+        };
+        assert_eq!(*filter, *b"a b+");
+        for wrong in
+            ["/api/tubes/%", "/api/tubes/%2", "/api/tubes/%+1", "/api/tubes/%zz", "api/tubes", "http://x/", "*"]
+        {
+            assert!(matches!(read(Method::Get, wrong, "{}"), Err(0)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused() {
+        for (method, path, body, status) in [
+            (Method::Get, "/nothing", "{}", 404),
+            (Method::Get, "/api/tubes/", "{}", 404),
+            (Method::Get, "/api/tubes/a/put", "{}", 405),
+            (Method::Post, "/", "{}", 405),
+            (Method::Get, "/metrics?name=x", "{}", 400),
+            (Method::Get, "/metrics?names=x", "{}", 400),
+            (Method::Get, "/api/tubes/a/peek/reserved", "{}", 400),
+            (Method::Get, "/api/jobs/x", "{}", 400),
+            (Method::Get, "/api/jobs/18446744073709551616", "{}", 400),
+            (Method::Post, "/api/tubes/a/put", "{}", 400),
+            (Method::Post, "/api/tubes/a/put", r#"{"body":"x","body-base64":"eA=="}"#, 400),
+            (Method::Post, "/api/tubes/a/put", r#"{"body":"x","bogus":1}"#, 400),
+            (Method::Post, "/api/tubes/a/put", r#"{"body":"x","pri":-1}"#, 400),
+            (Method::Post, "/api/tubes/a/put", r#"{"body":"x","delay":4294967296}"#, 400),
+            (Method::Post, "/api/tubes/a/put", r#"{"body":"12345678901"}"#, 413),
+            (Method::Post, "/api/tubes/-a/put", r#"{"body":"x"}"#, 400),
+            (Method::Post, "/api/tubes/a/move", r#"{"to":"a","state":"ready"}"#, 400),
+            (Method::Post, "/api/tubes/a/clear?state=ready", "{}", 400),
+        ] {
+            assert_eq!(read(method, path, body).err(), Some(status), "{path} {body}");
+        }
+    }
+}

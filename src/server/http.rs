@@ -1,0 +1,37 @@
+//! What must be true before HTTP is served: who may come from where.
+//!
+//! Owns the token's file, and the rule that strangers need a token. Must not know requests.
+
+use std::fs;
+
+use super::socket::Listener;
+use super::StartError;
+use crate::config::Config;
+use crate::protocol::Wire;
+
+/// Bytes of the shortest token that is taken: a shorter one can be guessed.
+const SHORTEST: usize = 16;
+
+/// Reads the token, and tells the protocol what else is spoken. Done while the process may read what its user may.
+pub fn prepare(config: &mut Config) -> Result<(), StartError> {
+    config.protocols.http.gearman = !config.gearman.is_empty();
+    let Some(path) = &config.http_token else { return Ok(()) };
+    let fail = |problem: String| StartError { code: 1, message: format!("{}: {problem}", path.display()) };
+    let text = fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(fail(format!("the first line must be a token of at least {SHORTEST} visible letters of ASCII")));
+    }
+    config.protocols.http.token = Some(token.as_bytes().into());
+    Ok(())
+}
+
+/// Refuses to serve HTTP where strangers may come, unless they need a token.
+pub fn check(wire: Wire, name: &str, listener: &Listener, config: &Config) -> Result<(), StartError> {
+    let is_open = listener.local_address().is_some_and(|address| !address.ip().is_loopback());
+    if wire == Wire::Http && is_open && config.protocols.http.token.is_none() {
+        let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
+        return Err(StartError { code: 1, message });
+    }
+    Ok(())
+}

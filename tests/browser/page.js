@@ -1,0 +1,228 @@
+// The page in a real browser: clicks and keys, against the real program. `make browser` runs it.
+//
+// Owns what a user sees and does. Arguments: the program, the browser, and a folder for pictures if some are wanted.
+'use strict';
+const assert = require('node:assert');
+const { spawn } = require('node:child_process');
+const http = require('node:http');
+const net = require('node:net');
+const { chromium } = require('playwright-core');
+
+const [program, browserPath, pictures] = process.argv.slice(2);
+const MARKUP = '<img src=x onerror="document.title=\'broken\'"><b>bold</b>';
+
+/** Starts a server on free ports; gives its process and its ports. */
+function start(...options) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, ['-p', '0', '--http=127.0.0.1:0', ...options], { stdio: ['ignore', 'ignore', 'pipe'] });
+    let log = '';
+    child.on('exit', () => reject(new Error('the server has ended: ' + log)));
+    child.stderr.on('data', (text) => {
+      log += text;
+      const found = /listening on 127\.0\.0\.1:(\d+) and http:\/\/127\.0\.0\.1:(\d+)\//.exec(log);
+      if (found) resolve({ child, queue: Number(found[1]), web: Number(found[2]) });
+    });
+  });
+}
+
+/** Says something to the queue, and waits until so many lines have come back. */
+function say(port, text, lines) {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect(port, '127.0.0.1', () => socket.write(text));
+    let heard = '';
+    socket.on('error', reject);
+    socket.on('data', (bytes) => {
+      heard += bytes;
+      if (heard.split('\r\n').length > lines) { socket.end(); resolve(heard); }
+    });
+  });
+}
+
+/** Asks over HTTP with any headers, which a browser would not let us choose. */
+function ask(port, path, options = {}) {
+  return new Promise((resolve, reject) => {
+    const request = http.request({ host: '127.0.0.1', port, path, ...options }, (reply) => {
+      let body = '';
+      reply.on('data', (bytes) => { body += bytes; });
+      reply.on('end', () => resolve({ status: reply.statusCode, body }));
+    });
+    request.on('error', reject);
+    request.end(options.body);
+  });
+}
+
+async function fill(queue) {
+  const put = (tube, bodies) => 'use ' + tube + '\r\n'
+    + bodies.map((body) => 'put 10 0 60 ' + Buffer.byteLength(body) + '\r\n' + body + '\r\n').join('');
+  const mails = Array.from({ length: 40 }, (_, number) => JSON.stringify({ to: 'reader' + number + '@example.org', number }));
+  await say(queue, put('mail', mails), 41);
+  await say(queue, put('zoo', [MARKUP]) + 'put 10 600 60 5\r\nlater\r\n', 3);
+  await say(queue, put('failed', ['{"a":[1,2]}', 'second']) + 'watch failed\r\nignore default\r\nreserve\r\nbury 43 5\r\nreserve\r\nbury 44 5\r\n', 11);
+}
+
+const row = (page, tube) => page.locator('#rows tr').filter({ has: page.getByRole('button', { name: tube, exact: true }) });
+const cell = (page, tube, label) => row(page, tube).locator('td[data-label="' + label + '"]');
+const names = (page) => page.locator('#rows td.name').allTextContents();
+
+/** Waits until what `look` finds is `wanted`. */
+async function until(look, wanted) {
+  const end = Date.now() + 20000;
+  for (;;) {
+    const found = await look();
+    try { return assert.deepStrictEqual(found, wanted); } catch (error) { if (Date.now() > end) throw error; }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+async function isWithin(page, what) {
+  const [inner, outer] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+  assert.ok(inner <= outer, what + ': ' + inner + ' px in ' + outer);
+}
+
+async function picture(page, name) {
+  if (pictures) await page.screenshot({ path: pictures + '/' + name + '.png' });
+}
+
+async function sortAndFilter(page) {
+  await until(() => names(page), ['default', 'failed', 'mail', 'zoo']);
+  const ready = page.locator('#heads th').filter({ hasText: 'ready' });
+  await ready.locator('button').click();
+  assert.strictEqual(await ready.getAttribute('aria-sort'), 'descending');
+  assert.strictEqual((await names(page))[0], 'mail');
+  await page.keyboard.press('Enter');
+  assert.strictEqual(await ready.getAttribute('aria-sort'), 'ascending');
+  await page.locator('#heads th button').first().click();
+  await page.locator('h1').click();
+  await page.keyboard.press('/');
+  await page.keyboard.type('ai');
+  await until(() => names(page), ['failed', 'mail']);
+  await page.locator('#filter').fill('');
+  await until(async () => (await names(page)).length, 4);
+}
+
+async function look(page) {
+  await page.getByRole('button', { name: 'mail', exact: true }).focus();
+  await page.keyboard.press('Enter');
+  await page.locator('#peeks pre').first().waitFor();
+  assert.match(await page.locator('#peeks pre').first().textContent(), /^\{\n {2}"to": "reader0@example.org",\n {2}"number": 0\n\}$/);
+  await page.keyboard.press('Escape');
+  assert.ok(await page.locator('#tube').isHidden());
+  await page.getByRole('button', { name: 'zoo', exact: true }).click();
+  await until(async () => (await page.locator('#peeks pre').allTextContents())[0], MARKUP);
+  assert.strictEqual(await page.locator('#peeks img, #peeks pre b').count(), 0, 'markup in a body is text');
+  assert.doesNotMatch(await page.title(), /broken/);
+}
+
+async function steer(page) {
+  const dialogs = [];
+  page.on('dialog', (dialog) => { dialogs.push(dialog.message()); dialog.accept(); });
+  await page.getByRole('button', { name: 'failed', exact: true }).click();
+  await until(() => cell(page, 'failed', 'buried').textContent(), '2');
+  await page.locator('#kick-count').fill('1');
+  await page.locator('#kick').click();
+  await until(() => cell(page, 'failed', 'buried').textContent(), '1');
+  await until(() => cell(page, 'failed', 'ready').textContent(), '1');
+  const buried = page.locator('.job').filter({ hasText: 'job 44' });
+  await buried.getByRole('button', { name: 'Kick' }).click();
+  await until(() => cell(page, 'failed', 'buried').textContent(), '0');
+  await page.locator('#pause-secs').fill('500');
+  await page.locator('#pause').click();
+  await until(async () => /^paused 8m/.test(await cell(page, 'failed', 'paused').textContent()), true);
+  await page.locator('#resume').click();
+  await until(() => cell(page, 'failed', 'paused').textContent(), 'no');
+  await page.locator('summary').filter({ hasText: 'Put a job' }).click();
+  await page.locator('#put-body').fill('by hand \u00e9');
+  await page.locator('#put button').click();
+  await until(() => cell(page, 'failed', 'ready').textContent(), '3');
+  await page.locator('#sweep-state').selectOption('ready');
+  await page.locator('#move-to').fill('later');
+  await page.locator('#move').click();
+  await until(async () => cell(page, 'later', 'ready').textContent().catch(() => ''), '3');
+  await page.getByRole('button', { name: 'later', exact: true }).click();
+  await page.locator('#clear').click();
+  await until(async () => (await names(page)).includes('later'), false);
+  assert.deepStrictEqual(dialogs.length, 2, 'a move and a clear are asked for');
+}
+
+async function forms(browser, web) {
+  for (const scheme of ['light', 'dark']) {
+    for (const [width, height] of [[1280, 800], [390, 844]]) {
+      const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme });
+      const page = await context.newPage();
+      await page.goto('http://127.0.0.1:' + web + '/');
+      await until(async () => (await names(page)).includes('mail'), true);
+      await isWithin(page, scheme + ' ' + width);
+      await picture(page, scheme + '-' + width);
+      await page.getByRole('button', { name: 'mail', exact: true }).click();
+      await page.locator('#peeks pre').first().waitFor();
+      await page.locator('summary').last().click();
+      await isWithin(page, 'a tube, ' + scheme + ' ' + width);
+      await picture(page, scheme + '-' + width + '-tube');
+      const [back, text] = await page.evaluate(() => { const style = getComputedStyle(document.body); return [style.backgroundColor, style.color]; });
+      const light = (colour) => colour.match(/\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) > 380;
+      assert.strictEqual(light(back), scheme === 'light');
+      assert.notStrictEqual(light(back), light(text));
+      await context.close();
+    }
+  }
+}
+
+async function refusals(web) {
+  const headers = { Host: '127.0.0.1:' + web, 'Content-Type': 'application/json', 'X-Beanpole': '1' };
+  const post = (more) => ask(web, '/api/tubes/mail/clear', { method: 'POST', body: '{}', headers: { ...headers, ...more, 'Content-Length': 2 } });
+  assert.strictEqual((await post({ Origin: 'http://evil.example' })).status, 403);
+  assert.strictEqual((await post({ Host: 'evil.example' })).status, 421);
+  assert.strictEqual((await ask(web, '/', { headers: { Host: 'evil.example:' + web } })).status, 421);
+}
+
+/** Another site, in the same browser: it must neither read nor change anything. */
+async function otherSite(browser, web) {
+  const site = http.createServer((_, reply) => { reply.setHeader('Content-Type', 'text/html'); reply.end('<p>another site'); });
+  await new Promise((resolve) => site.listen(0, '127.0.0.1', resolve));
+  const page = await browser.newPage();
+  await page.goto('http://127.0.0.1:' + site.address().port + '/');
+  const tried = await page.evaluate(async (target) => {
+    const read = await fetch(target + '/api/tubes').then(() => 'read', () => 'refused');
+    const options = { method: 'POST', headers: { 'Content-Type': 'application/json', 'X-Beanpole': '1' }, body: '{}' };
+    const written = await fetch(target + '/api/tubes/mail/clear', options).then(() => 'written', () => 'refused');
+    const simple = await fetch(target + '/api/tubes/mail/clear', { method: 'POST', mode: 'no-cors', body: '{}' }).then((reply) => reply.type, () => 'refused');
+    return [read, written, simple];
+  }, 'http://127.0.0.1:' + web);
+  assert.deepStrictEqual(tried.slice(0, 2), ['refused', 'refused']);
+  const left = JSON.parse((await ask(web, '/api/tubes/mail', { headers: { Host: 'localhost' } })).body);
+  assert.strictEqual(left['current-jobs-ready'], 40, 'nothing was cleared');
+  await page.close();
+  site.close();
+}
+
+async function main() {
+  const server = await start('--http-admin');
+  const readonly = await start();
+  const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox', '--disable-gpu'] });
+  try {
+    await fill(server.queue);
+    const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    const strange = [], complaints = [];
+    page.on('request', (request) => { if (!request.url().startsWith('http://127.0.0.1:' + server.web + '/')) strange.push(request.url()); });
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    page.on('console', (message) => { if (/policy/i.test(message.text())) complaints.push(message.text()); });
+    await page.goto('http://127.0.0.1:' + server.web + '/');
+    await sortAndFilter(page);
+    await look(page);
+    await steer(page);
+    assert.deepStrictEqual([strange, complaints], [[], []], 'requests to others, and complaints of the browser');
+    await forms(browser, server.web);
+    await refusals(server.web);
+    await otherSite(browser, server.web);
+    await page.goto('http://127.0.0.1:' + readonly.web + '/');
+    await page.getByRole('button', { name: 'default', exact: true }).click();
+    await until(() => page.locator('#readonly').isVisible(), true);
+    assert.ok(await page.locator('#steer').isHidden(), 'nothing to change where it is not allowed');
+    console.log('the page works');
+  } finally {
+    await browser.close();
+    [server, readonly].forEach(({ child }) => { child.removeAllListeners('exit'); child.kill(); });
+  }
+}
+
+main().catch((error) => { console.error(error); process.exitCode = 1; });

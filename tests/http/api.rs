@@ -1,0 +1,238 @@
+//! What the API shows and does, beside a client of the queue.
+
+use std::time::Duration;
+
+use beanpole::protocol::Wire;
+use beanpole::{Address, Config};
+
+use crate::visitor::{serve, Visited};
+
+/// The value of a key that stands in `json` once, as it is written.
+fn value<'a>(json: &'a str, key: &str) -> &'a str {
+    let (_, rest) = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {json}"));
+    rest.split([',', '}', ']']).next().expect("a value")
+}
+
+/// How many jobs of a tube are ready, delayed, reserved and buried.
+fn counts(visited: &Visited, tube: &str) -> [u64; 4] {
+    let figures = visited.get(&format!("/api/tubes/{tube}"));
+    ["ready", "delayed", "reserved", "buried"]
+        .map(|state| value(&figures, &format!("current-jobs-{state}")).parse().expect("a number"))
+}
+
+#[test]
+fn jobs_are_put_and_seen() {
+    let visited = serve(|_| ());
+    let body = r#"{"body":"<b>\u00e9</b>","pri":5,"delay":10,"ttr":7}"#;
+    assert_eq!(visited.post("/api/tubes/mail/put", body), (200, "{\"id\":1}\n".to_owned()));
+    visited.clock.advance(Duration::from_secs(3));
+    let job = visited.get("/api/jobs/1");
+    for (key, found) in [
+        ("id", "1"),
+        ("tube", "\"mail\""),
+        ("state", "\"delayed\""),
+        ("pri", "5"),
+        ("age", "3"),
+        ("delay", "10"),
+        ("ttr", "7"),
+        ("time-left", "7"),
+        ("size", "9"),
+        ("body", "\"<b>\u{e9}</b>\""),
+        ("truncated", "false"),
+    ] {
+        assert_eq!(value(&job, key), found, "{key}");
+    }
+    assert_eq!(visited.post("/api/tubes/mail/put", r#"{"body-base64":"/wA="}"#).0, 200);
+    assert_eq!(value(&visited.get("/api/tubes/mail/peek/ready"), "body-base64"), "\"/wA=\"");
+    let raw = visited.visitor().get("/api/jobs/1/body");
+    assert!(raw.body == "<b>\u{e9}</b>" && raw.head.contains("application/octet-stream"), "{raw:?}");
+    assert!(raw.head.contains("Content-Disposition: attachment"), "a browser must not show it");
+    let mut client = visited.client();
+    client.watch("mail").expect("a tube");
+    let job = client.reserve(Some(0)).expect("a reply").expect("a job");
+    assert_eq!((job.id, job.body.as_slice()), (2, b"\xff\0".as_slice()));
+}
+
+#[test]
+fn a_large_body_is_shown_in_part_and_given_whole() {
+    let visited = serve(|config| config.max_job_size = 300_000);
+    let mut client = visited.client();
+    // Cut in the middle of a letter of two bytes.
+    let body = format!("x{}", "\u{e9}".repeat(100_000));
+    client.put(body.as_bytes(), 0, 0, 60).expect("a job");
+    let shown = visited.get("/api/jobs/1");
+    assert_eq!((value(&shown, "truncated"), value(&shown, "size")), ("true", "200001"));
+    assert_eq!(value(&shown, "body").len(), 65_535 + 2);
+    assert_eq!(visited.get("/api/jobs/1/body"), body);
+    assert!(visited.get("/api/tubes/default/jobs").len() < 1000);
+    let (status, _) = visited.post("/api/tubes/t/put", &format!("{{\"body\":\"{}\"}}", "x".repeat(300_001)));
+    assert_eq!(status, 413);
+}
+
+#[test]
+fn tubes_are_kicked_paused_cleared_and_moved() {
+    // Steps are few, so that all of this takes several turns.
+    let visited = serve(|config| config.turn_steps = 40);
+    let mut client = visited.client();
+    client.use_tube("a").expect("a tube");
+    client.watch("a").expect("a tube");
+    for number in 0..60 {
+        client.put(b"x", 10, if number < 40 { 0 } else { 100 }, 60).expect("a job");
+    }
+    for _ in 0..30 {
+        let job = client.reserve(Some(0)).expect("a reply").expect("a job");
+        client.bury(job.id, 10).expect("it is held");
+    }
+    assert_eq!(counts(&visited, "a"), [10, 20, 0, 30]);
+    assert_eq!(visited.post("/api/tubes/a/kick", r#"{"count":25}"#).1, "{\"kicked\":25}\n");
+    assert_eq!(counts(&visited, "a"), [35, 20, 0, 5]);
+    assert_eq!(visited.post("/api/tubes/a/move", r#"{"to":"b","state":"delayed"}"#).1, "{\"moved\":20}\n");
+    assert_eq!(visited.post("/api/tubes/a/move", r#"{"to":"b","state":"ready","count":15}"#).1, "{\"moved\":15}\n");
+    assert_eq!((counts(&visited, "a"), counts(&visited, "b")), ([20, 0, 0, 5], [15, 20, 0, 0]));
+    visited.clock.advance(Duration::from_secs(100));
+    assert_eq!(counts(&visited, "b"), [35, 0, 0, 0], "what was left of their delay has passed");
+    assert_eq!(visited.post("/api/tubes/b/pause", r#"{"seconds":50}"#).0, 200);
+    client.watch("b").expect("a tube");
+    client.ignore("a").expect("more than one");
+    assert!(client.reserve(Some(0)).expect("a reply").is_none());
+    assert_eq!(value(&visited.get("/api/tubes/b"), "pause-time-left"), "50");
+    assert_eq!(visited.post("/api/tubes/b/pause", r#"{"seconds":0}"#).0, 200);
+    assert!(client.reserve(Some(0)).expect("a reply").is_some());
+    assert_eq!(visited.post("/api/tubes/a/clear", r#"{"state":"buried"}"#).1, "{\"deleted\":5}\n");
+    assert_eq!(visited.post("/api/tubes/a/clear", "{}").1, "{\"deleted\":20}\n");
+    assert_eq!(visited.post("/api/tubes/b/clear", "").1, "{\"deleted\":34}\n");
+    assert_eq!(counts(&visited, "b"), [0, 0, 1, 0], "what is reserved stays");
+    visited.server.check();
+}
+
+#[test]
+fn what_a_move_must_not_lose_stays() {
+    let visited = serve(|config| {
+        config.max_job_size = 3 << 20;
+        config.workq = vec![Address::Tcp(None, None)];
+    });
+    let mut client = visited.client();
+    client.put(&vec![b'x'; 2 << 20], 0, 0, 60).expect("a job");
+    let (status, body) = visited.post("/api/tubes/default/move", r#"{"to":"b","state":"ready"}"#);
+    assert!(status == 200 && body.starts_with("{\"moved\":0,\"stopped\":"), "{body}");
+    let address = visited.server.address_of(Wire::Workq).expect("an address");
+    let mut workq = crate::visitor::Visitor::to(address);
+    workq.send(b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c8 q 1000 60000 1\r\nx\r\n");
+    while !visited.get("/api/tubes").contains("\"q\"") {
+        std::thread::yield_now();
+    }
+    let (_, body) = visited.post("/api/tubes/q/move", r#"{"to":"b","state":"ready"}"#);
+    assert!(body.contains("\"moved\":0") && body.contains("number or limits"), "{body}");
+    assert_eq!(counts(&visited, "q"), [1, 0, 0, 0]);
+    visited.server.drain();
+    assert_eq!(visited.post("/api/tubes/t/put", r#"{"body":"x"}"#).0, 503);
+}
+
+#[test]
+fn single_jobs_are_buried_kicked_and_deleted() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    let id = client.put(b"x", 77, 0, 60).expect("a job");
+    let job = format!("/api/jobs/{id}");
+    assert_eq!(visited.post(&format!("{job}/bury"), "{}").0, 200);
+    let found = visited.get(&job);
+    assert_eq!((value(&found, "state"), value(&found, "pri"), value(&found, "buries")), ("\"buried\"", "77", "1"));
+    assert_eq!(visited.post(&format!("{job}/kick"), "{}").0, 200);
+    assert_eq!(visited.post(&format!("{job}/kick"), "{}").0, 404, "it is ready");
+    let held = client.reserve(Some(0)).expect("a reply").expect("a job");
+    for verb in ["bury", "delete", "kick"] {
+        assert_eq!(visited.post(&format!("{job}/{verb}"), "{}").0, 404, "somebody has it: {verb}");
+    }
+    client.release(held.id, 0, 0).expect("it is held");
+    assert_eq!(visited.post(&format!("{job}/delete"), "{}").0, 200);
+    assert_eq!(visited.visitor().get(&job).status, 404);
+    visited.server.check();
+}
+
+#[test]
+fn lists_come_in_pages_that_hold_everything_once() {
+    let visited = serve(|config| config.turn_steps = 50);
+    let mut client = visited.client();
+    for tube in 0..150 {
+        client.use_tube(&format!("tube{tube}")).expect("a tube");
+        client.put(b"x", 0, 0, 60).expect("a job");
+    }
+    for _ in 0..399 {
+        client.put(b"x", 0, 0, 60).expect("a job");
+    }
+    let pages = |path: &str, cursor: &str, name: &str| {
+        let (mut next, mut found, mut pages) = ("0".to_owned(), Vec::new(), 0);
+        while next != "null" {
+            let page = visited.get(&format!("{path}{cursor}={next}"));
+            found.extend(
+                page.split(&format!("{{\"{name}\":"))
+                    .skip(1)
+                    .map(|rest| rest.split(',').next().expect("a value").to_owned()),
+            );
+            next = page.rsplit("\"next\":").next().expect("a cursor").trim_end_matches(['}', '\n']).to_owned();
+            pages += 1;
+        }
+        let count = found.len();
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), count, "{path}: something came twice");
+        (count, pages)
+    };
+    let (count, number) = pages("/api/tubes?limit=20&", "after", "name");
+    assert!(count == 151 && number > 3, "{count} tubes in {number} pages");
+    let (count, number) = pages("/api/tubes/tube149/jobs?state=ready&", "from", "id");
+    assert!(count == 400 && number > 2, "{count} jobs in {number} pages");
+    assert_eq!(pages("/api/tubes/tube149/jobs?state=buried&", "from", "id"), (0, 1));
+    assert_eq!(visited.get("/api/tubes?filter=tube14").matches("\"name\"").count(), 11);
+    assert_eq!(visited.visitor().get("/api/tubes/none/jobs").status, 404);
+}
+
+#[test]
+fn names_of_other_protocols_are_shown_and_found() {
+    let visited = serve(|config| config.gearman = vec![Address::Tcp(None, None)]);
+    let address = visited.server.address_of(Wire::Gearman).expect("an address");
+    let mut gearman = crate::visitor::Visitor::to(address);
+    for name in [b"a/\"b\xff".as_slice(), b"<i>".as_slice()] {
+        let body = [name, b"\0\0x"].concat();
+        gearman.send(&[b"\0REQ\0\0\0\x12", (body.len() as u32).to_be_bytes().as_slice(), &body].concat());
+    }
+    while !visited.get("/api/tubes").contains("<i>") {
+        std::thread::yield_now();
+    }
+    let tubes = visited.get("/api/tubes");
+    assert!(tubes.contains("\"name-base64\":\"YS8iYv8=\"") && tubes.contains("\"name\":\"<i>\""), "{tubes}");
+    assert_eq!(counts(&visited, "a%2f%22b%FF"), [1, 0, 0, 0]);
+    let metrics = visited.get("/metrics");
+    assert!(metrics.contains(r#"beanpole_tube_jobs{tube="a/\"b\\xff",state="ready"} 1"#), "{metrics}");
+    assert!(metrics.contains("gearman_jobs{function=\"<i>\"} 1\n") && metrics.contains("\ngearman_up 1\n"));
+}
+
+#[test]
+fn operators_are_no_clients_of_the_queue() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    let mut visitors: Vec<_> = (0..3).map(|_| visited.visitor()).collect();
+    visitors.iter_mut().for_each(|visitor| assert_eq!(visitor.post("/api/tubes/t/put", r#"{"body":""}"#).status, 200));
+    for (key, wanted) in [("current-connections", "1"), ("total-connections", "1"), ("current-producers", "0")] {
+        assert_eq!(client.figure("stats", key).expect("statistics"), wanted, "{key}");
+    }
+    let figures = visitors[0].get("/api/server").body;
+    assert_eq!((value(&figures, "connections-http"), value(&figures, "connections-beanstalk")), ("3", "1"));
+    assert!(!client.text("stats").expect("statistics").contains("http"));
+}
+
+#[test]
+fn health_says_what_is_wrong() {
+    let visited = serve(|_| ());
+    assert_eq!(visited.get("/readyz"), "ok\n");
+    visited.server.drain();
+    let reply = visited.visitor().get("/readyz");
+    assert!(reply.status == 503 && reply.body.contains("draining"), "{reply:?}");
+    assert_eq!(visited.get("/healthz"), "ok\n");
+    let full = serve(|config: &mut Config| config.max_memory = 1 << 20);
+    let mut client = full.client();
+    while client.put(&[b'x'; 20_000], 0, 0, 60).is_ok() {}
+    while client.put(b"", 0, 0, 60).is_ok() {}
+    assert_eq!(full.post("/api/tubes/t/put", r#"{"body":"x"}"#).0, 503);
+    assert_eq!(full.visitor().get("/healthz").status, 200, "what is full still works");
+}

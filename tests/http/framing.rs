@@ -1,0 +1,176 @@
+//! Requests as bytes: where one ends and the next begins, whatever is sent.
+
+use beanpole::engine::{Engine, Limits};
+use beanpole::protocol::{DecodeLimits, Dialogue, Request, Wire};
+
+use crate::visitor::serve;
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+    let visited = serve(|_| ());
+    let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(9000));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(65));
+    for (request, status) in [
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n", 413),
+        ("POST / HTTP/1.1\r\nHost: a\r\nExpect: more\r\nContent-Length: 1\r\n\r\nx", 417),
+        ("POST /api/tubes/t/put HTTP/1.1\r\nHost: a\r\n\r\n", 411),
+        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", 400),
+        ("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", 405),
+        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", 400),
+        ("GET / HTTP/2.0\r\n\r\n", 505),
+        ("put 0 0 60 5\r\nhello\r\n", 505),
+        ("\0REQ\0\0\0\x10", 400),
+        (&long, 431),
+        (&many, 431),
+    ] {
+        let mut visitor = visited.visitor();
+        visitor.send(format!("{request}GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+        let reply = visitor.reply();
+        assert_eq!(reply.status, status, "{request:.80}: {reply:?}");
+        assert!(reply.head.contains("Connection: close"), "{request:.80}");
+        assert!(visitor.is_closed(), "{request:.80}: nothing behind it is answered");
+    }
+}
+
+#[test]
+fn requests_may_come_at_once_or_byte_by_byte() {
+    let visited = serve(|_| ());
+    let body = r#"{"body":"h\u00e9"}"#;
+    let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json";
+    let all = format!(
+        "\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n\
+         POST /api/tubes/t/put HTTP/1.1\r\n{headers}\r\nContent-Length: {}\r\n\r\n{body}\
+         HEAD /api/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n\
+         GET /api/tubes/t/peek/ready HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        body.len()
+    );
+    for step in [all.len(), 1, 7] {
+        let mut visitor = visited.visitor();
+        all.as_bytes().chunks(step).for_each(|piece| visitor.send(piece));
+        assert_eq!(visitor.reply().body, "ok\n");
+        assert!(visitor.reply().body.starts_with("{\"id\":"));
+        let head = visitor.reply_of(false);
+        assert!(head.status == 200 && !head.head.contains("Content-Length: 0"), "{head:?}");
+        assert!(visitor.reply().body.contains("\"body\":\"h\u{e9}\""));
+    }
+}
+
+#[test]
+fn a_connection_stays_if_it_should() {
+    let visited = serve(|_| ());
+    for (version, header, stays) in [
+        ("1.1", "", true),
+        ("1.1", "Connection: close\r\n", false),
+        ("1.1", "Connection: TE, Close\r\n", false),
+        ("1.0", "", false),
+        ("1.0", "Connection: keep-alive\r\n", true),
+    ] {
+        let mut visitor = visited.visitor();
+        visitor.send(format!("GET /healthz HTTP/{version}\r\nHost: localhost\r\n{header}\r\n").as_bytes());
+        assert_eq!(visitor.reply().status, 200);
+        if stays {
+            assert_eq!(visitor.get("/readyz").body, "ok\n", "{version} {header}");
+        } else {
+            assert!(visitor.is_closed(), "{version} {header}");
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_word_before_a_body_gets_it() {
+    let visited = serve(|_| ());
+    let mut visitor = visited.visitor();
+    let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\nExpect: 100-continue";
+    visitor.send(format!("POST /api/tubes/t/put HTTP/1.1\r\n{headers}\r\nContent-Length: 12\r\n\r\n").as_bytes());
+    assert_eq!(visitor.reply().status, 100);
+    visitor.send(br#"{"body":"x"}"#);
+    assert_eq!(visitor.reply().body, "{\"id\":1}\n");
+}
+
+#[test]
+fn of_many_connections_the_last_is_told_so() {
+    let visited = serve(|_| ());
+    let mut visitors: Vec<_> = (0..64).map(|_| visited.visitor()).collect();
+    visitors.iter_mut().for_each(|visitor| assert_eq!(visitor.get("/healthz").status, 200));
+    let mut late = visited.visitor();
+    late.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(late.reply().status, 503);
+    assert!(late.is_closed());
+    // The others are not kept from their work.
+    assert_eq!(visited.client().put(b"x", 0, 0, 60).expect("a job"), 1);
+    visitors.pop();
+    while visited.visitor().get("/healthz").status != 200 {
+        std::thread::yield_now();
+    }
+}
+
+/// Numbers that look like chance and are always the same.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// What a decoder makes of bytes that come in pieces of up to this length.
+fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
+    let fingerprints = Engine::new(Limits::NONE).fingerprints();
+    let limits = DecodeLimits { max_job_size: 100, room: 1 << 20, max_packet: 0, fingerprints };
+    let mut dialogue = Dialogue::new(Wire::Http);
+    let (mut rest, mut found) = (Vec::new(), Vec::new());
+    let mut left = bytes;
+    while !left.is_empty() {
+        let (piece, behind) = left.split_at(left.len().min(1 + chance.below(most)));
+        left = behind;
+        rest.extend_from_slice(piece);
+        let mut input = rest.as_slice();
+        while let Some(request) = dialogue.next(&mut input, &limits) {
+            let Request::Http(request) = &request else { panic!("{request:?}") };
+            found.push(format!("{request:?}"));
+            assert!(found.len() <= bytes.len(), "requests without end");
+        }
+        rest = input.to_vec();
+    }
+    found
+}
+
+#[test]
+fn whatever_comes_means_the_same_in_any_pieces() {
+    let parts: [&[u8]; 12] = [
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /metrics?names=pypi HTTP/1.0\r\n\r\n",
+        b"POST /api/tubes/t/put HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{\"body\":\"x\"}",
+        b"POST /api/tubes/t/kick HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
+        b"Host: localhost\r\n",
+        b"Content-Length: 7\r\n",
+        b"\r\n",
+        b"\r\n\r\n",
+        b"Expect: 100-continue\r\n",
+        b"HEAD /%2f%zz HTTP/1.1\r\n\r\n",
+        b"\xff\0",
+        b"{\"body\":[[[[[",
+    ];
+    let mut chance = Chance(7);
+    for _ in 0..3000 {
+        let mut bytes: Vec<u8> =
+            (0..1 + chance.below(5)).flat_map(|_| parts[chance.below(parts.len())].to_vec()).collect();
+        if chance.below(2) == 0 {
+            let at = chance.below(bytes.len());
+            bytes[at] = chance.below(256) as u8;
+        }
+        let whole = decode(&bytes, usize::MAX >> 40, &mut Chance(1 << 40));
+        for most in [1, 9] {
+            let pieces = decode(&bytes, most, &mut chance);
+            assert_eq!(pieces, whole, "{:?}", String::from_utf8_lossy(&bytes));
+        }
+    }
+}

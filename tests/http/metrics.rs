@@ -1,0 +1,163 @@
+//! What Prometheus is told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use beanpole::protocol::http::FAMILIES;
+use beanpole::{Address, Server};
+
+use crate::visitor::serve;
+
+/// The samples of a text, by name and labels; checks its form on the way.
+fn samples(text: &str) -> BTreeMap<&str, f64> {
+    let (mut found, mut family, mut seen) = (BTreeMap::new(), "", Vec::new());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split(' ').next().expect("a name");
+            assert!(!seen.contains(&family), "{family} comes in two parts");
+            seen.push(family);
+        } else if !line.starts_with('#') {
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            assert!(name.starts_with(family), "{name} in {family}");
+            assert!(found.insert(name, value.parse().expect("a number")).is_none(), "{name} comes twice");
+        }
+    }
+    found
+}
+
+#[test]
+fn each_metric_of_the_table_is_told_and_no_other() {
+    let visited = serve(|config| config.gearman = vec![Address::Tcp(None, None)]);
+    let text = visited.get("/metrics");
+    samples(&text);
+    let told: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let wanted: Vec<String> = FAMILIES.iter().map(|(name, kind, _)| format!("{name} {kind}")).collect();
+    assert_eq!(told[..told.len() - 1], wanted, "gearman_up stands behind them");
+    assert!(text.ends_with("gearman_up 1\n"));
+    assert!(!serve(|_| ()).get("/metrics").contains("\ngearman"));
+}
+
+#[test]
+fn histograms_count_each_wait_and_each_run_in_its_bucket() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
+    // Put for 10 s later and taken 14 s after that: 14 s. Done 3 s after its last touch.
+    let late = client.put(b"x", 0, 10, 60).expect("a job");
+    pass(24);
+    assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, late);
+    pass(5);
+    client.touch(late).expect("it is held");
+    pass(3);
+    client.delete(late).expect("it is held");
+    // Taken twice: the first wait counts. Kicked before: none does. Deleted by nobody in particular: no run.
+    let twice = client.put(b"x", 0, 0, 60).expect("a job");
+    client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.release(twice, 0, 0).expect("it is held");
+    pass(100);
+    client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.bury(twice, 0).expect("it is held");
+    client.delete(twice).expect("it is buried");
+    let kicked = client.put(b"x", 0, 1000, 60).expect("a job");
+    client.kick_job(kicked).expect("it is delayed");
+    client.reserve(Some(0)).expect("a reply").expect("a job");
+    let text = visited.get("/metrics");
+    let found = samples(&text);
+    let of = |name: &str| found[name];
+    assert_eq!(of("beanpole_job_wait_seconds_count"), 2.0);
+    assert_eq!(of("beanpole_job_wait_seconds_sum"), 14.0);
+    assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"5\"}"), 1.0);
+    assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"15\"}"), 2.0);
+    assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"+Inf\"}"), 2.0);
+    assert_eq!((of("beanpole_job_run_seconds_count"), of("beanpole_job_run_seconds_sum")), (1.0, 3.0));
+    assert!(of("beanpole_turn_seconds_count") > 10.0);
+    assert!(!found.contains_key("beanpole_binlog_sync_seconds_count"), "there is no binlog");
+}
+
+#[test]
+fn syncs_are_counted_and_the_binlog_is_told_of() {
+    let folder = std::env::temp_dir().join(format!("beanpole-http-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let visited = {
+        let mut config = beanpole::Config { http: vec![Address::Tcp(None, None)], ..beanpole::Config::embedded() };
+        config.log_folder = Some(folder.clone());
+        config.log.mode = beanpole::binlog::SyncMode::Always;
+        Server::with(config).expect("a server")
+    };
+    let mut client = beanpole::Client::connect(visited.address()).expect("a connection");
+    client.put(b"x", 0, 0, 60).expect("a job");
+    let address = visited.address_of(beanpole::protocol::Wire::Http).expect("an address");
+    let text = crate::visitor::Visitor::to(address).get("/metrics").body;
+    let found = samples(&text);
+    assert!(found["beanpole_binlog_sync_seconds_count"] >= 1.0, "a reply was sent, so something was synced");
+    assert_eq!(found["beanpole_binlog_up"], 1.0);
+    assert!(found["beanpole_binlog_records_total{kind=\"written\"}"] >= 1.0);
+    assert!(found["process_resident_memory_bytes"] > 1e6 && found["beanpole_binlog_bytes"] > 0.0);
+    drop(visited);
+    std::fs::remove_dir_all(folder).expect("a folder");
+}
+
+#[test]
+fn older_names_tell_the_same() {
+    let visited = serve(|_| ());
+    let mut client = visited.client();
+    client.use_tube("mail").expect("a tube");
+    client.put(b"x", 0, 0, 60).expect("a job");
+    for (names, server, tube, puts) in [
+        ("messagebird", "current_jobs_ready", "tube_current_jobs_ready{tube=\"mail\"}", "cmd_put"),
+        (
+            "davidtannock",
+            "beanstalkd_current_jobs_ready_count",
+            "beanstalkd_tube_current_jobs_ready_count{tube=\"mail\"}",
+            "beanstalkd_cmd_put_total",
+        ),
+        (
+            "pypi",
+            "beanstalk_current_jobs_ready",
+            "beanstalk_tube_current_jobs_ready{tube=\"mail\"}",
+            "beanstalk_cmd_put",
+        ),
+    ] {
+        let text = visited.get(&format!("/metrics?names={names}"));
+        let found = samples(&text);
+        assert_eq!((found[server], found[tube], found[puts]), (1.0, 1.0, 1.0), "{names}");
+    }
+}
+
+#[test]
+fn of_very_many_tubes_some_are_left_out_and_any_can_be_asked_for() {
+    let visited = serve(|config| {
+        config.protocols.http.metrics_tubes = 300;
+        config.turn_steps = 100;
+    });
+    let mut client = visited.client();
+    for tube in 0..2000 {
+        client.use_tube(&format!("t{tube}")).expect("a tube");
+        client.put(b"x", 0, 0, 60).expect("a job");
+    }
+    let text = visited.get("/metrics");
+    let found = samples(&text);
+    let told = found.keys().filter(|name| name.starts_with("beanpole_tube_jobs_total{")).count();
+    assert_eq!((told, found["beanpole_tubes_omitted"]), (300, 1701.0));
+    assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
+    assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
+    // All of them, in as many turns as that takes, with the queue in use meanwhile.
+    let all = serve(|config| {
+        config.protocols.http.metrics_tubes = 1_000_000;
+        config.turn_steps = 100;
+    });
+    let mut client = all.client();
+    for tube in 0..3000 {
+        client.use_tube(&format!("t{tube}")).expect("a tube");
+        client.put(b"x", 0, 0, 60).expect("a job");
+    }
+    let mut visitor = all.visitor();
+    visitor.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for _ in 0..500 {
+        client.put(b"y", 0, 0, 60).expect("a job");
+    }
+    let text = visitor.reply().body;
+    let found = samples(&text);
+    assert_eq!(found["beanpole_tubes_omitted"], 0.0);
+    assert_eq!(found.keys().filter(|name| name.starts_with("beanpole_tube_waiting{")).count(), 3001);
+}

@@ -1,0 +1,116 @@
+//! A server to visit, and an HTTP client that sends whatever it is told.
+//!
+//! Owns the reading of replies. Knows the server's addresses and nothing else of it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use beanpole::protocol::Wire;
+use beanpole::{Address, Client, Config, ManualClock, Server};
+
+/// How long a reply may take before the test fails rather than hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server whose time is moved by hand.
+pub struct Visited {
+    pub server: Server,
+    pub clock: ManualClock,
+}
+
+/// A reply.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+/// One connection.
+pub struct Visitor(BufReader<TcpStream>);
+
+/// Where changes are allowed; `change` has the last word.
+pub fn serve(change: impl FnOnce(&mut Config)) -> Visited {
+    let mut config = Config { http: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    config.protocols.http.admin = true;
+    change(&mut config);
+    let (server, clock) = Server::with_manual_clock(config).expect("a server");
+    Visited { server, clock }
+}
+
+impl Visited {
+    pub fn visitor(&self) -> Visitor {
+        Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.server.address()).expect("a connection")
+    }
+
+    /// The body that a path gives, which must be there.
+    pub fn get(&self, path: &str) -> String {
+        let reply = self.visitor().get(path);
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        reply.body
+    }
+
+    /// A change: its status, and its body.
+    pub fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let reply = self.visitor().post(path, body);
+        (reply.status, reply.body)
+    }
+}
+
+impl Visitor {
+    pub fn to(address: std::net::SocketAddr) -> Visitor {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        Visitor(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        // A server that has given up may have closed.
+        let _ = self.0.get_mut().write_all(bytes);
+    }
+
+    pub fn get(&mut self, path: &str) -> Reply {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+        self.reply()
+    }
+
+    pub fn post(&mut self, path: &str, body: &str) -> Reply {
+        let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json";
+        let length = body.len();
+        let request = format!("POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}");
+        self.send(request.as_bytes());
+        self.reply()
+    }
+
+    /// The next reply, whole.
+    pub fn reply(&mut self) -> Reply {
+        self.reply_of(true)
+    }
+
+    /// The same; a reply to HEAD has no body, whatever length it tells.
+    pub fn reply_of(&mut self, has_body: bool) -> Reply {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(self.0.read_line(&mut head).expect("a line"), 0, "the reply ends in its head: {head:?}");
+        }
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let length = length.filter(|_| has_body).map_or(0, |length| length.parse().expect("a length"));
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).expect("a body");
+        Reply { status, head, body: String::from_utf8_lossy(&body).into_owned() }
+    }
+
+    /// Whether the server has closed, with nothing more said.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => rest.is_empty(),
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
