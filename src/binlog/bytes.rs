@@ -20,13 +20,11 @@ pub struct Tail {
     from: usize,
 }
 
-/// See the module's page.
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// Everything but the tails.
+    /// Everything but the tails, one after the other.
     own: Vec<u8>,
     tails: Vec<Placed>,
-    /// Bytes of all tails.
     shared: usize,
 }
 
@@ -59,12 +57,10 @@ impl Bytes {
         Bytes { own: spare, ..Bytes::default() }
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         self.own.len() + self.shared
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.own.is_empty()
     }

@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
-use super::record::{full_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
+use super::record::{full_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
-use crate::engine::{Change, Engine, Job};
+use crate::engine::{Change, Engine, StoredJob};
 
 /// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
 pub const IDS_AHEAD: u64 = 1 << 20;
@@ -40,7 +40,7 @@ pub const LARGE: usize = 1 << 20;
 
 /// Bytes of the full record of the job in `slot`, at most.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
-    full_size(engine.tube_of(&engine.job_at(slot)).len(), engine.logged_own(slot))
+    full_size(engine.logged_size(slot))
 }
 
 #[derive(Debug)]
@@ -49,7 +49,6 @@ struct Segment {
     key: Key,
     /// Bytes that its file was made for.
     size: u64,
-    /// Bytes in use.
     bytes: u64,
     /// Bytes that its inhabitants take when they are written again.
     live: u64,
@@ -70,7 +69,6 @@ impl Segment {
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Journal {
     /// The number of the log, which is in each of its segments.
@@ -286,10 +284,10 @@ impl Journal {
                 self.live += size;
                 self.move_in(slot, size);
             }
-            Change::Delete { slot, id, tube, body } => {
+            Change::Delete { slot, id, size } => {
                 self.make_room(DELETE as u64);
                 self.push(&Record::Delete(id.0));
-                self.lost_job(slot, tube, body);
+                self.lost_job(slot, size);
             }
             Change::Pause { tube, before } => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause that has just begun");
@@ -310,30 +308,17 @@ impl Journal {
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
-            Change::Lease(slot) => self.change(engine, slot, |job| Record::Lease {
-                id: job.id().0,
-                due: job.due(),
-                count: job.history().reserves,
-            }),
-            Change::Reserve(slot) => {
-                self.change(engine, slot, |job| Record::Reserve(job.id().0, job.history().reserves))
+            Change::Reserve(_)
+            | Change::Expire(_)
+            | Change::Lease(_)
+            | Change::Kick(_)
+            | Change::Release(_)
+            | Change::Bury(_) => {
+                let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
+                self.make_room(CHANGE as u64);
+                self.push(&Record::Change(id, change));
             }
-            Change::Expire(slot) => self.change(engine, slot, |job| Record::Expire(job.id().0, job.history().timeouts)),
-            Change::Kick(slot) => self.change(engine, slot, |job| Record::Kick(job.id().0, job.history().kicks)),
-            Change::Release(slot) => self.change(engine, slot, |job| {
-                let (id, pri, count) = (job.id().0, job.priority(), job.history().releases);
-                Record::Release { id, pri, delay: job.delay(), due: job.due(), count }
-            }),
-            Change::Bury(slot) => self.change(engine, slot, |job| {
-                let (id, pri, count) = (job.id().0, job.priority(), job.history().buries);
-                Record::Bury { id, pri, order: job.due().nanos(), count }
-            }),
         }
-    }
-
-    fn change(&mut self, engine: &Engine, slot: u32, record: impl FnOnce(&Job) -> Record) {
-        self.make_room(CHANGE as u64);
-        self.push(&record(&engine.job_at(slot)));
     }
 
     /// Counters are given up first when space is short.
@@ -380,8 +365,8 @@ impl Journal {
     }
 
     /// Appends the full record of the job in `slot`.
-    fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(JobRecord<'a>) -> Record<'a>) {
-        let mut job = JobRecord::of(engine.job_at(slot), engine);
+    fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
+        let mut job = engine.stored_job(engine.job_at(slot));
         let tail = Tail::of(engine.job_at(slot).body(), 0);
         if tail.is_some() {
             job.body = &[];
@@ -445,7 +430,6 @@ impl Journal {
         self.buffer.len() > LARGE
     }
 
-    /// Whether there are any.
     pub fn is_pending(&self) -> bool {
         !self.buffer.is_empty()
     }
@@ -485,7 +469,6 @@ impl Journal {
         self.prepared.push_back((number, size));
     }
 
-    /// How the log is.
     pub fn health(&self) -> Health {
         self.health
     }
@@ -510,7 +493,6 @@ impl Journal {
         self.old + self.retiring + current + self.ready
     }
 
-    /// Figures for statistics.
     pub fn stats(&self) -> LogStats {
         LogStats {
             oldest: self.segments.front().map_or(0, |segment| segment.number),

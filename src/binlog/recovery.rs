@@ -27,19 +27,15 @@ const LEAST_SPACE: u64 = 4096;
 pub struct BinlogSettings {
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
-    /// When it is synced.
     pub mode: SyncMode,
-    /// Refuse to start on damage.
+    /// Refuse to start if any record is damaged.
     pub strict: bool,
 }
 
 /// A log that is ready, and the queue in `engine` that it describes.
 pub struct Opened {
-    /// The engine's side.
     pub journal: Journal,
-    /// The disk's side.
     pub wal: Wal,
-    /// What happened.
     pub report: Report,
     /// Why nothing can be written, if that is so.
     pub failure: Option<io::Error>,
@@ -97,7 +93,6 @@ pub fn open(
 pub struct Inspection {
     /// The version of the format.
     pub version: u32,
-    /// Segments, jobs and damage.
     pub report: Report,
     /// The last id that may have been given.
     pub last_id: u64,

@@ -36,13 +36,11 @@ impl Source for &[u8] {
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Found<'a> {
-    /// A record.
     Record {
-        /// Its offset.
         at: u64,
         /// The record; its body or result is empty if that is in `body`.
         record: Record<'a>,
-        /// A large body or result.
+        /// The body or result, if it is too large for the window; then the record's own is empty.
         body: Option<Body>,
     },
     /// From here to there is no record, and behind it there is one.
@@ -52,7 +50,6 @@ pub enum Found<'a> {
 /// Whether to go on after something was found.
 pub type GoOn = bool;
 
-/// How a segment ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// Behind the last record that was told.
@@ -332,11 +329,10 @@ mod tests {
     /// A body that is a good part of the window, and one that is longer than it.
     #[test]
     fn large_bodies_come_whole_and_damaged_ones_not_at_all() {
-        use crate::binlog::record::JobRecord;
-        use crate::engine::{History, Span, State, Time};
-        fn job(body: &[u8]) -> JobRecord<'_> {
-            JobRecord {
-                id: 3,
+        use crate::engine::{History, JobId, Span, State, StoredJob, Time};
+        fn job(body: &[u8]) -> StoredJob<'_> {
+            StoredJob {
+                id: JobId(3),
                 created: Time::from_nanos(1),
                 pri: 0,
                 delay: Span::ZERO,

@@ -44,7 +44,6 @@ pub struct Place {
     pub at: u64,
 }
 
-/// A segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
     /// The log: a random number, the same in all its segments.
@@ -66,9 +65,7 @@ pub struct Header {
 pub enum Beginning {
     /// A header of this version.
     Header(Header),
-    /// One of another version.
     Version(u32),
-    /// No intact header.
     Nothing,
 }
 
@@ -92,7 +89,6 @@ impl Key {
 }
 
 impl Header {
-    /// As bytes.
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);

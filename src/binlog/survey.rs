@@ -16,7 +16,6 @@ const STRETCH: usize = 256 * 1024;
 /// A segment of the log, in its order.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// Its number.
     pub number: u64,
     /// Bytes of its file; none if there is none, though another segment names it.
     pub length: Option<u64>,
@@ -31,7 +30,7 @@ pub struct Link {
 pub struct Survey {
     /// The number of the log; none if there are no segments.
     pub log: Option<u64>,
-    /// The oldest segment first.
+    /// The segments of the log, the oldest first.
     pub chain: Vec<Link>,
     /// Segments that nothing was written to, or that were given up when the disk failed.
     pub unused: Vec<u64>,

@@ -29,11 +29,9 @@ const ROUNDS: usize = 8;
 
 /// The engine and its journal, behind whatever lock they are.
 pub trait JournalAccess {
-    /// Does something with both.
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
 
-/// See the module's page.
 pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
@@ -44,7 +42,7 @@ pub struct Wal {
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// A segment cannot be removed.
+    /// A segment that is needed no longer could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,

@@ -15,7 +15,7 @@ use super::types::{Batch, Retired, Synced};
 /// When the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncMode {
-    /// Before any promise.
+    /// Before any reply that depends on it.
     Always,
     /// So many milliseconds after a write at the latest.
     Every(u64),
@@ -29,7 +29,7 @@ struct Piece {
     /// Where in the segment they belong.
     place: u64,
     bytes: Bytes,
-    /// The position behind it.
+    /// The position behind the bytes.
     end: u64,
 }
 
@@ -55,11 +55,10 @@ impl Open {
 /// What one sync has to do: files in order, each cut to its length unless it is still written to.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// What is safe afterwards.
+    /// How far the log is safe when it has succeeded.
     end: Synced,
 }
 
-/// See the module's page.
 pub struct Writer {
     storage: Arc<dyn Storage>,
     /// The number of the log.
@@ -142,7 +141,6 @@ impl Writer {
         self.prepared.push_back(Open { number, file, length: 0, end: 0 });
     }
 
-    /// Where the files are.
     pub fn storage(&self) -> Arc<dyn Storage> {
         self.storage.clone()
     }
@@ -230,7 +228,6 @@ impl Writer {
         SyncTask { files: cut.into_iter().chain(others).collect(), end: self.written }
     }
 
-    /// A sync has succeeded.
     pub fn synced(&mut self, task: &SyncTask) {
         if task.end.position >= self.synced.position {
             self.synced = task.end;

@@ -37,10 +37,10 @@ pub enum ReservePolicy {
 /// Whether a client wants to be told of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleState {
-    /// It looks for itself.
+    /// It asks for jobs itself.
     #[default]
     Active,
-    /// It does.
+    /// It wants to be told, and is to ask for a job then.
     Idle,
     /// It was told of a job in this tube, and has not come yet; [`NIL`] if it no longer watches that tube.
     Notified(u32),
@@ -58,7 +58,6 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// For a job.
     pub const fn for_job(until: Time) -> Waiting {
         Waiting { until, outcome: NIL, run: false }
     }
@@ -82,7 +81,6 @@ pub struct Search {
     pub(super) best: Option<((Priority, Time), u32, usize)>,
 }
 
-/// One client.
 #[derive(Debug)]
 pub struct ClientState {
     pub(super) reserve_policy: ReservePolicy,
@@ -111,9 +109,9 @@ pub struct ClientState {
     pub(super) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     /// Its attachments to jobs whose outcome it is told.
     pub(super) attached: List,
-    /// Has put a job.
+    /// Whether it has ever tried to put a job, for `stats`.
     pub(super) producer: bool,
-    /// Has asked for a job.
+    /// Whether it has ever asked for a job, for `stats`.
     pub(super) worker: bool,
 }
 
@@ -213,7 +211,6 @@ impl Watches {
         self.0.get_mut(number)
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -266,7 +263,6 @@ impl WatchList {
         self.place(tube, watches).map(|place| self.numbers[place])
     }
 
-    /// Whether `tube` is watched.
     pub fn contains(&self, tube: u32, watches: &Watches) -> bool {
         self.place(tube, watches).is_some()
     }

@@ -22,7 +22,7 @@ use super::{Engine, JOB_COST};
 pub enum NotCompleted {
     /// There is no such job.
     NotFound,
-    /// There was one before.
+    /// It had an outcome before, which stays.
     Final,
     /// There is no memory, or no space in the log, for the result.
     OutOfMemory,
@@ -89,12 +89,9 @@ impl Engine {
             Outcome::Failed(result) | Outcome::Fault(result) => (false, result),
             Outcome::Gone => (false, Body::default()),
         };
-        let logged = self.log_room.put + result.len() as u64;
-        let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
-        if !room || self.lacks_memory(result.len() as u64) {
+        if self.lacks_memory(result.len() as u64) || !self.claim_result(slot, result.len()) {
             return Err(NotCompleted::OutOfMemory);
         }
-        self.log_room.puts -= if self.jobs.get(slot).is_volatile() { 0 } else { logged };
         if !done {
             self.count_failure(slot);
             let extras = self.extras_store.get(self.extras_store.of(slot));
@@ -326,12 +323,11 @@ impl Engine {
             return false;
         }
         self.tell_outcome(slot, failed);
-        let before = self.logged_own(slot);
+        let size = self.logged_size(slot);
         let job = self.jobs.get(slot);
-        let (id, tube) = (job.id, self.tubes.get(job.tube).name.len());
         if !job.is_volatile() {
             // It must not come back: from now on it is one that nobody waits for.
-            self.changed(Change::Delete { slot, id, tube, body: before });
+            self.changed(Change::Delete { slot, id: job.id, size });
             self.jobs.get_mut(slot).set_volatile(true);
         }
         if self.jobs.get(slot).is_bound() {
@@ -345,16 +341,15 @@ impl Engine {
     pub(super) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
-        let own = self.logged_own(slot);
+        let size = self.logged_size(slot);
         self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory.jobs -= JOB_COST + job.body.len() as u64;
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
-            let tube = tube.name.len();
             self.forget_changes(slot);
-            self.changed(Change::Delete { slot, id: job.id, tube, body: own });
+            self.changed(Change::Delete { slot, id: job.id, size });
         }
         self.close_tube_if_idle(job.tube);
     }

@@ -11,18 +11,15 @@ use super::time::Time;
 /// The extras as a heap's member: no tube has that number.
 const CONTRACTS: u32 = NIL;
 
-/// Whose deadline it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
     /// The client with this number.
     ClientState(u32),
     /// The tube with this number.
     Tube(u32),
-    /// All extras.
     ExtrasStore,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Deadlines {
     /// At the same moment tubes come first: a job that is due is there for a client whose wait ends.
@@ -91,7 +88,6 @@ impl Places for PlaceTable {
 }
 
 impl Deadlines {
-    /// Nothing is due, ever.
     pub fn new() -> Deadlines {
         Deadlines { heap: Heap::new(), places: PlaceTable::default() }
     }

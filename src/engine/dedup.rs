@@ -104,13 +104,9 @@ impl Engine {
         if !durable || !job.is_volatile() {
             return Ok(());
         }
-        // It is written down as it is, which takes a little more than a new one.
-        let logged = self.log_room.put + self.log_room.change + self.logged_size(slot) as u64;
-        if logged > self.log_room.puts {
-            self.lacking = logged;
+        if !self.claim_adoption(slot) {
             return Err(Refused::OutOfMemory);
         }
-        self.log_room.puts -= logged;
         self.jobs.get_mut(slot).set_volatile(false);
         self.changed(Change::Adopt(slot));
         Ok(())

@@ -5,37 +5,28 @@
 
 use super::time::Span;
 
-/// Something that is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// It was reserved.
     Reserves,
     /// Its time to run ended.
     Timeouts,
-    /// It was released.
     Releases,
-    /// It was buried.
     Buries,
-    /// It was kicked.
     Kicks,
 }
 
 /// How often what happened to a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// Times it was reserved.
     pub reserves: u32,
     /// Times its time to run ended.
     pub timeouts: u32,
     /// Times it was released by its holder.
     pub releases: u32,
-    /// Times it was buried.
     pub buries: u32,
-    /// Times it was kicked.
     pub kicks: u32,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Details(Form);
 
@@ -52,7 +43,6 @@ struct Whole {
     history: History,
 }
 
-/// The code of [`Span::MAX`].
 const ENDLESS: u32 = u32::MAX;
 
 /// Whole seconds times two, or whole milliseconds times two and one.
@@ -84,7 +74,6 @@ fn unpack(code: u32) -> Span {
 }
 
 impl Details {
-    /// Of a new job.
     pub fn new(delay: Span, ttr: Span) -> Details {
         Details::of(Whole { delay, ttr, history: History::default() })
     }
@@ -101,7 +90,6 @@ impl Details {
         }
     }
 
-    /// Its time to run.
     pub fn ttr(&self) -> Span {
         match &self.0 {
             Form::Packed { ttr, .. } => unpack(*ttr),
@@ -109,7 +97,6 @@ impl Details {
         }
     }
 
-    /// What happened to it.
     pub fn history(&self) -> History {
         match &self.0 {
             Form::Packed { counts, .. } => {
@@ -120,12 +107,10 @@ impl Details {
         }
     }
 
-    /// Gives it another delay.
     pub fn set_delay(&mut self, delay: Span) {
         self.change(|whole| whole.delay = delay);
     }
 
-    /// Gives it another history.
     pub fn set_history(&mut self, history: History) {
         self.change(|whole| whole.history = history);
     }
@@ -135,7 +120,6 @@ impl Details {
         self.change(|whole| *whole.history.count_mut(what) = count);
     }
 
-    /// Counts something once more.
     pub fn count(&mut self, what: Count) {
         if let Form::Packed { counts, .. } = &mut self.0 {
             let count = &mut counts[what as usize];
@@ -168,7 +152,6 @@ fn packed(whole: &Whole) -> Option<Form> {
 }
 
 impl History {
-    /// One of its counts.
     pub fn count_mut(&mut self, what: Count) -> &mut u32 {
         match what {
             Count::Reserves => &mut self.reserves,

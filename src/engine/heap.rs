@@ -68,7 +68,6 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// Adds a member.
     pub fn push(&mut self, key: K, member: u32, places: &mut impl Places) {
         self.entries.push((key, member));
         self.sift_up(self.entries.len() - 1, places);

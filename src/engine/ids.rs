@@ -26,7 +26,6 @@ pub struct Row {
     chain: u32,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Ids {
     rows: Slots<Row>,
@@ -41,7 +40,6 @@ impl Ids {
         Ids { rows: Slots::new(), index: Index::new(), last: NIL }
     }
 
-    /// The slot of `id`.
     pub fn find(&self, id: JobId) -> Option<u32> {
         let slot = self.rows.get(self.row(id.0 / ROW)?).slots[(id.0 % ROW) as usize];
         (slot != NIL).then_some(slot)

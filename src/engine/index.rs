@@ -8,7 +8,7 @@ use super::list::NIL;
 /// Buckets in a chunk: one page.
 const BUCKETS: usize = 1024;
 
-/// Buckets of an empty index.
+/// Buckets of an empty index; it never has fewer.
 const FEWEST: usize = 16;
 
 /// The store of members that an [`Index`] finds.
@@ -21,7 +21,6 @@ pub trait Chained {
     fn set_chain(&mut self, member: u32, next: u32);
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Index {
     chunks: Vec<Box<[u32; BUCKETS]>>,
@@ -74,7 +73,6 @@ impl Index {
         None
     }
 
-    /// Adds a member.
     pub fn insert(&mut self, member: u32, store: &mut impl Chained) {
         self.link(self.bucket_of(store.hash(member)), member, store);
         self.len += 1;
@@ -83,7 +81,6 @@ impl Index {
         }
     }
 
-    /// Takes out a member.
     pub fn remove(&mut self, member: u32, store: &mut impl Chained) {
         let next = store.chain(member);
         let bucket = self.bucket_of(store.hash(member));

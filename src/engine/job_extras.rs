@@ -12,7 +12,7 @@ use super::list::{Linked, Links, List, NIL};
 use super::slots::Slots;
 use super::time::{Span, Time};
 
-/// What few extras need.
+/// Extras that few of the jobs with extras have, so that the others do not pay for them.
 #[derive(Debug)]
 pub(super) struct RareExtras {
     /// The attachments of those who wait for the outcome.
@@ -29,7 +29,7 @@ pub(super) struct RareExtras {
     pub ephemeral: bool,
     /// Who waits for it waits for the worker who is at it, and for no other.
     pub last_try: bool,
-    /// Counts the reports of workers.
+    /// Counts the reports of workers; see [`ExtrasStore::next_to_hear`].
     pub reports: u32,
 }
 
@@ -49,7 +49,7 @@ impl Default for RareExtras {
     }
 }
 
-/// The extras of one job.
+/// What one job owes beside being done.
 #[derive(Debug)]
 pub struct JobExtras {
     pub(super) slot: u32,
@@ -141,7 +141,7 @@ impl JobExtras {
         self.rare.get_or_insert_with(Box::default)
     }
 
-    /// Bytes of account.
+    /// Bytes for which they count in the sum of memory.
     pub(super) fn cost(&self) -> u64 {
         let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
         let rare = self
@@ -218,7 +218,6 @@ impl Linked for OfClient<'_> {
 /// Slots in a chunk of the table from jobs to extras.
 const CHUNK: usize = 1024;
 
-/// All extras.
 #[derive(Debug)]
 pub(super) struct ExtrasStore {
     store: Store,
@@ -413,7 +412,6 @@ impl ExtrasStore {
         Some((member, self.attachments.0[member as usize].client))
     }
 
-    /// A worker says something.
     pub fn begin_report(&mut self, number: u32) {
         if let Some(rare) = &mut self.get_mut(number).rare {
             rare.reports = rare.reports.wrapping_add(1);

@@ -18,7 +18,6 @@ pub struct Kick {
     pub left: u64,
     /// Jobs in this state; the first call finds out which, if it is not said.
     pub of: Option<State>,
-    /// How many were kicked.
     pub done: u64,
 }
 
@@ -90,9 +89,7 @@ impl Engine {
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
         kick.left = kick.left.min(all as u64);
         kick.of = Some(if buried { State::Buried } else { State::Delayed });
-        let room = self.log_room.changes.min(self.log_room.burst) / self.log_room.change.max(1);
-        let kicked = kick.left.min(room).min((self.steps.left() / MOVE).max(1));
-        self.log_room.changes -= kicked * self.log_room.change;
+        let kicked = self.claim_burst(kick.left.min((self.steps.left() / MOVE).max(1)));
         for _ in 0..kicked {
             let tube = self.tubes.get(number);
             let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };

@@ -14,7 +14,6 @@ use super::slots::Slots;
 /// Bytes that may be spare before they count: what a queue leaves that is emptied and filled again in any order.
 const SPARE: u64 = 8 << 20;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Jobs {
     slots: Slots<Job>,
@@ -23,7 +22,6 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// A store without jobs.
     pub fn new() -> Jobs {
         Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
     }

@@ -22,7 +22,6 @@ impl Links {
 
 /// The store of members whose links a [`List`] uses.
 pub trait Linked {
-    /// The links of `member`.
     fn links(&self, member: u32) -> Links;
     /// The same, to change them.
     fn links_mut(&mut self, member: u32) -> &mut Links;
@@ -37,7 +36,6 @@ pub struct List {
 }
 
 impl List {
-    /// A list without members.
     pub const EMPTY: List = List { head: NIL, tail: NIL, len: 0 };
 
     /// How many members there are.
@@ -45,17 +43,14 @@ impl List {
         self.len as usize
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first member.
     pub fn first(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)
     }
 
-    /// The last member.
     pub fn last(&self) -> Option<u32> {
         (self.tail != NIL).then_some(self.tail)
     }

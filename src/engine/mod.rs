@@ -10,6 +10,8 @@
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
 //! [`Engine::go_on`]. Must not import any other room.
 
+#![allow(missing_docs)] // where a name and its type say all, a sentence would say nothing
+
 mod account;
 mod bodies;
 mod body;
@@ -32,6 +34,7 @@ mod job_options;
 mod job_verbs;
 mod jobs;
 mod list;
+mod log_room;
 mod matching;
 mod name;
 mod pages;
@@ -43,6 +46,7 @@ mod slots;
 mod smallest;
 mod stats;
 mod steps;
+mod stored;
 mod submit;
 mod time;
 mod timers;
@@ -57,25 +61,24 @@ use slab::Slab;
 
 pub use account::Account;
 pub use body::{Body, BodyRef, COPY_MAX};
-pub use change::{Change, LogRoom};
+pub use change::Change;
 pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
 pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
-pub use job_options::{
-    CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions, StoredKey, StoredOptions,
-};
+pub use job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
 pub use job_verbs::Kick;
 pub use list::{Linked, Links, List};
+pub use log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
 pub use reserve::{Awaited, Grab, Reserve};
-pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
-pub use submit::{Refused, Submitted, EXTRA};
+pub use stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
+pub use submit::{Refused, Submitted};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
@@ -131,7 +134,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bounds that nothing reaches.
     pub const NONE: Limits = Limits {
         max_memory: u64::MAX,
         kept_memory: 0,
@@ -157,7 +159,6 @@ impl From<TooManyTubes> for OverLimit {
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Engine {
     jobs: Jobs,
@@ -207,7 +208,6 @@ pub struct Engine {
 pub const NOBODY: ClientId = ClientId(0);
 
 impl Engine {
-    /// An empty queue.
     pub fn new(limits: Limits) -> Engine {
         let mut clients = Slab::new();
         clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));

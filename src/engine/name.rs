@@ -77,7 +77,6 @@ impl Name {
         }
     }
 
-    /// As it was given.
     pub fn text(&self) -> Cow<'_, [u8]> {
         let Form::Hex { grouped, bytes } = &self.0 else { return self.key().into() };
         let mut text = Vec::with_capacity(36);

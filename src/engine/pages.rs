@@ -36,10 +36,8 @@ pub struct NamePage {
     from: u32,
 }
 
-/// The answer to [`Engine::jobs_of`].
 #[derive(Debug)]
 pub enum Page<'a> {
-    /// These are the jobs.
     Jobs(Vec<JobView<'a>>),
     /// There is no such tube.
     NotFound,

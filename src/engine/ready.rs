@@ -10,26 +10,22 @@ use super::jobs::Jobs;
 use super::list::List;
 use super::time::Time;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct ReadyQueue {
-    /// Sorted by (priority, place).
+    /// Sorted by priority, then by place.
     run: List,
     rest: Heap<(Priority, Time)>,
 }
 
 impl ReadyQueue {
-    /// A queue without jobs.
     pub const fn new() -> ReadyQueue {
         ReadyQueue { run: List::EMPTY, rest: Heap::new() }
     }
 
-    /// How many jobs wait.
     pub fn len(&self) -> usize {
         self.run.len() + self.rest.len()
     }
 
-    /// Whether none does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

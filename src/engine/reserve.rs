@@ -13,29 +13,25 @@ use super::steps::Progress;
 use super::time::{Span, Time};
 use super::Engine;
 
-/// The answer to [`Engine::reserve`].
 #[derive(Debug)]
 pub enum Reserve<'a> {
     /// This job is the client's now.
     Job(JobView<'a>),
     /// No job, and no waiting for one.
     NoJob(NoJob),
-    /// An event will tell.
+    /// The client waits from now on: an event will tell how that ends.
     Waiting,
 }
 
-/// The answer to [`Engine::grab`].
 #[derive(Debug)]
 pub enum Grab<'a> {
     /// This job is the client's now.
     Job(JobView<'a>),
-    /// There is none.
     NoJob,
     /// The client watches too many tubes for one turn: it must grab again in another one, before it does anything else.
     More,
 }
 
-/// The answer to [`Engine::wait_outcome`].
 #[derive(Debug)]
 pub enum Awaited<'a> {
     /// The job is over; see [`Engine::outcome`].
@@ -44,7 +40,7 @@ pub enum Awaited<'a> {
     NotFound,
     /// It is not over, and the client does not wait.
     TimedOut,
-    /// An event will tell.
+    /// The client waits from now on: an event will tell how that ends.
     Waiting,
 }
 

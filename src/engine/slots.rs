@@ -79,7 +79,6 @@ impl<T, const N: usize> Default for Slots<T, N> {
 }
 
 impl<T, const N: usize> Slots<T, N> {
-    /// Nothing yet; allocates nothing.
     pub const fn new() -> Slots<T, N> {
         Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
     }

@@ -10,18 +10,13 @@ use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
 use super::Engine;
 
-/// The whole engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// Jobs by state.
     pub jobs: JobCounts,
-    /// Jobs ever put.
     pub total_jobs: u64,
     /// Reservations that ended because their time to run did.
     pub timeouts: u64,
-    /// Tubes.
     pub tubes: usize,
-    /// Clients.
     pub connections: usize,
     /// Clients that have put a job.
     pub producers: usize,
@@ -29,24 +24,20 @@ pub struct Stats {
     pub workers: usize,
     /// Clients that wait for a job now.
     pub waiting: usize,
-    /// Clients there ever were.
     pub total_connections: u64,
     /// No jobs are taken any more.
     pub draining: bool,
     /// Bytes of all that clients cause.
     pub memory: Account,
-    /// The limit of their sum.
+    /// Bytes that their sum may not exceed.
     pub max_memory: u64,
     /// Jobs whose time to live ended before they were over.
     pub evicted: u64,
 }
 
-/// One tube.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeStats<'a> {
-    /// Its name.
     pub name: &'a [u8],
-    /// Its jobs by state.
     pub jobs: JobCounts,
     /// It stays though nothing refers to it.
     pub kept: bool,
@@ -54,19 +45,14 @@ pub struct TubeStats<'a> {
     pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
-    /// Jobs ever put here.
     pub total_jobs: u64,
-    /// Clients that use it.
     pub using: u32,
-    /// Clients that watch it.
     pub watching: u32,
     /// Those of them that are sleeping workers.
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
-    /// Jobs deleted from here.
     pub deletes: u64,
-    /// Times it was paused.
     pub pauses: u64,
     /// The full length of the pause in progress; zero if there is none.
     pub pause: Span,
@@ -74,26 +60,20 @@ pub struct TubeStats<'a> {
     pub pause_left: Span,
 }
 
-/// One job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobStats<'a> {
-    /// Its number.
     pub id: JobId,
     /// The name of its tube.
     pub tube: &'a [u8],
-    /// Its state.
     pub state: State,
-    /// Its priority.
     pub pri: Priority,
     /// Time since it was put.
     pub age: Span,
     /// The delay last given to it.
     pub delay: Span,
-    /// Its time to run.
     pub ttr: Span,
     /// Reserved or delayed: what is left of the time to run or the delay; else zero.
     pub left: Span,
-    /// What happened to it.
     pub history: History,
 }
 

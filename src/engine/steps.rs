@@ -21,7 +21,6 @@ impl Steps {
     /// Without a bound: every verb does all it has to do.
     pub const ENDLESS: Steps = Steps::new(u64::MAX);
 
-    /// So many.
     pub const fn new(left: u64) -> Steps {
         Steps { left, used: 0 }
     }
@@ -33,7 +32,6 @@ impl Steps {
         self.used = self.used.wrapping_add(steps);
     }
 
-    /// How many are left.
     pub fn left(self) -> u64 {
         self.left
     }
@@ -43,7 +41,6 @@ impl Steps {
         self.used
     }
 
-    /// Whether none is left.
     pub fn are_used_up(self) -> bool {
         self.left == 0
     }
@@ -53,7 +50,6 @@ impl Steps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Progress {
-    /// It is done.
     Done,
     /// The steps are used up: the same verb must be called again in another turn, before any other of this client.
     More,

@@ -49,28 +49,23 @@ impl Sub<Span> for Time {
 }
 
 impl Span {
-    /// No time at all.
     pub const ZERO: Span = Span(0);
 
-    /// Without end.
+    /// A span that never ends.
     pub const MAX: Span = Span(u64::MAX);
 
-    /// `secs` whole seconds.
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs.saturating_mul(1_000_000_000))
     }
 
-    /// `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Span {
         Span(millis.saturating_mul(1_000_000))
     }
 
-    /// `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Span {
         Span(nanos)
     }
 
-    /// Nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.0
     }

@@ -28,13 +28,10 @@ pub const DEFAULT_TUBE: u32 = 0;
 pub struct JobCounts {
     /// Ready with a priority below [`super::job::URGENT`].
     pub urgent: u64,
-    /// Ready, urgent ones included.
+    /// Ready ones, those that are urgent included.
     pub ready: u64,
-    /// Reserved.
     pub reserved: u64,
-    /// Delayed.
     pub delayed: u64,
-    /// Buried.
     pub buried: u64,
     /// Over, with an outcome that is kept.
     pub finished: u64,
@@ -69,16 +66,12 @@ impl JobCounts {
     }
 }
 
-/// A pause in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
-    /// Its full length.
     pub length: Span,
-    /// When it ends.
     pub until: Time,
 }
 
-/// One tube.
 #[derive(Debug)]
 pub struct Tube {
     pub(super) name: Arc<[u8]>,
@@ -106,23 +99,18 @@ pub struct Tube {
     pub(super) serving: bool,
     /// Few are paused at a time.
     pub(super) pause: Option<Box<Pause>>,
-    /// Jobs ever put here.
     pub(super) total_jobs: u64,
-    /// Jobs deleted from here.
     pub(super) deletes: u64,
-    /// Times it was paused.
     pub(super) pauses: u64,
-    /// Clients that use it.
     pub(super) using: u32,
-    /// Clients that watch it.
     pub(super) watching: u32,
     /// Those of them that are sleeping workers, whether they sleep or not.
     pub(super) sleepers: u32,
     /// Who opened it: a client's number, and that of its connection, since the client may have gone.
     pub(super) opener: (u32, u32),
-    /// Its place in [`Tubes::order`].
+    /// Its place in the order of listing, see [`Tubes`].
     order: u32,
-    /// Of its name.
+    /// The hash of its name, by which the index finds it.
     hash: u32,
     /// The next tube in the same bucket of the index.
     chain: u32,
@@ -287,7 +275,6 @@ const KEPT_ORDER: usize = 4096;
 pub struct TooManyTubes;
 
 impl Tubes {
-    /// Just the default tube.
     pub fn new(hash_secret: u64) -> Tubes {
         let (store, secret) = (Store(Slots::new()), Secret(hash_secret));
         let mut tubes = Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, order: Vec::new() };
@@ -296,12 +283,10 @@ impl Tubes {
         tubes
     }
 
-    /// What hashes names.
     pub fn hasher(&self) -> &impl BuildHasher {
         &self.secret
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.store.0.len()
     }

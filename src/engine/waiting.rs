@@ -42,7 +42,6 @@ impl Engine {
         self.stand_everywhere(client);
     }
 
-    /// The client is awake.
     pub(super) fn wake_up(&mut self, client: ClientId) {
         let state = &mut self.clients[client.0 as usize];
         if std::mem::take(&mut state.idle_state) == IdleState::Idle {

@@ -15,7 +15,6 @@ use super::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 /// Tubes that may be kept though nothing refers to them; more live as all others do.
 const MAX_KEPT: usize = 10_000;
 
-/// The answer to [`Engine::drop_tube`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
     /// It is not kept any more.
@@ -29,7 +28,7 @@ pub enum Dropped {
 /// The tubes that a client wants to watch, and no others; how far [`Engine::watch_only`] is with them.
 #[derive(Debug)]
 pub struct WantedTubes {
-    /// With a space between them.
+    /// The names, with a space between each two.
     names: Box<[u8]>,
     /// Where the next name begins, or how many watches are still to be looked at.
     at: usize,

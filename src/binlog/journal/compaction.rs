@@ -136,7 +136,6 @@ impl Journal {
         self.retired.front().filter(|retired| retired.after <= safe).copied()
     }
 
-    /// It is gone.
     pub fn gone(&mut self, gone: Retired) {
         if self.retired.front() == Some(&gone) {
             self.retired.pop_front();

@@ -7,7 +7,9 @@ use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
 use crate::binlog::segment::HEADER;
 use crate::binlog::types::Health;
-use crate::engine::LogRoom;
+use crate::engine::{LogRoom, CHANGE_SIZE, PUT_SIZE};
+
+const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 /// Bytes kept back for records of the log's own.
 const KEPT: u64 = 8 * MARK as u64;
@@ -70,7 +72,7 @@ impl Journal {
         let changes = self.room();
         // More space can be made between two bursts, but not within one; what is kept for deletes must not be taken.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
-        LogRoom { puts, changes, burst, put: (PUT + DELETE) as u64, change: CHANGE as u64, ids: self.ids_synced }
+        LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
     /// Whether another segment should be made ready now: there must be space for half a segment more, and always for

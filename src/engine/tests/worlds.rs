@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::super::steps::{MOVE, TUBE};
 use super::super::*;
 
-/// Steps of a turn.
+/// Steps that a turn is granted.
 const TURN: u64 = 1000;
 
 /// Steps of the largest piece of work that is not divided: as many watches as a client has at once.
