@@ -50,7 +50,7 @@ struct Segment {
     /// Bytes that its file was made for.
     size: u64,
     bytes: u64,
-    /// Bytes that its inhabitants take when they are written again.
+    /// Bytes that what is live in it takes when it is written again.
     live: u64,
     live_jobs: SegmentJobs,
     /// The pauses that live in it.
@@ -69,7 +69,7 @@ impl Segment {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Journal {
     /// The number of the log, which is in each of its segments.
     log: u64,
@@ -125,41 +125,8 @@ pub struct Journal {
 impl Journal {
     /// An empty log with segments of this size, whose first segment will have the number 1. `log` is its own number.
     pub fn new(segment_size: u64, log: u64) -> Journal {
-        Journal {
-            log,
-            segment_size: segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1),
-            first_segment: 0,
-            buffer: Bytes::default(),
-            cuts: Vec::new(),
-            position: 0,
-            segments: VecDeque::new(),
-            prepared: VecDeque::new(),
-            ready: 0,
-            large: 0,
-            evacuating: 0,
-            requested: 0,
-            next_number: 1,
-            live_index: LiveIndex::default(),
-            jobs: 0,
-            live: 0,
-            old: 0,
-            retired: VecDeque::new(),
-            retiring: 0,
-            health: Health::Ok,
-            migrated: 0,
-            written: 0,
-            skipped: 0,
-            pauses: LiveIndex::default(),
-            required: Required::default(),
-            synced: Synced::default(),
-            told: Synced::default(),
-            last_id: 0,
-            ids: 0,
-            ids_synced: 0,
-            ids_at: 0,
-            in_doubt: false,
-            demanded: 0,
-        }
+        let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
+        Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
     fn move_pause_in(&mut self, tube: u32, size: u64) {
@@ -181,7 +148,7 @@ impl Journal {
     }
 
     fn move_out(&mut self, slot: u32, size: u64) {
-        let place = self.home_of(slot);
+        let place = self.segment_of(slot);
         self.segments[place].live -= size;
         self.live_index.move_out(slot, &mut self.segments[place].live_jobs);
     }
@@ -202,7 +169,7 @@ impl Journal {
     }
 
     /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job with
-    /// its outcome before the segment of its home goes, and segments go in order; so this record need not be kept.
+    /// its outcome before its segment goes, and segments go in order; so this record need not be kept.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -220,12 +187,12 @@ impl Journal {
     /// The job in `slot` takes so much more from now on.
     pub fn grow(&mut self, slot: u32, bytes: u64) {
         self.live += bytes;
-        let place = self.home_of(slot);
+        let place = self.segment_of(slot);
         self.segments[place].live += bytes;
     }
 
     /// The place of the segment that the job in `slot` is live in.
-    fn home_of(&self, slot: u32) -> usize {
+    fn segment_of(&self, slot: u32) -> usize {
         self.place_of(self.live_index.of(slot))
     }
 

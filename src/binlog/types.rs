@@ -56,8 +56,9 @@ pub struct Retired {
 }
 
 /// How the log is, as `stats` and the log of events say it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
+    #[default]
     Ok,
     /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
     Full,

@@ -1,7 +1,7 @@
 //! Keeping the log: who writes and syncs it, what happens when the disk fails, and what is done between.
 //!
 //! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes under
-//! the lock and brings them to the disk without it. Lock order: tidying, syncing, writer, engine. Must not know connections:
+//! the lock and brings them to the disk without it. Lock order: maintenance, syncing, writer, engine. Must not know connections:
 //! whoever calls it asks [`Wal::durable`] which promises hold.
 //!
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names: those

@@ -3,6 +3,9 @@
 //! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives meaning to.
 
 use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use slab::Slab;
 
 use super::heap::Heap;
 use super::job::{JobId, Priority};
@@ -172,6 +175,52 @@ impl ClientState {
             (Some(waiting), end) => waiting.until.min(end - MARGIN),
             (None, end) => end,
         }
+    }
+}
+
+/// All clients, by their numbers.
+#[derive(Debug, Default)]
+pub struct Clients(Slab<ClientState>);
+
+impl Clients {
+    /// Adds a client under the smallest number that is free.
+    pub(super) fn insert(&mut self, client: ClientState) -> ClientId {
+        ClientId(self.0.insert(client) as u32)
+    }
+
+    /// Takes out a client, whose number is free from now on.
+    pub(super) fn remove(&mut self, client: ClientId) -> ClientState {
+        self.0.remove(client.0 as usize)
+    }
+
+    /// The client with this number, if there is one; it may be another one than that which had the number before.
+    pub(super) fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientState> {
+        self.0.get_mut(client.0 as usize)
+    }
+
+    pub(super) fn contains(&self, client: ClientId) -> bool {
+        self.0.contains(client.0 as usize)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientState)> {
+        self.0.iter().map(|(number, client)| (ClientId(number as u32), client))
+    }
+}
+
+impl Index<ClientId> for Clients {
+    type Output = ClientState;
+    fn index(&self, client: ClientId) -> &ClientState {
+        &self.0[client.0 as usize]
+    }
+}
+
+impl IndexMut<ClientId> for Clients {
+    fn index_mut(&mut self, client: ClientId) -> &mut ClientState {
+        &mut self.0[client.0 as usize]
     }
 }
 

@@ -379,7 +379,7 @@ impl Engine {
         while let Some((member, client)) = self.extras_store.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);
-            let state = &self.clients[client.0 as usize];
+            let state = &self.clients[client];
             if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
                 self.stop_waiting(client);
             }

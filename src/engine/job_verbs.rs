@@ -74,7 +74,7 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.due = now + job.ttr();
         let (place, key) = (job.place(), job.due_key());
-        self.clients[client.0 as usize].reserved.change(place, key, &mut self.jobs);
+        self.clients[client].reserved.change(place, key, &mut self.jobs);
         self.retime_client(client.0);
         true
     }
@@ -83,7 +83,7 @@ impl Engine {
     /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
     /// its steps, or the log's room, are used up; if there was no room at all, that was all.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
-        let number = self.clients[client.0 as usize].used;
+        let number = self.clients[client].used;
         let tube = self.tubes.get(number);
         let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
@@ -140,7 +140,7 @@ impl Engine {
 
     /// The job in this state that is next in the tube that the client uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
-        let tube = self.tubes.get(self.clients[client.0 as usize].used);
+        let tube = self.tubes.get(self.clients[client].used);
         let slot = match state {
             State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),

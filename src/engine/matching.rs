@@ -63,7 +63,7 @@ impl Engine {
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
-        let since = |client: ClientId| self.clients[client.0 as usize].since;
+        let since = |client: ClientId| self.clients[client].since;
         let (client, reserve_policy) = match (holder, leaser) {
             (Some(holder), Some(leaser)) if since(leaser) < since(holder) => (leaser, ReservePolicy::Lease),
             (Some(holder), _) => (holder, ReservePolicy::PerConnection),
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     pub(super) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
-        let ClientState { watched, reserve_policy, .. } = &self.clients[client.0 as usize];
+        let ClientState { watched, reserve_policy, .. } = &self.clients[client];
         watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *reserve_policy))
     }
 

@@ -57,8 +57,6 @@ mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use slab::Slab;
-
 pub use account::Account;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::Change;
@@ -83,7 +81,7 @@ pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
 
-use client::{ClientState, Watches};
+use client::{ClientState, Clients, Watches};
 use deadlines::Deadlines;
 use deferred::Deferred;
 use job_extras::ExtrasStore;
@@ -163,7 +161,7 @@ impl From<TooManyTubes> for OverLimit {
 pub struct Engine {
     jobs: Jobs,
     tubes: Tubes,
-    clients: Slab<ClientState>,
+    clients: Clients,
     watches: Watches,
     extras_store: ExtrasStore,
     deadlines: Deadlines,
@@ -209,7 +207,7 @@ pub const NOBODY: ClientId = ClientId(0);
 
 impl Engine {
     pub fn new(limits: Limits) -> Engine {
-        let mut clients = Slab::new();
+        let mut clients = Clients::default();
         clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));
         Engine {
             jobs: Jobs::new(),
@@ -250,9 +248,8 @@ impl Engine {
     /// A new client, which uses and watches the default tube.
     pub fn connect(&mut self) -> ClientId {
         let client = self.connect_as(ReservePolicy::PerConnection);
-        let number = client.0 as usize;
-        self.clients[number].used = DEFAULT_TUBE;
-        self.clients[number].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
+        self.clients[client].used = DEFAULT_TUBE;
+        self.clients[client].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
         self.memory.watches += WATCH_COST;
         let tube = self.tubes.get_mut(DEFAULT_TUBE);
         tube.using += 1;
@@ -263,7 +260,7 @@ impl Engine {
     /// A new client, which uses and watches nothing yet.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.total_connections += 1;
-        ClientId(self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32)) as u32)
+        self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32))
     }
 
     /// Clients that have connected since the start.

@@ -127,11 +127,11 @@ impl Engine {
         from: &mut usize,
         mut each: impl FnMut(&[u8]) -> usize,
     ) -> Progress {
-        while *from < self.clients[client.0 as usize].watched.len() {
+        while *from < self.clients[client].watched.len() {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
-            let ClientState { reserve_policy, watched, .. } = &self.clients[client.0 as usize];
+            let ClientState { reserve_policy, watched, .. } = &self.clients[client];
             let watch =
                 watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
             let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);

@@ -62,7 +62,7 @@ impl Engine {
         self.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
-            self.clients[client.0 as usize].waiting = Some(Waiting::for_job(until));
+            self.clients[client].waiting = Some(Waiting::for_job(until));
             self.waiting += 1;
             self.search_later(client, Search::default());
             return Reserve::Waiting;
@@ -71,7 +71,7 @@ impl Engine {
             self.grant(client, slot, Cause::Reserve, now);
             return Reserve::Job(self.jobs.view(slot));
         }
-        if self.clients[client.0 as usize].in_margin(now) {
+        if self.clients[client].in_margin(now) {
             return Reserve::NoJob(NoJob::DeadlineSoon);
         }
         if timeout == Some(Span::ZERO) {
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     fn mark_worker(&mut self, client: ClientId) {
-        let worker = &mut self.clients[client.0 as usize].worker;
+        let worker = &mut self.clients[client].worker;
         self.workers += usize::from(!*worker);
         *worker = true;
     }
@@ -102,17 +102,17 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return Grab::More;
         }
-        if self.clients[client.0 as usize].idle_state == IdleState::Idle {
+        if self.clients[client].idle_state == IdleState::Idle {
             self.wake_up(client);
         }
         let Some(slot) = (match self.search_for_grab(client) {
             Ok(found) => found,
             Err(progress) => return progress,
         }) else {
-            self.clients[client.0 as usize].idle_state = IdleState::Active;
+            self.clients[client].idle_state = IdleState::Active;
             return Grab::NoJob;
         };
-        let idle_state = std::mem::take(&mut self.clients[client.0 as usize].idle_state);
+        let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
             // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
@@ -127,15 +127,15 @@ impl Engine {
 
     /// Goes on with the search of a client that grabs; what it has found, if it is over.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
-        let mut search = self.clients[client.0 as usize].search.take().unwrap_or_default();
-        let count = self.clients[client.0 as usize].watched.len();
+        let mut search = self.clients[client].search.take().unwrap_or_default();
+        let count = self.clients[client].watched.len();
         if self.counts.ready == 0 || count == 0 {
             return Ok(None);
         }
         let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
         self.look(client, &mut search, most);
         if search.seen < count {
-            self.clients[client.0 as usize].search = Some(search);
+            self.clients[client].search = Some(search);
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
@@ -152,19 +152,19 @@ impl Engine {
         self.mark_worker(client);
         // The rest of what is over by now is for the ticks.
         let _ = self.catch_up(client, now);
-        let idle_state = self.clients[client.0 as usize].idle_state;
+        let idle_state = self.clients[client].idle_state;
         self.wake_up(client);
         if !self.watches_many(client) {
-            self.steps.take(self.clients[client.0 as usize].watched.len() as u64);
+            self.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
                 // If it does not come, somebody else must be told.
-                self.clients[client.0 as usize].idle_state = IdleState::Notified(tube);
+                self.clients[client].idle_state = IdleState::Notified(tube);
                 return true;
             }
         }
         if self.watches_many(client) {
             self.steps.take(1);
-            self.clients[client.0 as usize].idle_state = IdleState::Idle;
+            self.clients[client].idle_state = IdleState::Idle;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {
             self.fall_asleep(client);
@@ -174,7 +174,7 @@ impl Engine {
 
     /// The client watches nothing any more; it must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
-        while let Some(watch) = self.clients[client.0 as usize].watched.last() {
+        while let Some(watch) = self.clients[client].watched.last() {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
@@ -202,7 +202,7 @@ impl Engine {
 
     /// The client waits no longer; tells whether it did. What it ran is taken back, unless somebody is at it.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
-        let Some(waiting) = self.clients[client.0 as usize].waiting else { return false };
+        let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
         if !waiting.is_for_job() {
             self.detach_from(client, waiting.outcome);
@@ -228,14 +228,14 @@ impl Engine {
 
     /// Ends one attachment of a client to the job with this extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.extras_store.find_attached(number, &self.clients[client.0 as usize].attached);
+        let found = self.extras_store.find_attached(number, &self.clients[client].attached);
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
     /// Ends one attachment of `client`, and tells to which extras.
     pub(super) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
         self.memory.jobs -= ATTACHMENT_COST;
-        self.extras_store.detach(member, &mut self.clients[client.0 as usize].attached).extras
+        self.extras_store.detach(member, &mut self.clients[client].attached).extras
     }
 
     /// The wait of `client` has lasted as long as it may.
@@ -246,7 +246,7 @@ impl Engine {
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
                 // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
-                self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
+                self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
         }
@@ -260,7 +260,7 @@ impl Engine {
     pub(super) fn end_run(&mut self, number: u32) {
         let mut clients = self.extras_store.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
-        let client = clients.find(|&client| self.clients[client as usize].waiting.is_some_and(runs));
+        let client = clients.find(|&client| self.clients[ClientId(client)].waiting.is_some_and(runs));
         drop(clients);
         if let Some(client) = client {
             self.end_wait(ClientId(client), NoJob::TimedOut);
@@ -285,6 +285,6 @@ impl Engine {
 
     /// Whether what the client takes is held by nobody.
     pub(super) fn takes_leases(&self, client: ClientId) -> bool {
-        self.clients[client.0 as usize].reserve_policy == ReservePolicy::Lease
+        self.clients[client].reserve_policy == ReservePolicy::Lease
     }
 }

@@ -3,6 +3,7 @@
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
 
 use super::account::Account;
+use super::client::ClientId;
 use super::details::History;
 use super::job::{JobId, Priority, State};
 use super::list::List;
@@ -114,7 +115,7 @@ impl Engine {
             return queue.len();
         }
         let watches = queue.iter(&self.watches).map(|watch| self.watches.get(watch));
-        watches.filter(|watch| self.clients[watch.client as usize].stands(watch)).count()
+        watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
     }
 
     /// The figures of the job with this id, if there is one.

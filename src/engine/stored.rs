@@ -158,7 +158,6 @@ impl Engine {
         Some((job.id, stored))
     }
 
-    /// What the log must remember of the options of a job.
     /// The options of a job, and what came of them so far.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
         if job.completion == CompletionPolicy::Drop {
@@ -167,6 +166,7 @@ impl Engine {
         let extras = self.extras(job);
         let rare = extras.and_then(JobExtras::rare);
         Some(StoredOptions {
+            completion: job.completion,
             dedup_key: extras.map_or(StoredKey::None, |extras| extras.dedup_key.written()),
             ttl: extras.map_or(Span::MAX, JobExtras::ttl),
             expires: extras.map_or(Time::NEVER, JobExtras::expires),

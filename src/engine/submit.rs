@@ -37,7 +37,7 @@ impl Engine {
     /// Puts a job into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);
-        let number = self.clients[client.0 as usize].used;
+        let number = self.clients[client].used;
         let slot = self.take_in(number, new, None, now)?;
         self.serve(number, now);
         Ok(self.jobs.get(slot).id)
@@ -45,7 +45,7 @@ impl Engine {
 
     /// The client has tried to put a job, whatever became of it.
     pub fn mark_producer(&mut self, client: ClientId) {
-        let producer = &mut self.clients[client.0 as usize].producer;
+        let producer = &mut self.clients[client].producer;
         self.producers += usize::from(!*producer);
         *producer = true;
     }
@@ -218,7 +218,7 @@ impl Engine {
     pub(super) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
         let before = self.extras_store.get(number).cost();
-        let list = &mut self.clients[client.0 as usize].attached;
+        let list = &mut self.clients[client].attached;
         self.extras_store.attach(number, client.0, list);
         self.memory.jobs += self.extras_store.get(number).cost() - before;
     }

@@ -36,7 +36,7 @@ impl Engine {
     /// One thing that is due for a client. What it holds expires before it is warned or told to go: after a stall over
     /// both moments there is nothing left to warn of.
     fn client_due(&mut self, client: ClientId, now: Time) {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let waiting = state.waiting;
         match state.reserved.first() {
             Some(((end, _), slot)) if end <= now => return self.expire(slot, now),
@@ -69,7 +69,7 @@ impl Engine {
     /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody, but only a
     /// part at a time when very much is due at once, and nobody must be warned of what is over.
     pub(super) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
-        while let Some(((end, _), slot)) = self.clients[client.0 as usize].reserved.first() {
+        while let Some(((end, _), slot)) = self.clients[client].reserved.first() {
             if end > now {
                 break;
             }
@@ -108,7 +108,7 @@ impl Engine {
 
     /// Brings a client's deadline up to date.
     pub(super) fn retime_client(&mut self, number: u32) {
-        self.deadlines.set(TimerKey::ClientState(number), self.clients[number as usize].due());
+        self.deadlines.set(TimerKey::ClientState(number), self.clients[ClientId(number)].due());
     }
 
     /// Brings a tube's deadline up to date.

@@ -50,7 +50,7 @@ impl Engine {
                 self.retime_tube(number);
             }
             State::Reserved => {
-                let client = &mut self.clients[holder as usize];
+                let client = &mut self.clients[ClientId(holder)];
                 client.reserved.push(key, slot, &mut self.jobs);
                 self.retime_client(holder);
             }
@@ -98,7 +98,7 @@ impl Engine {
                 self.retime_tube(number);
             }
             State::Reserved => {
-                let client = &mut self.clients[holder as usize];
+                let client = &mut self.clients[ClientId(holder)];
                 match &mut client.leaving {
                     Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.jobs)),
                     _ => drop(client.reserved.remove(place, &mut self.jobs)),
@@ -125,7 +125,7 @@ impl Engine {
 
     /// The most time that `client` gives itself for the job in `slot`.
     fn time_limit(&self, client: ClientId, slot: u32) -> Span {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         match state.reserve_policy {
             ReservePolicy::PerConnection => return Span::MAX,
             ReservePolicy::Lease => return self.lease_of(self.jobs.get(slot)),

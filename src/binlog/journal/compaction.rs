@@ -15,7 +15,7 @@ const UNSAID: u64 = u64::MAX;
 
 /// What a segment is kept for.
 #[derive(Clone, Copy, Debug)]
-enum Home {
+enum Live {
     /// A job, by its slot.
     Job(u32),
     /// A pause, by the number of its tube.
@@ -50,7 +50,7 @@ impl Journal {
     fn compact_some(&mut self, engine: &Engine) -> bool {
         let mut quota = COMPACT_BYTES;
         while self.segments.len() > 1 && self.debt() > 0 {
-            let Some((home, size)) = self.first_home(engine) else {
+            let Some((what, size)) = self.first_live(engine) else {
                 self.retire();
                 continue;
             };
@@ -67,29 +67,29 @@ impl Journal {
                 return true;
             }
             quota -= size.min(COMPACT_BYTES);
-            self.rewrite(home, size, engine);
+            self.rewrite(what, size, engine);
             self.migrated += 1;
         }
         false
     }
 
     /// What the oldest segment must still be kept for, and what it takes to write that again.
-    fn first_home(&self, engine: &Engine) -> Option<(Home, u64)> {
+    fn first_live(&self, engine: &Engine) -> Option<(Live, u64)> {
         if let Some(slot) = self.segments[0].live_jobs.first() {
-            return Some((Home::Job(slot), size_of(slot, engine)));
+            return Some((Live::Job(slot), size_of(slot, engine)));
         }
         let tube = self.segments[0].pauses.first()?;
         let name = engine.pause_at(tube).map_or(0, |(name, _)| name.len());
-        Some((Home::Pause(tube), pause_size(name)))
+        Some((Live::Pause(tube), pause_size(name)))
     }
 
-    fn rewrite(&mut self, home: Home, size: u64, engine: &Engine) {
-        match home {
-            Home::Job(slot) => {
+    fn rewrite(&mut self, what: Live, size: u64, engine: &Engine) {
+        match what {
+            Live::Job(slot) => {
                 self.move_out(slot, size);
                 self.write_whole(slot, size, engine);
             }
-            Home::Pause(tube) => {
+            Live::Pause(tube) => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause in progress");
                 self.move_pause_out(tube, size);
                 self.make_room(size);
