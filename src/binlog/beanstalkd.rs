@@ -595,7 +595,8 @@ mod tests {
         assert_eq!(problems(&file(V7, &[])), [""; 0]);
     }
 
-    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there are.
+    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there
+    /// are.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();

@@ -2,8 +2,8 @@
 //!
 //! Owns what the records of all files come to together. Must not touch files or a clock.
 //!
-//! Intact files are read completely, also where beanstalkd itself stops. A damaged one is read up to the damage; then the
-//! next one is read. Jobs whose deletes were in the rest come back: better twice than not at all. The
+//! Intact files are read completely, also where beanstalkd itself stops. A damaged one is read up to the damage; then
+//! the next one is read. Jobs whose deletes were in the rest come back: better twice than not at all. The
 //! [`Imported::problems`] say so.
 
 use std::collections::BTreeMap;
@@ -24,9 +24,9 @@ pub struct ImportedJob {
     tube: Box<[u8]>,
     /// Without the CR LF behind it.
     body: Body,
-    /// All but its tube and body. It is ready if it was reserved, since it lost its holder. The place of a buried job in the
-    /// order of burying is as far as records tell: a copy of a buried job whose first file is gone counts as buried when it
-    /// was copied.
+    /// All but its tube and body. It is ready if it was reserved, since it lost its holder. The place of a buried job
+    /// in the order of burying is as far as records tell: a copy of a buried job whose first file is gone counts as
+    /// buried when it was copied.
     rest: StoredJob<'static>,
 }
 

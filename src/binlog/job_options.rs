@@ -40,8 +40,8 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     out.extend_from_slice(reducer);
 }
 
-/// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes are not
-/// there. None if they are none.
+/// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes
+/// are not there. None if they are none.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
     let (fixed, rest) = bytes.split_at_checked(FIXED)?;
     let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_read_back_and_take_no_more_than_is_counted() {
+    fn options_read_back_and_take_no_more_than_is_counted() {
         for options in samples() {
             let mut bytes = Vec::new();
             encode(&options, &mut bytes);

@@ -1,11 +1,12 @@
-//! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still needed.
+//! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still
+//! needed.
 //!
 //! Owns the order of records (the order of truth, kept under the engine's lock), and the division into segments;
-//! `compaction` keeps the disk's use within bounds, and `space` counts what is left. It writes nothing itself: [`Journal::take`] hands the bytes to the
-//! writer. Must not touch files or wait.
+//! `compaction` keeps the disk's use within bounds, and `space` counts what is left. It writes nothing itself:
+//! [`Journal::take`] hands the bytes to the writer. Must not touch files or wait.
 //!
-//! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
-//! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
+//! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it,
+//! and a job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
 
 mod compaction;
 mod found;
@@ -168,8 +169,8 @@ impl Journal {
         self.move_in(slot, size);
     }
 
-    /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job with
-    /// its outcome before its segment goes, and segments go in order; so this record need not be kept.
+    /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job
+    /// with its outcome before its segment goes, and segments go in order; so this record need not be kept.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -293,8 +294,8 @@ impl Journal {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. Space for its last record
-    /// is always left.
+    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. Space for its
+    /// last record is always left.
     fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
@@ -353,8 +354,8 @@ impl Journal {
         self.written += 1;
     }
 
-    /// The bytes that were appended since the last time. `synced`: how far the log is synced now, which it says itself now and
-    /// then, so that a start can tell damage from what a power cut leaves.
+    /// The bytes that were appended since the last time. `synced`: how far the log is synced now, which it says itself
+    /// now and then, so that a start can tell damage from what a power cut leaves.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);

@@ -1,13 +1,13 @@
 //! Which segment holds the full record of which job.
 //!
-//! Owns, for each job in the queue, the segment that its last full record is in. A segment whose list of jobs is empty holds
-//! nothing that is needed. Jobs are known by their slots in the engine, so that this costs twelve bytes a job
-//! and nothing is searched. Must not know records or files.
+//! Owns, for each job in the queue, the segment that its last full record is in. A segment whose list of jobs is empty
+//! holds nothing that is needed. Jobs are known by their slots in the engine, so that this costs twelve bytes a job and
+//! nothing is searched. Must not know records or files.
 
 use crate::engine::{Linked, Links, List};
 
-/// Entries in a chunk; tables grow by chunks, so that growing never stalls. A chunk of this size goes back to the system by
-/// itself when it is freed.
+/// Entries in a chunk; tables grow by chunks, so that growing never stalls. A chunk of this size goes back to the
+/// system by itself when it is freed.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]

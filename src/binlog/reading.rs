@@ -1,8 +1,9 @@
-//! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the disk.
+//! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the
+//! disk.
 //!
-//! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap before
-//! that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log: nothing there
-//! was promised, and only a prefix of what happened may come back.
+//! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap
+//! before that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log:
+//! nothing there was promised, and only a prefix of what happened may come back.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! The records of the log, to and from bytes: pure.
 //!
-//! Owns the format of each record; beanpole-binlog(5) describes it for other programs, byte by byte, and must be changed with
-//! it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
-//! Must not know files, and never trusts what it reads.
+//! Owns the format of each record; beanpole-binlog(5) describes it for other programs, byte by byte, and must be
+//! changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch. Must not know
+//! files, and never trusts what it reads.
 
 use super::job_options;
 use super::segment::{Key, Place};
@@ -45,7 +45,8 @@ pub const SYNCED: usize = PREFIX + 16;
 /// No record is longer than this: the largest body with the largest result and the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
-/// Bytes that the full record of a job takes at most, of which the name of its tube, its options and its body take `size`.
+/// Bytes that the full record of a job takes at most, of which the name of its tube, its options and its body take
+/// `size`.
 pub fn full_size(size: usize) -> u64 {
     (SNAPSHOT + size) as u64
 }
@@ -55,8 +56,8 @@ pub fn pause_size(name: usize) -> u64 {
     (LONG_PREFIX + 16 + name) as u64
 }
 
-/// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after a
-/// failed sync, records are written again while the old ones may be on the disk or not.
+/// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after
+/// a failed sync, records are written again while the old ones may be on the disk or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// A new job; its state is ready or delayed.
@@ -123,8 +124,8 @@ pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
     length
 }
 
-/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took without
-/// them. Its checksums are left out; see [`seal`].
+/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took
+/// without them. Its checksums are left out; see [`seal`].
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; LONG_PREFIX]);
@@ -303,8 +304,8 @@ pub struct Head {
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl Head {
-    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if fewer
-    /// than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
+    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
+    /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
     pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
@@ -339,8 +340,8 @@ impl Head {
         fields(self.kind, payload, 0)
     }
 
-    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is not
-    /// looked at. None if such a record does not end in these.
+    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is
+    /// not looked at. None if such a record does not end in these.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
         b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?

@@ -1,8 +1,8 @@
 //! From a folder to a queue: what happens to the log at the start.
 //!
-//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take away
-//! what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same, and the log
-//! is failing. Must not serve anybody.
+//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take
+//! away what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same,
+//! and the log is failing. Must not serve anybody.
 
 use std::io;
 use std::sync::Arc;
@@ -100,7 +100,8 @@ pub struct Inspection {
     pub left_in_order: bool,
 }
 
-/// Reads the log in `storage` into `engine`, which must be empty and may then only be looked at. Changes nothing on the disk.
+/// Reads the log in `storage` into `engine`, which must be empty and may then only be looked at. Changes nothing on the
+/// disk.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log = survey.log.unwrap_or_default();

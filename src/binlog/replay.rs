@@ -1,8 +1,9 @@
 //! Reading a segment back.
 //!
-//! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what lies
-//! between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large body is read
-//! straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or take memory.
+//! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what
+//! lies between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large
+//! body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or
+//! take memory.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::engine::Body;
 /// Bytes that are read at a time. A record that is longer is read in two parts.
 const WINDOW: usize = 1 << 20;
 
-/// What stands in front of the body in a long record is never longer: names of tubes, uniques and reducers have limits.
+/// What stands in front of the body in a long record is never longer: names of tubes, dedup keys and reducers have
+/// limits.
 const FRONT: usize = 256 << 10;
 
 /// Where bytes are read from.
@@ -183,8 +185,8 @@ impl Scan<'_> {
         Ok(Some(visit(Found::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if there is
-    /// no record.
+    /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if
+    /// there is no record.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut place, mut used) = (at, at);

@@ -1,7 +1,8 @@
 //! Segments, the files of the log: their names and headers, to and from bytes. Pure.
 //!
-//! Owns the format of the header, which says which log a segment belongs to and what must stand before it. beanpole-binlog(5)
-//! describes it byte by byte and must be changed with it. Must not know records or files, and never trusts what it reads.
+//! Owns the format of the header, which says which log a segment belongs to and what must stand before it.
+//! beanpole-binlog(5) describes it byte by byte and must be changed with it. Must not know records or files, and never
+//! trusts what it reads.
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";

@@ -1,8 +1,8 @@
 //! The seam between the log and the disk.
 //!
 //! Owns every touch of a file. The log above it sees a folder of named files that can be listed, read, created at full
-//! size, written at a place, cut, synced, renamed and removed; tests put a faulty memory in its place. Must not know what
-//! the bytes mean.
+//! size, written at a place, cut, synced, renamed and removed; tests put a faulty memory in its place. Must not know
+//! what the bytes mean.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -42,7 +42,8 @@ pub trait Storage: Send + Sync {
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     /// Opens a file for writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already; for good.
+    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already; for
+    /// good.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, so that it stays away after a power cut.
     fn remove(&self, name: &str) -> io::Result<()>;

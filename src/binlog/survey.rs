@@ -1,7 +1,7 @@
 //! Which segments make up a log, before their records are read.
 //!
-//! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found. Reads
-//! headers alone, and changes nothing on the disk.
+//! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found.
+//! Reads headers alone, and changes nothing on the disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -140,8 +140,8 @@ fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenEr
     }
 }
 
-/// Tells `visit` of each stretch of a file, from an offset on, that holds other bytes than zeros, until it returns false; and
-/// whether there was one.
+/// Tells `visit` of each stretch of a file, from an offset on, that holds other bytes than zeros, until it returns
+/// false; and whether there was one.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

@@ -1,7 +1,7 @@
 //! The log as the disk's side sees it: bytes into segment files, and how far they are safe.
 //!
-//! Owns the open files, and every byte that is not safe yet: if the disk fails, those are written again into a new segment,
-//! since after a failed sync nobody can say what the old one holds. Must not know the engine.
+//! Owns the open files, and every byte that is not safe yet: if the disk fails, those are written again into a new
+//! segment, since after a failed sync nobody can say what the old one holds. Must not know the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +19,8 @@ pub enum SyncMode {
     Always,
     /// So many milliseconds after a write at the latest.
     Every(u64),
-    /// By the system alone, but for what would otherwise be lost that was safe before: a segment that was left is synced, and
-    /// so is the log before one is removed, and before the last ids that it allows are given.
+    /// By the system alone, but for what would otherwise be lost that was safe before: a segment that was left is
+    /// synced, and so is the log before one is removed, and before the last ids that it allows are given.
     Never,
 }
 
@@ -270,8 +270,8 @@ impl Writer {
         self.unsafe_pieces.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
-    /// After a failure: writes everything that is not safe into a new segment, behind its header, and syncs it. On an error
-    /// everything is as it was, but for what the new file holds.
+    /// After a failure: writes everything that is not safe into a new segment, behind its header, and syncs it. On an
+    /// error everything is as it was, but for what the new file holds.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;

@@ -1,7 +1,8 @@
 //! Where the bodies of all jobs are.
 //!
-//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of the allocator's and leaves nothing
-//! between other allocations, so that a page whose last body goes is given back to the system. Must not know jobs.
+//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of the allocator's and
+//! leaves nothing between other allocations, so that a page whose last body goes is given back to the system. Must not
+//! know jobs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -11,8 +12,8 @@ use slab::Slab;
 use super::body::{Body, BodyRef};
 use super::list::NIL;
 
-/// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With larger
-/// ones the allocator loses little, and a copy would take its time.
+/// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With
+/// larger ones the allocator loses little, and a copy would take its time.
 const PAGED_MAX: usize = 1024;
 
 /// What a page holds at least: a piece of this size goes back to the system by itself when it is freed.
@@ -24,8 +25,8 @@ const CLASSES: usize = 32;
 /// To free a body larger than this takes about as long as a turn.
 const RELEASED: usize = 1 << 20;
 
-/// Bodies that are gone and replies still hold that one look after them covers: clients decide how many there are, and who looks must
-/// not pay for all.
+/// Bodies that are gone and replies still hold that one look after them covers: clients decide how many there are, and
+/// who looks must not pay for all.
 const LOOKS: usize = 32;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! What must be made durable.
 //!
-//! Owns the list of changes that a log has to remember. A verb appends changes; if the
-//! queue is logged, whoever called it takes them, in order, before the next verb, and writes them down. Must not know how.
+//! Owns the list of changes that a log has to remember. A verb appends changes; if the queue is logged, whoever called
+//! it takes them, in order, before the next verb, and writes them down. Must not know how.
 
 use std::collections::VecDeque;
 
@@ -55,7 +55,8 @@ pub enum Change {
         /// Bytes of its name.
         name: usize,
     },
-    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply leaves.
+    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply
+    /// leaves.
     Promise(u32),
 }
 
@@ -91,8 +92,8 @@ impl Engine {
         }
     }
 
-    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on it:
-    /// after a restart the job would come to the same end once more.
+    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on
+    /// it: after a restart the job would come to the same end once more.
     pub(super) fn changed_by_itself(&mut self, change: Change) {
         if self.claim_log_room(0) {
             self.changed(change);

@@ -96,7 +96,7 @@ impl Engine {
         assert_eq!(tube.pause.is_some(), self.paused.contains(&number), "a paused tube is listed");
     }
 
-    /// Whether a client waits or sleeps in this queue, and has not just left its place behind.
+    /// Whether a client waits or is idle in this queue, and has not just left its place behind.
     fn somebody_stands(&self, queue: &List) -> bool {
         queue.iter(&self.watches).map(|watch| self.watches.get(watch)).any(|watch| {
             let client = &self.clients[ClientId(watch.client)];
@@ -112,32 +112,32 @@ impl Engine {
             .map(|(_, job)| job)
             .filter(queued)
             .for_each(|job| priority_classes[priority_class(job.pri)] += 1);
-        assert_eq!(tube.priority_classes, priority_classes, "the bands of a tube");
-        let watched_by_awake = |client: &ClientState| {
+        assert_eq!(tube.priority_classes, priority_classes, "the priority classes of a tube");
+        let watched_by_active = |client: &ClientState| {
             let searches = client.search.is_some() || client.idle_state != IdleState::Idle;
             searches && client.watched.contains(number, &self.watches)
         };
-        let somebody_awake = || self.clients.iter().any(|(_, client)| watched_by_awake(client));
+        let somebody_active = || self.clients.iter().any(|(_, client)| watched_by_active(client));
         let nothing_to_do =
             tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.jobs).is_none() || tube.serving;
         let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.sleeping);
-        assert!(nothing_to_do || somebody_awake(), "a tube has a ready job, and all who could take it sleep");
+        assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
     }
 
     fn check_extras(&self) {
         let bound = self.jobs.iter().filter(|(_, job)| job.is_bound()).count();
         let left = self.extras_store.iter().filter(|(number, _)| self.extras_store.is_left(*number));
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
-        assert_eq!(self.extras_store.len(), bound + left.len(), "every contract has its job");
+        assert_eq!(self.extras_store.len(), bound + left.len(), "all extras have their job");
         for &(number, _) in &left {
             let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
-            assert!(self.deferred.iter().any(is_told), "those who wait by contract {number} will never be told");
+            assert!(self.deferred.iter().any(is_told), "those who wait by extras {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
             let number = self.extras_store.of(slot);
             let extras = self.extras_store.get(number);
-            assert_eq!(extras.slot, slot, "{:?} and its contract know each other", job.id);
+            assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
             assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
             for client in self.extras_store.attached(number) {
@@ -196,9 +196,9 @@ impl Engine {
                 assert!(self.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
             }
         };
-        self.clients.iter().for_each(|(number, client)| expect(TimerKey::ClientState(number.0), client.due()));
+        self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
-        expect(TimerKey::ExtrasStore, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
+        expect(TimerKey::Extras, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
         self.deadlines.check();
     }

@@ -1,6 +1,7 @@
 //! Clients, as the engine sees them: which tube they use, which they watch, what they hold, and whether they wait.
 //!
-//! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives meaning to.
+//! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives
+//! meaning to.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -26,14 +27,14 @@ pub struct ClientId(pub u32);
 /// How a client takes jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
-    /// What it reserves is its own. Of all tubes that it watches, the smallest priority comes first.
+    /// It holds what it reserves until it hangs up. Of all tubes that it watches, the smallest priority comes first.
     #[default]
     PerConnection,
-    /// What it grabs is its own. Of all tubes that it watches, the smallest priority class of priorities comes first, and tubes that
-    /// are equal in that take turns. It is not made to wait, but may sleep and be woken.
+    /// It holds what it grabs until it hangs up. Of all tubes that it watches, the smallest priority class comes first,
+    /// and tubes that are equal in that take turns. It is not made to wait, but may be idle and be notified of work.
     Notified,
-    /// What it leases is nobody's: it lasts until its time to run ends, whatever becomes of the client. All tubes that it
-    /// watches and that have a ready job have the same chance.
+    /// [`NOBODY`](super::NOBODY) holds what it leases, until the time to run ends, whatever becomes of the client. All
+    /// tubes that it watches and that have a ready job have the same chance.
     Lease,
 }
 
@@ -92,7 +93,8 @@ pub struct ClientState {
     pub(super) connection: u32,
     /// Tubes that it has opened and that are still there.
     pub(super) opened: u32,
-    /// The place in its watch list where it looks first, if it is a sleeping worker; beyond the end, at the end. It goes down from there.
+    /// The place in its watch list where it looks first, with [`ReservePolicy::Notified`]; beyond the end, at the end.
+    /// It goes down from there.
     pub(super) turn: u32,
     /// The tube it uses; [`NIL`] if it names the tube each time.
     pub(super) used: u32,
@@ -100,9 +102,10 @@ pub struct ClientState {
     /// What it has reserved, by the end of the time to run.
     pub(super) reserved: Heap<(Time, JobId)>,
     pub(super) waiting: Option<Waiting>,
-    /// The number of its wait, or of its sleep: it stands in the queues of those tubes whose watches have this number.
+    /// The number of its wait, or of its idle time: it stands in the queues of those tubes whose watches have this
+    /// number.
     pub(super) wait: u32,
-    /// The place of that wait or sleep among those of all clients.
+    /// The place of that wait or idle time among those of all clients.
     pub(super) since: u64,
     /// The engine goes on with its search, which stands in the queue of deferred work once.
     pub(super) queued: bool,
@@ -224,15 +227,15 @@ impl IndexMut<ClientId> for Clients {
     }
 }
 
-/// That one client watches one tube. While the client waits or sleeps, the watch stands in the tube's queue for that.
+/// That one client watches one tube. While the client waits or is idle, the watch stands in the tube's queue for that.
 #[derive(Debug)]
 pub struct Watch {
     pub(super) client: u32,
     pub(super) tube: u32,
     /// The most time to run, in milliseconds, that this client gives itself for a job of this tube; zero for no limit.
     pub(super) limit: u32,
-    /// The number of the wait or sleep for which it stands in a queue; zero if it stands in none. It may be one that is over:
-    /// a client that watches very many tubes does not leave all their queues at once.
+    /// The number of the wait or idle time for which it stands in a queue; zero if it stands in none. It may be one
+    /// that is over: a client that watches very many tubes does not leave all their queues at once.
     pub(super) wait: u32,
     /// Of the last lease that named the tube.
     pub(super) lease: u32,
@@ -277,8 +280,8 @@ impl Linked for Watches {
 /// From this length on a watch list has an index, so that adding the thousandth tube costs what the second did.
 const INDEXED_FROM: usize = 32;
 
-/// The watches of one client, in the order that the protocol lists them: as added, but the last one moves into the place
-/// of one that is removed, as in beanstalkd.
+/// The watches of one client, in the order that the protocol lists them: as added, but the last one moves into the
+/// place of one that is removed, as in beanstalkd.
 #[derive(Debug, Default)]
 pub struct WatchList {
     numbers: Vec<u32>,

@@ -17,7 +17,7 @@ use super::steps::{Progress, MOVE};
 use super::time::Time;
 use super::{Engine, JOB_COST};
 
-/// Why a outcome did not count.
+/// Why an outcome was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCompleted {
     /// There is no such job.
@@ -35,8 +35,8 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is not ended
-    /// first: then the job might be given to somebody else, and taken away again, in one verb.
+    /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is
+    /// not ended first: then the job might be given to somebody else, and taken away again, in one verb.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.jobs.find(id).ok_or(NotCompleted::NotFound)?;
         if self.jobs.get(slot).state() == State::Finished {
@@ -115,7 +115,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be told.
+    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be
+    /// told.
     pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
@@ -134,7 +135,7 @@ impl Engine {
         extras.fails = extras.fails.saturating_add(1);
     }
 
-    /// A outcome of failure about a plain job: whoever is at it, it is buried.
+    /// A plain job failed: it is buried, whoever has it.
     fn bury_wherever(&mut self, slot: u32) -> Result<(), NotCompleted> {
         let state = self.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
@@ -176,8 +177,8 @@ impl Engine {
         rare.is_some_and(|rare| rare.orphaned)
     }
 
-    /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is true.
-    /// `claimed`: the log's room for the change is taken already.
+    /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is
+    /// true. `claimed`: the log's room for the change is taken already.
     pub(super) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.jobs.get(slot);
         match job.completion {
@@ -253,7 +254,7 @@ impl Engine {
         self.serve(tube, now);
     }
 
-    /// The last of those who wait for the job with this extras may have gone.
+    /// The last of those who wait for the job with these extras may have gone.
     pub(super) fn orphaned(&mut self, number: u32) {
         if self.extras_store.is_left(number) {
             return;
@@ -282,8 +283,8 @@ impl Engine {
         true
     }
 
-    /// Tells some of those who wait what [`Engine::report`] has begun; to be called until it is done. If the job is lost to
-    /// `client` meanwhile, it is.
+    /// Tells some of those who wait what [`Engine::report`] has begun; to be called until it is done. If the job is
+    /// lost to `client` meanwhile, it is.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let Some(slot) = self.held(client, id, now) else { return Progress::Done };
         if !self.jobs.get(slot).is_bound() {
@@ -307,8 +308,8 @@ impl Engine {
         slot.map(|slot| self.remove_job(slot, Outcome::Gone)).is_some()
     }
 
-    /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
-    /// nobody. False also for a job in somebody's hands whose outcome is not just told.
+    /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it
+    /// went, to nobody. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId) -> bool {
         let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished) else {
             return false;
@@ -331,7 +332,7 @@ impl Engine {
             self.jobs.get_mut(slot).set_volatile(true);
         }
         if self.jobs.get(slot).is_bound() {
-            // Nor may anybody join it, who would be told of an end that was not meant for him.
+            // Nor may a later submit coalesce with it: its client would be told of an end that was not meant for it.
             self.memory.jobs -= self.extras_store.forget_dedup_key(self.extras_store.of(slot));
         }
         true
@@ -354,8 +355,8 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for this
-    /// turn, the extras by which they wait stays without a job until all are told, and the job gets another.
+    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for
+    /// this turn, the extras by which they wait stay without a job until all are told, and the job gets others.
     pub(super) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.jobs.get(slot);
         if !job.is_bound() {

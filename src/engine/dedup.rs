@@ -11,7 +11,7 @@ use super::job_options::{DedupKey, Fingerprints};
 use super::steps::MOVE;
 use super::{Engine, Refused};
 
-/// Contracts that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
+/// Extras that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
 /// tubes, and each search would have to pass all of them.
 const LOOKS: u64 = 4096;
 
@@ -37,7 +37,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// The existing job with the same unique; by a fingerprint of the body, only one of the same length.
+    /// The existing job with the same dedup key; by a fingerprint of the body, only one of the same length.
     pub(super) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,

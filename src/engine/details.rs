@@ -1,7 +1,7 @@
 //! What a job has beside its place: its delay, its time to run, and how often what happened to it.
 //!
-//! Owns how that is kept small. Nearly every job has round times and a short history, which take thirteen bytes; whatever
-//! does not fit is kept whole beside the job, so nothing is ever rounded or cut. Must not know states.
+//! Owns how that is kept small. Nearly every job has round times and a short history, which take thirteen bytes;
+//! whatever does not fit is kept whole beside the job, so nothing is ever rounded or cut. Must not know states.
 
 use super::time::Span;
 
@@ -15,7 +15,7 @@ pub enum Count {
     Kicks,
 }
 
-/// How often what happened to a job.
+/// Event counters of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
     pub reserves: u32,

@@ -1,7 +1,7 @@
 //! How clients lose what they hold: when they hang up, or give it back.
 //!
-//! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what becomes
-//! of the jobs: that is `completion`'s.
+//! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what
+//! becomes of the jobs: that is `completion`'s.
 
 use super::client::{ClientId, IdleState};
 use super::deferred::Deferred;
@@ -13,8 +13,8 @@ use super::time::Time;
 use super::Engine;
 
 impl Engine {
-    /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again when
-    /// all of that is done.
+    /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again
+    /// when all of that is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {
@@ -32,8 +32,8 @@ impl Engine {
         }
     }
 
-    /// Its jobs go back in the order in which they are served, so that whoever waits gets the best of them, as if all came
-    /// back at once.
+    /// Its jobs go back in the order in which they are served, so that whoever waits gets the best of them, as if all
+    /// came back at once.
     pub(super) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];
@@ -69,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at first, and
-    /// belongs to this verb until it is done.
+    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at
+    /// first, and belongs to this verb until it is done.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -117,8 +117,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, sleeps,
-    /// holds a job, or is to be told what becomes of one.
+    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, is
+    /// idle, holds a job, or is to be told what becomes of one.
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client];
         let holds = state.reserved.first().is_some() || !state.attached.is_empty();

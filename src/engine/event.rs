@@ -1,7 +1,8 @@
-//! What other clients than the caller must be told.
+//! Events: what other clients than the caller must be told.
 //!
-//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and tells
-//! each client in its own protocol. What many are told is there once: a body of some bytes may have very many to hear it.
+//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and
+//! tells each client in its own protocol. What many are told is there once: a body of some bytes may have very many to
+//! hear it.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ pub enum Event {
     Reserved { client: ClientId, job: JobId },
     /// Its wait is over, without a job.
     NoJob { client: ClientId, why: NoJob },
-    /// It sleeps no longer: a tube that it watches has work.
+    /// It is idle no longer: a tube that it watches has work.
     Work { client: ClientId },
     /// A job that it submitted or waits for has ended. If it waited, it no longer does.
     Outcome {

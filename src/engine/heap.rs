@@ -47,7 +47,8 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// Members from the smallest key on, found as they are asked for: the first few cost little, however many there are.
+    /// Members from the smallest key on, found as they are asked for: the first few cost little, however many there
+    /// are.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));

@@ -1,8 +1,8 @@
 //! Which slot belongs to which id.
 //!
-//! Owns the table. Ids are given in rising order, so most jobs stand in full rows of sixteen; only rows are looked up by
-//! hash, which makes the hash table small enough to stay in the CPU's caches. A lone survivor costs a row of its own and no
-//! more, however far away the next one is. Must not know jobs.
+//! Owns the table. Ids are given in rising order, so most jobs stand in full rows of sixteen; only rows are looked up
+//! by hash, which makes the hash table small enough to stay in the CPU's caches. A lone survivor costs a row of its own
+//! and no more, however far away the next one is. Must not know jobs.
 
 use std::num::NonZeroU32;
 
@@ -30,7 +30,8 @@ pub struct Row {
 pub struct Ids {
     rows: Slots<Row>,
     index: Index,
-    /// The row that was added to last, which the next id most likely goes to as well, so it stays if it empties; or [`NIL`].
+    /// The row that was added to last, which the next id most likely goes to as well, so it stays if it empties; or
+    /// [`NIL`].
     last: u32,
 }
 

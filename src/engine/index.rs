@@ -1,7 +1,8 @@
 //! Members by hash: linear hashing with chains through the members themselves.
 //!
-//! Owns the buckets. It grows and shrinks by one bucket at a time, so nothing is ever rehashed in one go and no insertion is
-//! much slower than the others. Must not know what its members are, or compare them: whoever searches says what matches.
+//! Owns the buckets. It grows and shrinks by one bucket at a time, so nothing is ever rehashed in one go and no
+//! insertion is much slower than the others. Must not know what its members are, or compare them: whoever searches says
+//! what matches.
 
 use super::list::NIL;
 

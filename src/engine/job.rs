@@ -18,10 +18,10 @@ pub struct JobId(pub u64);
 /// The queue a tube keeps a job in; smaller comes first.
 pub type Priority = u32;
 
-/// The middle of each priority class of priorities: the thirds of all.
+/// The middle of each priority class; a class is a third of all priorities.
 pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
-/// The priority class that a priority is in.
+/// The class, 0 to 2, that a priority is in.
 pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
@@ -112,8 +112,8 @@ const LEAVING: u8 = 4;
 pub struct Job {
     pub(super) id: JobId,
     pub(super) created: Time,
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
-    /// place among jobs of the same priority.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Ready: its place among jobs of the same priority.
     pub(super) due: Time,
     pub(super) details: Details,
     pub(super) body: BodyKey,
@@ -207,8 +207,8 @@ impl Job {
         self.details.ttr()
     }
 
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
-    /// place among jobs of the same priority.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Ready: its place among jobs of the same priority.
     pub fn due(&self) -> Time {
         self.due
     }

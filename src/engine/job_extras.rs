@@ -1,7 +1,8 @@
 //! What a job owes beyond being done: its options, and who waits for how it goes.
 //!
-//! Owns the extras of the jobs that have one, the index by unique, the index by the end of the time to live, and the
-//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a job.
+//! Owns the extras of the jobs that have one, the index by dedup key, the index by the end of the time to live, and the
+//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a
+//! job.
 
 use slab::Slab;
 
@@ -257,11 +258,11 @@ impl ExtrasStore {
 
     /// The extras of the job in `slot`, which must have one.
     pub fn of(&self, slot: u32) -> u32 {
-        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with a contract");
+        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with extras");
         chunk[slot as usize % CHUNK]
     }
 
-    /// Makes extras for the job in `slot`. Its unique, with this hash, must be new.
+    /// Makes extras for the job in `slot`. Their dedup key, with this hash, must be new.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
         self.link(JobExtras {
             slot,
@@ -280,7 +281,7 @@ impl ExtrasStore {
         })
     }
 
-    /// Stores extras that stands in no index.
+    /// Stores extras that stand in no index.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
         let number = self.store.0.insert(extras);
@@ -313,8 +314,8 @@ impl ExtrasStore {
         }
     }
 
-    /// Leaves this extras to those who wait for its outcome and are still to be told, and makes another for its job, which
-    /// is the same but that nobody waits. Tells its number.
+    /// Leaves these extras to those who wait for its outcome and are still to be told, and makes others for their job,
+    /// which is the same but that nobody waits. Tells its number.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let left = self.store.0.get_mut(number);
@@ -346,7 +347,7 @@ impl ExtrasStore {
         self.link(own)
     }
 
-    /// Whether it is left to those who wait.
+    /// Whether these extras are left to those who wait, and have no job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
     }
@@ -362,7 +363,7 @@ impl ExtrasStore {
         before - self.get(number).cost()
     }
 
-    /// The extras is over; nobody may be attached any more.
+    /// Takes the extras of a job away; nobody may be attached to it any more.
     pub fn remove(&mut self, number: u32) -> JobExtras {
         self.unlink(number);
         let extras = self.store.0.remove(number);
@@ -383,7 +384,7 @@ impl ExtrasStore {
         self.ends.first()
     }
 
-    /// `client` waits for the outcome of the job with this extras; `list` is what it is attached to.
+    /// `client` waits for the outcome of the job with these extras; `list` is what it is attached to.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         let heard = self.get_mut(number).rare_mut().reports;
         let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
@@ -406,7 +407,7 @@ impl ExtrasStore {
         ended
     }
 
-    /// The first attachment to this extras, and its client.
+    /// The first attachment to these extras, and its client.
     pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
         let member = self.get(number).rare()?.attached.first()?;
         Some((member, self.attachments.0[member as usize].client))
@@ -439,20 +440,20 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment to this extras among those in `list`, which are one client's: others may be very many.
+    /// The attachment to these extras among those in `list`, which are one client's: others may be very many.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);
         members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// The slot of the job with this extras, if it is still there and nobody will ask for its outcome.
+    /// The slot of the job with these extras, if it is still there and nobody will ask for its outcome.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
         let extras = self.store.0.find(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)
     }
 
-    /// Whether this extras is found by what is unique about it, if anything is; for checks.
+    /// Whether these extras are found by their dedup key, if anything is; for checks.
     pub fn is_found(&self, number: u32) -> bool {
         let extras = self.get(number);
         let find = || self.index.find(extras.hash as usize, &self.store, |other| other == number);

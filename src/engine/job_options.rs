@@ -22,8 +22,8 @@ pub enum CompletionPolicy {
     Keep,
 }
 
-/// What tells a body from every other: two hashes behind a secret, 128 bits together, so that nobody can make two bodies that
-/// have the same. It is taken outside of whatever lock the engine is behind, since a body may be large.
+/// What tells a body from every other: two hashes behind a secret, 128 bits together, so that nobody can make two
+/// bodies that have the same. It is taken outside of whatever lock the engine is behind, since a body may be large.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub(super) [u32; 4]);
 
@@ -74,7 +74,7 @@ impl Fingerprinting {
 pub enum DedupKey {
     #[default]
     None,
-    /// A name in its tube: whoever submits it again joins the job.
+    /// A name in its tube: whoever submits it again is attached to the job.
     Name(Name),
     /// Its body in its tube, among jobs that were submitted so; by its fingerprint, once that is known.
     Body(Option<Fingerprint>),

@@ -29,8 +29,8 @@ impl Kick {
 }
 
 impl Engine {
-    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder, that
-    /// means that it is done.
+    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder,
+    /// that means that it is done.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.jobs.find(id) else { return false };
         let job = self.jobs.get(slot);
@@ -79,9 +79,9 @@ impl Engine {
         true
     }
 
-    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones, the next
-    /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
-    /// its steps, or the log's room, are used up; if there was no room at all, that was all.
+    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones,
+    /// the next due first; as many as `kick` says, of those that there are at the first call. More must be kicked in
+    /// another turn if its steps, or the log's room, are used up; if there was no room at all, that was all.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         let number = self.clients[client].used;
         let tube = self.tubes.get(number);

@@ -1,7 +1,7 @@
 //! The store of all jobs: by slot for the engine's queues, by id for everybody else.
 //!
-//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest insertion
-//! costs about what the median one does. Must not know states or queues.
+//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest
+//! insertion costs about what the median one does. Must not know states or queues.
 
 use super::bodies::{Bodies, BodyKey};
 use super::body::Body;

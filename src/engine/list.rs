@@ -1,7 +1,7 @@
 //! An intrusive doubly linked list over numbered members.
 //!
-//! Owns the linking. The links themselves live with the members (jobs, watches), so a list costs twelve bytes, nothing is
-//! allocated, and a member leaves from the middle in constant time. Must not know what its members are.
+//! Owns the linking. The links themselves live with the members (jobs, watches), so a list costs twelve bytes, nothing
+//! is allocated, and a member leaves from the middle in constant time. Must not know what its members are.
 
 /// "No member": the end of a list.
 pub const NIL: u32 = u32::MAX;

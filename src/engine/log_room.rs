@@ -1,8 +1,8 @@
 //! What the log can still take: the one place where the engine counts bytes of log.
 //!
-//! Owns the budget that the log grants before each verb, and what a change counts for, which is never less than its records
-//! take. A verb claims its share before it changes anything, and is refused where there is none. Without a log, there is no
-//! end to it. Must not know records, segments or files: the log checks that the figures here cover its own.
+//! Owns the budget that the log grants before each verb, and what a change counts for, which is never less than its
+//! records take. A verb claims its share before it changes anything, and is refused where there is none. Without a log,
+//! there is no end to it. Must not know records, segments or files: the log checks that the figures here cover its own.
 
 use super::job_extras::JobExtras;
 use super::job_options::{CompletionPolicy, DedupKey, JobOptions};
@@ -42,13 +42,14 @@ impl Engine {
         self.log_room = room;
     }
 
-    /// Bytes that the log should have for whoever tries again what was refused just now; zero if nothing was refused for want
-    /// of them, or if the room of the log said so before.
+    /// Bytes that the log should have for whoever tries again what was refused just now; zero if nothing was refused
+    /// for want of them, or if the room of the log said so before.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.lacking)
     }
 
-    /// Claims room for a new job with so many bytes of name, options and body, and an id for it; false if there is none.
+    /// Claims room for a new job with so many bytes of name, options and body, and an id for it; false if there is
+    /// none.
     pub(super) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         if logged > self.log_room.puts {
@@ -83,8 +84,8 @@ impl Engine {
         rest.is_some()
     }
 
-    /// Claims room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and then the
-    /// change must not be made.
+    /// Claims room for one change, to a job or with a name of `extra` bytes to a tube; false if there is none, and then
+    /// the change must not be made.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         let rest = self.log_room.changes.checked_sub(CHANGE_SIZE + extra as u64);
         self.log_room.changes = rest.unwrap_or(self.log_room.changes);
@@ -98,8 +99,8 @@ impl Engine {
         claimed
     }
 
-    /// Bytes for which the job in `slot` counts: the name of its tube, its options and its body. They change with its outcome
-    /// only.
+    /// Bytes for which the job in `slot` counts: the name of its tube, its options and its body. They change with its
+    /// outcome only.
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.jobs.get(slot);
         let size = self.tubes.get(job.tube).name.len() + job.body.len();

@@ -1,10 +1,11 @@
 //! Which waiting client gets which ready job.
 //!
-//! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a waiting
-//! client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in [`Engine::serve`], inside the
-//! same call, so a job can neither be given twice nor be missed between a wake-up and a grab. If that is too much for one
-//! turn, nobody else is given a job of the tube before it is done. Waiting clients are served strictly first come, first
-//! served; if none waits, an idle one is notified of each job. Must not change a job's state itself: `transitions` does.
+//! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a
+//! waiting client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in
+//! [`Engine::serve`], inside the same call, so a job can neither be given twice nor be missed between a notification
+//! and a grab. If that is too much for one turn, nobody else is given a job of the tube before it is done. Waiting
+//! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
+//! change a job's state itself: `transitions` does.
 
 use super::client::{ClientId, ClientState, IdleState, ReservePolicy, LONGEST_LEASE};
 use super::job::Job;
@@ -13,7 +14,8 @@ use super::steps::MOVE;
 use super::time::{Span, Time};
 use super::Engine;
 
-/// A worker that was woken has so long to come, before the next one is woken. Most need a round trip on the network.
+/// How long a worker that was notified has to ask for the job before the next one is notified. Most need a round trip
+/// on the network.
 const PATIENCE: Span = Span::from_millis(50);
 
 impl Engine {
@@ -22,14 +24,14 @@ impl Engine {
         job.body.len() > self.limits.largest_leased
     }
 
-    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker being
-    /// noticed, which that of a client that leases never is.
+    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker
+    /// being noticed, which that of a client that leases never is.
     pub fn lease_of(&self, job: &Job) -> Span {
         let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
         job.ttr().min(most)
     }
 
-    /// Hands ready jobs of this tube to the clients that wait for them, and wakes one that sleeps if there are more.
+    /// Hands ready jobs of this tube to the clients that wait for them, and notifies an idle one if there are more.
     pub(super) fn serve(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
@@ -72,8 +74,8 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.jobs)?))
     }
 
-    /// Wakes those who have slept longest with an eye on this tube: as many as the limits say. If others sleep on, it is looked
-    /// again later: a worker that hangs does not come.
+    /// Notifies those who have been idle longest among the watchers of this tube, as many as the limits say. If others
+    /// stay idle, the tube notifies again later, since a worker that hangs does not come.
     fn notify_next(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {

@@ -1,10 +1,11 @@
 //! The queue itself: pure, without a socket, file, lock, thread, clock or source of randomness.
 //!
-//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client, typed
-//! arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller must take
-//! (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by [`Engine::tick`]; the
-//! caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change it, and ticks before a verb
-//! when that moment has passed, or soon after: what a client keeps beyond its time is lost to it all the same.
+//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client,
+//! typed arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller
+//! must take (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by
+//! [`Engine::tick`]; the caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change
+//! it, and ticks before a verb when that moment has passed, or soon after: what a client keeps beyond its time is lost
+//! to it all the same.
 //!
 //! No verb does more than the steps that its turn was granted ([`Engine::grant_steps`]): one that answers
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
@@ -88,8 +89,8 @@ use job_extras::ExtrasStore;
 use jobs::Jobs;
 use tube::{Tubes, DEFAULT_TUBE};
 
-/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class or the
-/// allocator takes for itself.
+/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
+/// or the allocator takes for itself.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
 /// Room for so much news is kept; more is seldom needed, when very many wait for one job.
@@ -101,8 +102,8 @@ pub const TUBE_COST: u64 = 400;
 /// See [`Limits::few_watched`]; the lists of nearly all clients are shorter.
 pub const FEW_WATCHED: usize = 64;
 
-/// Parts of all memory that watches and tubes may take at most: what a client can cause without a job must leave room for
-/// jobs.
+/// Parts of all memory that watches and tubes may take at most: what a client can cause without a job must leave room
+/// for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
@@ -119,13 +120,14 @@ pub struct Limits {
     pub max_watched: usize,
     /// A client that watches no more tubes than this is dealt with in one go, whatever is left of a turn's steps.
     pub few_watched: usize,
-    /// With how many losses a job with [`CompletionPolicy::Tell`] has failed: how often it is tried in all; none: without end.
+    /// With how many losses a job with [`CompletionPolicy::Tell`] has failed: how often it is tried in all; none:
+    /// without end.
     pub max_losses: Option<u32>,
     /// Bytes of the largest body of a job that is leased: clients that lease were never promised to meet larger ones.
     pub largest_leased: usize,
     /// How long the lease of a job lasts that has no time to run.
     pub lease_limit: Span,
-    /// Sleeping clients that are woken when a job becomes ready; zero: all.
+    /// Idle clients that are notified when a job becomes ready; zero: all.
     pub wakeups: u32,
     /// Makes the hashes of names unpredictable to clients.
     pub hash_secret: u64,
@@ -183,7 +185,7 @@ pub struct Engine {
     producers: usize,
     workers: usize,
     waiting: usize,
-    /// How often a client began to wait or to sleep.
+    /// How often a client began to wait or to be idle.
     waits: u64,
     kept_tubes: usize,
     /// Jobs whose time to live ended before they were over.
@@ -198,11 +200,11 @@ pub struct Engine {
     leases: u32,
     /// Clients that have disconnected and still hold or watch something.
     leaving: usize,
-    /// The state of a generator of numbers that need not be unpredictable.
+    /// The state of the pseudo-random generator of [`Engine::roll`], whose numbers may be predictable.
     dice: u64,
 }
 
-/// The client that holds what was leased: nobody. It is the engine's own, and the first.
+/// The client that holds what was leased: one of the engine's own, the first, which never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
 impl Engine {

@@ -1,8 +1,9 @@
-//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly the id.
+//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly
+//! the id.
 //!
-//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted run, a
-//! plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a heap
-//! beside it. Must not know states or counters.
+//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted
+//! run, a plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a
+//! heap beside it. Must not know states or counters.
 
 use super::heap::Heap;
 use super::job::Priority;

@@ -1,7 +1,7 @@
 //! How clients come to jobs, and to the outcomes of jobs.
 //!
-//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it is,
-//! and how it is waited for, `waiting` knows.
+//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it
+//! is, and how it is waited for, `waiting` knows.
 
 use super::change::Change;
 use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
@@ -55,9 +55,9 @@ impl<'a> Grab<'a> {
 }
 
 impl Engine {
-    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end if
-    /// there is none. The client must not be waiting already. One that watches very many tubes may be told by an event though
-    /// it does not want to wait.
+    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end
+    /// if there is none. The client must not be waiting already. One that watches very many tubes may be told by an
+    /// event though it does not want to wait.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -96,7 +96,7 @@ impl Engine {
         *worker = true;
     }
 
-    /// Asks for a job of the tubes that the client watches, without waiting. It is awake from now on.
+    /// Asks for a job of the tubes that the client watches, without waiting. It is active from now on.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -115,7 +115,8 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
+            // Several jobs may have become ready at once, and only this client been told; or it was told of another
+            // one.
             let taken = self.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -146,8 +147,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches very many
-    /// tubes may be told of it by an event.
+    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches
+    /// very many tubes may be told of it by an event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.mark_worker(client);
         // The rest of what is over by now is for the ticks.
@@ -213,7 +214,7 @@ impl Engine {
         true
     }
 
-    /// Nobody will ask for the outcome of the job with this extras.
+    /// Nobody will ask for the outcome of the job with these extras.
     fn orphan(&mut self, number: u32) {
         if self.extras_store.is_left(number) {
             return;
@@ -226,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Ends one attachment of a client to the job with this extras.
+    /// Ends one attachment of a client to the job with these extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
         let found = self.extras_store.find_attached(number, &self.clients[client].attached);
         self.detach(found.expect("a client that waits is attached"), client);
@@ -238,14 +239,14 @@ impl Engine {
         self.extras_store.detach(member, &mut self.clients[client].attached).extras
     }
 
-    /// The wait of `client` has lasted as long as it may.
+    /// The time-out of the wait of `client` has come.
     pub(super) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.extras_store.is_left(waiting.outcome) {
             let extras = self.extras_store.get_mut(waiting.outcome);
             let job = self.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
+                // A worker has it reserved: the client waits for the end of this reservation, but for no other try.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -256,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// The last try of what was run has ended without an outcome.
+    /// The last try of a job that was run has ended without an outcome.
     pub(super) fn end_run(&mut self, number: u32) {
         let mut clients = self.extras_store.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -268,14 +269,14 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// What was run and is still in somebody's hands is nobody's business any more.
+    /// Takes back a job that was run and whose outcome nobody will ask for.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.extras_store.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// One number of a row that need not be unpredictable, below `bound`.
+    /// The next pseudo-random number below `bound`; it may be predictable.
     pub(super) fn roll(&mut self, bound: usize) -> usize {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;

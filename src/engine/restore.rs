@@ -97,8 +97,8 @@ impl Engine {
         }
     }
 
-    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
-    /// over and has grown by the result.
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it
+    /// is over and has grown by the result.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.jobs.find(id)?;
         let job = self.jobs.get_mut(slot);
@@ -139,7 +139,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
+    /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given
+    /// again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
         let (mut buried, mut started) = (Vec::new(), Vec::new());
@@ -184,8 +185,8 @@ impl Engine {
         }
     }
 
-    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine without a
-    /// battery wakes up in 1970. But a start that was given as a moment is just that.
+    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
+    /// without a clock battery starts in 1970. But a start that was given as a moment is just that.
     fn restore_delay(&mut self, slot: u32, now: Time) {
         let fixed = self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.jobs.get_mut(slot);

@@ -1,7 +1,7 @@
 //! A stretch of many keys in order, found without putting all of them in order.
 //!
-//! Owns the keys that are kept meanwhile, which are a bounded number, however far behind the stretch begins: then the keys
-//! are shown to it more than once. Must not know what they are keys of.
+//! Owns the keys that are kept meanwhile, which are a bounded number, however far behind the stretch begins: then the
+//! keys are shown to it more than once. Must not know what they are keys of.
 
 use std::collections::BinaryHeap;
 

@@ -42,14 +42,14 @@ pub struct TubeStats<'a> {
     pub jobs: JobCounts,
     /// It stays though nothing refers to it.
     pub kept: bool,
-    /// Ready and delayed ones in each priority class of priorities.
+    /// Ready and delayed ones in each priority class.
     pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
     pub total_jobs: u64,
     pub using: u32,
     pub watching: u32,
-    /// Those of them that are sleeping workers.
+    /// Those of them that are notified of work ([`ReservePolicy::Notified`](super::ReservePolicy::Notified)).
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
@@ -108,8 +108,8 @@ impl Engine {
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have left their
-    /// places behind.
+    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have
+    /// left their places behind.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();

@@ -1,8 +1,8 @@
 //! How much work one turn may do.
 //!
-//! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs; whoever holds the engine's lock grants a
-//! turn so many, and a verb that has more to do stops when they are used up and says so. Steps are counted, not timed, so
-//! that the same calls always stop at the same places. Must not know what is done.
+//! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs; whoever holds the engine's lock
+//! grants a turn so many, and a verb that has more to do stops when they are used up and says so. Steps are counted,
+//! not timed, so that the same calls always stop at the same places. Must not know what is done.
 
 /// Steps of a job that goes from one queue to another: a few places in memory that are seldom in the CPU's cache.
 pub const MOVE: u64 = 4;
@@ -25,8 +25,8 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes some. A verb takes what it needs for its next piece of work and then looks whether it may go on, so a budget is
-    /// exceeded by one piece at most.
+    /// Takes some. A verb takes what it needs for its next piece of work and then looks whether it may go on, so a
+    /// budget is exceeded by one piece at most.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);

@@ -31,8 +31,8 @@ pub struct StoredJob<'a> {
     pub options: Option<StoredOptions<'a>>,
 }
 
-/// What happened to a job after it was written down. Counts are how often it has happened by now, so that it does no harm to
-/// read the same twice.
+/// What happened to a job after it was written down. Counts are how often it has happened by now, so that it does no
+/// harm to read the same twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
     /// Reserved, by a client that will not be there when this is read.

@@ -1,4 +1,4 @@
-//! Jobs on their way in: room for them, their options, and joining a job that is there already.
+//! Jobs on their way in: room for them, and their options.
 //!
 //! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
 
@@ -50,8 +50,8 @@ impl Engine {
         *producer = true;
     }
 
-    /// Puts a job with options of its own into the tube with this name, which is created if need be; or joins the job that it
-    /// shares its unique with.
+    /// Puts a job with options of its own into the tube with this name, which is created if need be; or coalesces with
+    /// the duplicate, the job that has the same dedup key.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -93,8 +93,8 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when `wait`
-    /// is over, it is taken back; else when that reservation's time to run ends.
+    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when
+    /// `wait` is over, it is taken back; else when that reservation's time to run ends.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -112,7 +112,8 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // A job that is served at once must know already that it passes, and nobody looks before this call ends.
+        // The job may be served within `submit`, before it is marked as ephemeral here; nothing looks at the mark
+        // before this call ends.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.extras_store.of(slot);
@@ -188,7 +189,7 @@ impl Engine {
         self.memory.jobs += self.extras_store.get(number).cost();
     }
 
-    /// extras for the job in `slot`, which has none; its cost is still to be accounted for.
+    /// Makes extras for the job in `slot`, which has none; their cost is still to be accounted for.
     pub(super) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.jobs.view(slot);
         // Nobody ever looks for a job without a body, and they must not all stand in one chain.

@@ -15,7 +15,7 @@ pub struct Time(u64);
 pub struct Span(u64);
 
 impl Time {
-    /// Later than every moment that can be reached.
+    /// A moment that never comes.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the Unix epoch.

@@ -14,14 +14,14 @@ use super::time::{Span, Time};
 use super::{Engine, NOBODY};
 
 impl Engine {
-    /// Moves the job in `slot` to the state that `cause` leads to, and to the queue of that state. Panics if the table in
-    /// `job` has no such transition: callers check the state first.
+    /// Moves the job in `slot` to the state that `cause` leads to, and to the queue of that state. Panics if the table
+    /// in `job` has no such transition: callers check the state first.
     pub(super) fn transfer(&mut self, slot: u32, cause: Cause) {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// The same, and `change` sets what else is different from then on, before the job enters its queue: its priority, what it
-    /// is due for, its holder.
+    /// The same, and `change` sets what else is different from then on, before the job enters its queue: its priority,
+    /// what it is due for, its holder.
     pub(super) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.jobs.get_mut(slot);
@@ -57,9 +57,9 @@ impl Engine {
         }
     }
 
-    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to its old
-    /// place. But one that is told and was lost goes to the end, and one that had a start of its own stands behind those that
-    /// had none, by that start: it gets its place when that has come.
+    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to
+    /// its old place. But one that is told and was lost goes to the end, and one that had a start of its own stands
+    /// behind those that had none, by that start: it gets its place when that has come.
     fn place_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.jobs.get(slot);

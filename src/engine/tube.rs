@@ -84,13 +84,13 @@ pub struct Tube {
     pub(super) waiting: List,
     /// The same of clients that lease.
     pub(super) leasing: List,
-    /// The watches of the clients that sleep, the longest asleep first.
+    /// The watches of the idle clients, the longest idle first.
     pub(super) sleeping: List,
-    /// When another sleeping worker is woken if there is still a ready job; [`Time::NEVER`] if none was or none is left.
+    /// When another idle client is notified if there is still a ready job; [`Time::NEVER`] if none was or none is left.
     pub(super) renotify_at: Time,
-    /// Ready and delayed jobs in each priority class of priorities.
+    /// Ready and delayed jobs in each priority class.
     pub(super) priority_classes: [u32; 3],
-    /// How many jobs there may be before no more of a priority class is taken.
+    /// How many jobs there may be before no more of each priority class are taken.
     pub(super) most: Option<Box<[u32; 3]>>,
     /// It stays though nothing refers to it.
     pub(super) kept: bool,
@@ -104,7 +104,7 @@ pub struct Tube {
     pub(super) pauses: u64,
     pub(super) using: u32,
     pub(super) watching: u32,
-    /// Those of them that are sleeping workers, whether they sleep or not.
+    /// Those of them that are notified of work, whether they are idle now or not.
     pub(super) sleepers: u32,
     /// Who opened it: a client's number, and that of its connection, since the client may have gone.
     pub(super) opener: (u32, u32),
@@ -147,7 +147,7 @@ impl Tube {
         }
     }
 
-    /// The queue in which clients of this reserve policy wait or sleep.
+    /// The queue in which clients of this reserve policy wait or are idle.
     pub(super) fn queue(&self, reserve_policy: ReservePolicy) -> &List {
         match reserve_policy {
             ReservePolicy::PerConnection => &self.waiting,
@@ -165,7 +165,7 @@ impl Tube {
         }
     }
 
-    /// Whether nobody waits or sleeps here.
+    /// Whether nobody waits or is idle here.
     pub(super) fn is_lonely(&self) -> bool {
         self.waiting.is_empty() && self.leasing.is_empty() && self.sleeping.is_empty()
     }
@@ -254,8 +254,8 @@ impl Chained for Store {
     }
 }
 
-/// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the median one
-/// does.
+/// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the
+/// median one does.
 #[derive(Debug)]
 pub struct Tubes {
     store: Store,
@@ -309,7 +309,8 @@ impl Tubes {
         })
     }
 
-    /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it again.
+    /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it
+    /// again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.store.0.find(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;

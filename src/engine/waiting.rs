@@ -1,8 +1,9 @@
 //! How clients wait: the search through the tubes that they watch, and their places in the queues of those tubes.
 //!
-//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very many
-//! tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they are, since
-//! a place that is not for its present wait counts for nothing. Must not choose between clients: that is `matching`'s.
+//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very
+//! many tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they
+//! are, since a place that is not for its present wait counts for nothing. Must not choose between clients: that is
+//! `matching`'s.
 
 use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
 use super::deferred::Deferred;
@@ -36,7 +37,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// `client`, which must not wait, sleeps from now on.
+    /// `client`, which must not wait, is idle from now on.
     pub(super) fn fall_asleep(&mut self, client: ClientId) {
         self.clients[client].idle_state = IdleState::Idle;
         self.stand_everywhere(client);
@@ -72,7 +73,7 @@ impl Engine {
         state.since = self.waits;
     }
 
-    /// Puts the client, which waits or sleeps, at the end of the queue of the tube at this place of its watch list.
+    /// Puts the client, which waits or is idle, at the end of the queue of the tube at this place of its watch list.
     pub(super) fn stand(&mut self, client: ClientId, place: usize) {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
@@ -103,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count no longer leave
-    /// the queue on the way; if that takes too long, the tube is served later.
+    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count
+    /// no longer leave the queue on the way; if that takes too long, the tube is served later.
     pub(super) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
@@ -123,8 +124,8 @@ impl Engine {
         }
     }
 
-    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search. False if it
-    /// does not search.
+    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search.
+    /// False if it does not search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         match &mut state.waiting {
@@ -159,9 +160,10 @@ impl Engine {
         self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
     }
 
-    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
-    /// priority; for a sleeping worker the smallest priority class, and among equal tubes the next before the one that had its turn last,
-    /// at first the last one, which is the order of gearmand; for a client that leases any tube with the same chance.
+    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the
+    /// smallest priority; for one that is notified the smallest priority class, and among equal tubes the next before
+    /// the one that had its turn last, at first the last one, which is the order of gearmand; for a client that leases
+    /// any tube with the same chance.
     pub(super) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
@@ -199,7 +201,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// `client`, which waits or sleeps, stands nowhere yet: its tubes are too many for this turn.
+    /// `client`, which waits or is idle, stands nowhere yet: its tubes are too many for this turn.
     pub(super) fn search_later(&mut self, client: ClientId, search: Search) {
         self.begin_wait(client);
         let state = &mut self.clients[client];
@@ -210,8 +212,8 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of each.
-    /// A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
+    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of
+    /// each. A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
     pub(super) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         // It may be another client of the same number, and the search of one that grabs is its own to go on with.
         let Some(state) = self.clients.get_mut(client) else { return Progress::Done };
@@ -304,7 +306,7 @@ impl Engine {
         self.events.push_back(Event::Reserved { client, job });
     }
 
-    /// Ends the sleep of `client`: this tube has work.
+    /// Notifies `client`, which is idle: this tube has work.
     pub(super) fn wake_for(&mut self, client: ClientId, tube: u32) {
         self.wake_up(client);
         self.clients[client].idle_state = IdleState::Notified(tube);

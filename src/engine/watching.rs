@@ -1,7 +1,7 @@
 //! Which tubes clients use and watch, and the life of tubes.
 //!
-//! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which job
-//! goes to whom.
+//! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which
+//! job goes to whom.
 
 use super::change::Change;
 use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST};
@@ -122,8 +122,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the only
-    /// one of a holder, which must watch one. The client must not be waiting.
+    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the
+    /// only one of a holder, which must watch one. The client must not be waiting.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
@@ -156,7 +156,7 @@ impl Engine {
                 // The tube may be gone soon, and its number another's.
                 self.clients[client].idle_state = IdleState::Notified(NIL);
             }
-            // It may have been woken for a job here, which it will not fetch now.
+            // It may have been notified of a job here, which it will not fetch now.
             self.serve(number, now);
         }
         self.close_tube_if_idle(number);
@@ -216,8 +216,8 @@ impl Engine {
         lease.begin(Pass::Drop, self.clients[client].watched.len());
     }
 
-    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last one
-    /// moves into the place of one that goes.
+    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last
+    /// one moves into the place of one that goes.
     fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
         while lease.at > 0 {
             lease.at -= 1;
@@ -246,8 +246,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept; the
-    /// others live as long as something does.
+    /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept;
+    /// the others live as long as something does.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
@@ -258,7 +258,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside or over.
+    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside
+    /// or over.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -272,8 +273,8 @@ impl Engine {
         Dropped::Done
     }
 
-    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has so many of any; none: no limit.
-    /// False if there is no such tube.
+    /// From now on no job of a priority class is taken in by the tube with this name while it has so many jobs of all
+    /// classes; none: no limit. False if there is no such tube.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3]) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let limits = most.map(|most| most.unwrap_or(u32::MAX));
@@ -292,8 +293,8 @@ impl Engine {
         watched.iter().map(|watch| &*self.tubes.get(self.watches.get(watch).tube).name)
     }
 
-    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so that one
-    /// client does not use up what is for all: whoever comes next still finds some.
+    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so
+    /// that one client does not use up what is for all: whoever comes next still finds some.
     pub(super) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, TooManyTubes> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;

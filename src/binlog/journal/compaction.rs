@@ -1,7 +1,7 @@
 //! Compaction: the part of the journal that keeps the use of the disk within its bound.
 //!
-//! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also what
-//! becomes of segments that are in doubt after the disk has failed. Must not touch files.
+//! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also
+//! what becomes of segments that are in doubt after the disk has failed. Must not touch files.
 
 use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
@@ -23,9 +23,9 @@ enum Live {
 }
 
 impl Journal {
-    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if the
-    /// segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for work
-    /// that is under way.
+    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if
+    /// the segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for
+    /// work that is under way.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -166,12 +166,12 @@ impl Journal {
         }
     }
 
-    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied on no
-    /// more, is written again by and by. Returns what was appended and not taken yet, which must be written into the new segment
-    /// behind the `again` bytes that were taken and are not safe; and the new segment's header. `before`: where the log ends, as
-    /// far as it is safe.
-    /// Without `rely`, what was written and not synced is not among those bytes: until all that is in doubt is written again,
-    /// nothing that was written again before may lose its first place.
+    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied
+    /// on no more, is written again by and by. Returns what was appended and not taken yet, which must be written into
+    /// the new segment behind the `again` bytes that were taken and are not safe; and the new segment's header.
+    /// `before`: where the log ends, as far as it is safe. Without `rely`, what was written and not synced is not among
+    /// those bytes: until all that is in doubt is written again, nothing that was written again before may lose its
+    /// first place.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),

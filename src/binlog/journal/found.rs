@@ -77,8 +77,8 @@ impl Journal {
         self.count_evacuating();
     }
 
-    /// A full record of the job in `slot`, of this [`Engine::logged_size`], was found in the last segment; `before`: that
-    /// of the full record that was found before.
+    /// A full record of the job in `slot`, of this [`Engine::logged_size`], was found in the last segment; `before`:
+    /// that of the full record that was found before.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
         if let Some(before) = before {
             self.lost_job(slot, before);

@@ -1,7 +1,7 @@
 //! How much the journal can still take.
 //!
-//! Owns the arithmetic of space: what is on the disk already, what is kept back for deletes, what the engine may use. Must not
-//! change anything.
+//! Owns the arithmetic of space: what is on the disk already, what is kept back for deletes, what the engine may use.
+//! Must not change anything.
 
 use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
@@ -20,7 +20,8 @@ impl Journal {
         DELETE as u64 * self.jobs + KEPT
     }
 
-    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
+    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not
+    /// fit.
     pub(super) fn ahead(&self) -> u64 {
         if self.large == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
@@ -93,8 +94,8 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::request_space`]. Or no
-    /// id that is known to be safe to give.
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see
+    /// [`Journal::request_space`]. Or no id that is known to be safe to give.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)

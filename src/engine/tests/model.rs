@@ -177,8 +177,8 @@ impl Model {
         self.clients.push(ClientState { id, used: "default", watched, producer: false, worker: false });
     }
 
-    /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for it. The
-    /// tubes that only it watched end from the last to the first, and then the one that only it used.
+    /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for
+    /// it. The tubes that only it watched end from the last to the first, and then the one that only it used.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
