@@ -120,7 +120,7 @@ impl Engine {
         let somebody_active = || self.clients.iter().any(|(_, client)| watched_by_active(client));
         let nothing_to_do =
             tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.jobs).is_none() || tube.serving;
-        let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.sleeping);
+        let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.idle);
         assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
     }
 

@@ -85,7 +85,7 @@ pub struct Search {
     pub(super) best: Option<((Priority, Time), u32, usize)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ClientState {
     pub(super) reserve_policy: ReservePolicy,
     pub(super) idle_state: IdleState,
@@ -124,25 +124,7 @@ pub struct ClientState {
 impl ClientState {
     /// One that uses and watches nothing yet.
     pub(super) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
-        ClientState {
-            reserve_policy,
-            idle_state: IdleState::Active,
-            connection,
-            opened: 0,
-            turn: NIL,
-            used: NIL,
-            watched: WatchList::default(),
-            reserved: Heap::new(),
-            waiting: None,
-            wait: 0,
-            since: 0,
-            queued: false,
-            search: None,
-            leaving: None,
-            attached: List::EMPTY,
-            producer: false,
-            worker: false,
-        }
+        ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
 
     /// Whether it waits for a job.

@@ -18,7 +18,7 @@ impl Engine {
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {
-            self.wake_up(client);
+            self.become_active(client);
         }
         let state = &mut self.clients[client];
         state.leaving = Some(Box::new(Heap::new()));

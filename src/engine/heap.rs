@@ -21,6 +21,12 @@ pub struct Heap<K> {
     entries: Vec<(K, u32)>,
 }
 
+impl<K: Ord + Copy> Default for Heap<K> {
+    fn default() -> Heap<K> {
+        Heap::new()
+    }
+}
+
 impl<K: Ord + Copy> Heap<K> {
     /// A heap without members; allocates nothing.
     pub const fn new() -> Heap<K> {

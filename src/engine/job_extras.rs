@@ -73,6 +73,26 @@ pub struct JobExtras {
     rare: Option<Box<RareExtras>>,
 }
 
+impl Default for JobExtras {
+    fn default() -> JobExtras {
+        JobExtras {
+            slot: NIL,
+            chain: NIL,
+            hash: 0,
+            place: NIL,
+            expires: Time::NEVER,
+            ttl: Span::MAX,
+            dedup_key: DedupKey::None,
+            result_at: 0,
+            max_attempts: 0,
+            max_fails: 0,
+            fails: 0,
+            done: false,
+            rare: None,
+        }
+    }
+}
+
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
@@ -264,21 +284,8 @@ impl ExtrasStore {
 
     /// Makes extras for the job in `slot`. Their dedup key, with this hash, must be new.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
-        self.link(JobExtras {
-            slot,
-            chain: NIL,
-            hash: (hash >> 32) as u32,
-            place: NIL,
-            expires,
-            ttl: Span::MAX,
-            dedup_key,
-            result_at: 0,
-            max_attempts: 0,
-            max_fails: 0,
-            fails: 0,
-            done: false,
-            rare: None,
-        })
+        let extras = JobExtras::default();
+        self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
     /// Stores extras that stand in no index.
@@ -328,23 +335,8 @@ impl ExtrasStore {
         let mut own = std::mem::replace(&mut **rare, rest);
         own.attached = List::EMPTY;
         let JobExtras { hash, ttl, result_at, max_attempts, max_fails, fails, done, .. } = *left;
-        let (chain, place, rare) = (NIL, NIL, Some(Box::new(own)));
-        let own = JobExtras {
-            slot,
-            chain,
-            hash,
-            place,
-            expires,
-            ttl,
-            dedup_key,
-            result_at,
-            max_attempts,
-            max_fails,
-            fails,
-            done,
-            rare,
-        };
-        self.link(own)
+        let counts = JobExtras { result_at, max_attempts, max_fails, fails, done, ..JobExtras::default() };
+        self.link(JobExtras { slot, hash, expires, ttl, dedup_key, rare: Some(Box::new(own)), ..counts })
     }
 
     /// Whether these extras are left to those who wait, and have no job.

@@ -35,6 +35,12 @@ pub struct List {
     len: u32,
 }
 
+impl Default for List {
+    fn default() -> List {
+        List::EMPTY
+    }
+}
+
 impl List {
     pub const EMPTY: List = List { head: NIL, tail: NIL, len: 0 };
 

@@ -7,8 +7,9 @@
 //! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
 //! change a job's state itself: `transitions` does.
 
-use super::client::{ClientId, ClientState, IdleState, ReservePolicy, LONGEST_LEASE};
-use super::job::Job;
+use super::client::{ClientId, ClientState, IdleState, ReservePolicy};
+use super::event::Event;
+use super::job::Cause;
 use super::list::NIL;
 use super::steps::MOVE;
 use super::time::{Span, Time};
@@ -19,18 +20,6 @@ use super::Engine;
 const PATIENCE: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Whether no client that leases gets this job, which must not be over.
-    pub(super) fn is_large(&self, job: &Job) -> bool {
-        job.body.len() > self.limits.largest_leased
-    }
-
-    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker
-    /// being noticed, which that of a client that leases never is.
-    pub fn lease_of(&self, job: &Job) -> Span {
-        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
-        job.ttr().min(most)
-    }
-
     /// Hands ready jobs of this tube to the clients that wait for them, and notifies an idle one if there are more.
     pub(super) fn serve(&mut self, number: u32, now: Time) {
         loop {
@@ -80,16 +69,32 @@ impl Engine {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
             let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
-            self.wake_for(client, number);
+            self.notify(client, number);
             if self.limits.wakeups == 0 && self.steps.are_used_up() {
                 return self.serve_later(number);
             }
         }
         let tube = self.tubes.get_mut(number);
-        if !tube.sleeping.is_empty() && tube.renotify_at == Time::NEVER {
+        if !tube.idle.is_empty() && tube.renotify_at == Time::NEVER {
             tube.renotify_at = now + PATIENCE;
             self.retime_tube(number);
         }
+    }
+
+    /// Ends the wait of `client` with this job.
+    pub(super) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
+        self.stop_waiting(client);
+        self.grant(client, slot, Cause::Reserve, now);
+        let job = self.jobs.get(slot).id;
+        self.events.push_back(Event::Reserved { client, job });
+    }
+
+    /// Notifies `client`, which is idle: this tube has work.
+    pub(super) fn notify(&mut self, client: ClientId, tube: u32) {
+        self.become_active(client);
+        self.clients[client].idle_state = IdleState::Notified(tube);
+        self.events.push_back(Event::Work { client });
+        self.steps.take(1);
     }
 
     /// The job that a tube would give next to clients of this reserve policy.

@@ -79,7 +79,7 @@ pub use steps::{Progress, Steps};
 pub use stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use submit::{Refused, Submitted};
 pub use time::{Span, Time};
-pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
+pub use tube::{JobCounts, Pause, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
 
 use client::{ClientState, Clients, Watches};
@@ -152,12 +152,6 @@ impl Limits {
 /// [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
-
-impl From<TooManyTubes> for OverLimit {
-    fn from(_: TooManyTubes) -> OverLimit {
-        OverLimit
-    }
-}
 
 #[derive(Debug)]
 pub struct Engine {

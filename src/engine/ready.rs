@@ -11,7 +11,7 @@ use super::jobs::Jobs;
 use super::list::List;
 use super::time::Time;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReadyQueue {
     /// Sorted by priority, then by place.
     run: List,
@@ -19,10 +19,6 @@ pub struct ReadyQueue {
 }
 
 impl ReadyQueue {
-    pub const fn new() -> ReadyQueue {
-        ReadyQueue { run: List::EMPTY, rest: Heap::new() }
-    }
-
     pub fn len(&self) -> usize {
         self.run.len() + self.rest.len()
     }
@@ -91,7 +87,7 @@ mod tests {
     #[test]
     fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
         let mut jobs = Jobs::new();
-        let mut queue = ReadyQueue::new();
+        let mut queue = ReadyQueue::default();
         let mut slots = Vec::new();
         for id in 1..=500u64 {
             let (pri, details) = ((id * 7919 % 13) as u32, Details::new(Span::ZERO, Span::ZERO));

@@ -4,7 +4,7 @@
 //! is, and how it is waited for, `waiting` knows.
 
 use super::change::Change;
-use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
+use super::client::{ClientId, IdleState, Search, Waiting};
 use super::event::{NoJob, Outcome};
 use super::job::{Cause, JobId, JobView, State};
 use super::job_extras::ATTACHMENT_COST;
@@ -103,7 +103,7 @@ impl Engine {
             return Grab::More;
         }
         if self.clients[client].idle_state == IdleState::Idle {
-            self.wake_up(client);
+            self.become_active(client);
         }
         let Some(slot) = (match self.search_for_grab(client) {
             Ok(found) => found,
@@ -154,7 +154,7 @@ impl Engine {
         // The rest of what is over by now is for the ticks.
         let _ = self.catch_up(client, now);
         let idle_state = self.clients[client].idle_state;
-        self.wake_up(client);
+        self.become_active(client);
         if !self.watches_many(client) {
             self.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
@@ -168,7 +168,7 @@ impl Engine {
             self.clients[client].idle_state = IdleState::Idle;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {
-            self.fall_asleep(client);
+            self.become_idle(client);
         }
         false
     }
@@ -282,10 +282,5 @@ impl Engine {
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
         (self.dice % bound as u64) as usize
-    }
-
-    /// Whether what the client takes is held by nobody.
-    pub(super) fn takes_leases(&self, client: ClientId) -> bool {
-        self.clients[client].reserve_policy == ReservePolicy::Lease
     }
 }

@@ -4,7 +4,7 @@
 //! enters another. Must not decide who gets a job, nor what becomes of it.
 
 use super::change::Change;
-use super::client::{ClientId, ReservePolicy};
+use super::client::{ClientId, ReservePolicy, LONGEST_LEASE};
 use super::details::Count;
 use super::job::{priority_class, Cause, Job, State};
 use super::job_extras::JobExtras;
@@ -123,6 +123,11 @@ impl Engine {
         self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 
+    /// Whether what the client takes is held by nobody.
+    pub(super) fn takes_leases(&self, client: ClientId) -> bool {
+        self.clients[client].reserve_policy == ReservePolicy::Lease
+    }
+
     /// The most time that `client` gives itself for the job in `slot`.
     fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client];
@@ -136,6 +141,18 @@ impl Engine {
             0 => Span::MAX,
             limit => Span::from_millis(limit.into()),
         }
+    }
+
+    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker
+    /// being noticed, which that of a client that leases never is.
+    pub fn lease_of(&self, job: &Job) -> Span {
+        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
+        job.ttr().min(most)
+    }
+
+    /// Whether no client that leases gets this job, which must not be over.
+    pub(super) fn is_large(&self, job: &Job) -> bool {
+        job.body.len() > self.limits.largest_leased
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Pause {
     pub until: Time,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tube {
     pub(super) name: Arc<[u8]>,
     pub(super) ready: ReadyQueue,
@@ -85,7 +85,7 @@ pub struct Tube {
     /// The same of clients that lease.
     pub(super) leasing: List,
     /// The watches of the idle clients, the longest idle first.
-    pub(super) sleeping: List,
+    pub(super) idle: List,
     /// When another idle client is notified if there is still a ready job; [`Time::NEVER`] if none was or none is left.
     pub(super) renotify_at: Time,
     /// Ready and delayed jobs in each priority class.
@@ -118,33 +118,8 @@ pub struct Tube {
 
 impl Tube {
     fn new(name: Arc<[u8]>, order: u32, hash: u32) -> Tube {
-        Tube {
-            name,
-            ready: ReadyQueue::new(),
-            large: None,
-            delayed: Heap::new(),
-            buried: List::EMPTY,
-            waiting: List::EMPTY,
-            leasing: List::EMPTY,
-            sleeping: List::EMPTY,
-            renotify_at: Time::NEVER,
-            priority_classes: [0; 3],
-            most: None,
-            kept: false,
-            counts: JobCounts::default(),
-            serving: false,
-            pause: None,
-            total_jobs: 0,
-            deletes: 0,
-            pauses: 0,
-            using: 0,
-            watching: 0,
-            sleepers: 0,
-            opener: (NIL, 0),
-            order,
-            hash,
-            chain: NIL,
-        }
+        let nobody = (NIL, 0);
+        Tube { name, order, hash, chain: NIL, opener: nobody, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
     /// The queue in which clients of this reserve policy wait or are idle.
@@ -152,7 +127,7 @@ impl Tube {
         match reserve_policy {
             ReservePolicy::PerConnection => &self.waiting,
             ReservePolicy::Lease => &self.leasing,
-            ReservePolicy::Notified => &self.sleeping,
+            ReservePolicy::Notified => &self.idle,
         }
     }
 
@@ -161,13 +136,13 @@ impl Tube {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
             ReservePolicy::Lease => &mut self.leasing,
-            ReservePolicy::Notified => &mut self.sleeping,
+            ReservePolicy::Notified => &mut self.idle,
         }
     }
 
     /// Whether nobody waits or is idle here.
     pub(super) fn is_lonely(&self) -> bool {
-        self.waiting.is_empty() && self.leasing.is_empty() && self.sleeping.is_empty()
+        self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
 
     /// The ready job that comes next for clients of this reserve policy.
@@ -187,7 +162,7 @@ impl Tube {
     /// Adds a ready job, which must stand in no queue.
     pub(super) fn push_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if is_large {
-            self.large.get_or_insert_with(|| Box::new(ReadyQueue::new())).push(slot, jobs);
+            self.large.get_or_insert_with(|| Box::default()).push(slot, jobs);
         } else {
             self.ready.push(slot, jobs);
         }
@@ -269,10 +244,6 @@ pub struct Tubes {
 
 /// A list of tubes below this capacity keeps its memory.
 const KEPT_ORDER: usize = 4096;
-
-/// There are as many tubes as there may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooManyTubes;
 
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {

@@ -8,7 +8,7 @@
 use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
 use super::deferred::Deferred;
 use super::event::{Event, NoJob};
-use super::job::{priority_class, Cause};
+use super::job::priority_class;
 use super::list::NIL;
 use super::steps::Progress;
 use super::time::Time;
@@ -38,12 +38,12 @@ impl Engine {
     }
 
     /// `client`, which must not wait, is idle from now on.
-    pub(super) fn fall_asleep(&mut self, client: ClientId) {
+    pub(super) fn become_idle(&mut self, client: ClientId) {
         self.clients[client].idle_state = IdleState::Idle;
         self.stand_everywhere(client);
     }
 
-    pub(super) fn wake_up(&mut self, client: ClientId) {
+    pub(super) fn become_active(&mut self, client: ClientId) {
         let state = &mut self.clients[client];
         if std::mem::take(&mut state.idle_state) == IdleState::Idle {
             state.search = None;
@@ -286,7 +286,7 @@ impl Engine {
             let tube = self.watches.get(watch).tube;
             if let Some(slot) = self.head(tube, self.clients[client].reserve_policy) {
                 if self.clients[client].idle_state == IdleState::Idle {
-                    self.wake_for(client, tube);
+                    self.notify(client, tube);
                 } else {
                     self.hand_over(client, slot, now);
                 }
@@ -296,21 +296,5 @@ impl Engine {
             search.seen += 1;
         }
         Progress::Done
-    }
-
-    /// Ends the wait of `client` with this job.
-    pub(super) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
-        self.stop_waiting(client);
-        self.grant(client, slot, Cause::Reserve, now);
-        let job = self.jobs.get(slot).id;
-        self.events.push_back(Event::Reserved { client, job });
-    }
-
-    /// Notifies `client`, which is idle: this tube has work.
-    pub(super) fn wake_for(&mut self, client: ClientId, tube: u32) {
-        self.wake_up(client);
-        self.clients[client].idle_state = IdleState::Notified(tube);
-        self.events.push_back(Event::Work { client });
-        self.steps.take(1);
     }
 }

@@ -9,7 +9,6 @@ use super::deadlines::TimerKey;
 use super::list::NIL;
 use super::steps::{Progress, TUBE};
 use super::time::{Span, Time};
-use super::tube::TooManyTubes;
 use super::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
 /// Tubes that may be kept though nothing refers to them; more live as all others do.
@@ -295,14 +294,14 @@ impl Engine {
 
     /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so
     /// that one client does not use up what is for all: whoever comes next still finds some.
-    pub(super) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, TooManyTubes> {
+    pub(super) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
         let ClientState { opened, connection, .. } = self.clients[client];
         let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
         if is_full && self.tubes.find(name).is_none() {
-            return Err(TooManyTubes);
+            return Err(OverLimit);
         }
         let before = self.tubes.len();
         let number = self.open_tube_unlimited(name);
