@@ -1,7 +1,9 @@
 //! What a job has beside its place: its delay, its time to run, and how often what happened to it.
 //!
-//! Owns how that is kept small. Nearly every job has round times and a short history, which take thirteen bytes;
-//! whatever does not fit is kept whole beside the job, so nothing is ever rounded or cut. Must not know states.
+//! Owns how that is kept small. Nearly every job has times in whole milliseconds and counts below 256, which take
+//! thirteen bytes; whatever does not fit is kept whole beside the job, so nothing is ever rounded or cut. So the
+//! details take 16 bytes of a job instead of 40, and a job 72 instead of 96: 24 MB less for a million jobs. Must not
+//! know states.
 
 use super::time::Span;
 

@@ -1,8 +1,8 @@
 //! Names that clients give to their jobs, kept small.
 //!
 //! Owns their form in memory. Most are short, or are a UUID in text or sixteen bytes in hexadecimal, which client
-//! libraries make: those need no memory of their own, so they cost nothing beside their job and leave no holes when
-//! they go. Must not know what a name is for.
+//! libraries make: those need no memory of their own, so they leave no holes when they go. A UUID takes 24 bytes so;
+//! boxed, it would take 16 and a piece of 48 from glibc's malloc. Must not know what a name is for.
 
 use std::borrow::Cow;
 

@@ -162,7 +162,7 @@ impl Tube {
     /// Adds a ready job, which must stand in no queue.
     pub(super) fn push_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if is_large {
-            self.large.get_or_insert_with(|| Box::default()).push(slot, jobs);
+            self.large.get_or_insert_with(Box::default).push(slot, jobs);
         } else {
             self.ready.push(slot, jobs);
         }
