@@ -48,6 +48,11 @@ impl Operators {
         self.all.push(Operator { number, seen: (0, Standing::Client(0)), since: Instant::now() });
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// It is gone, if it was one.
     pub fn leave(&mut self, number: usize) {
         self.all.retain(|operator| operator.number != number);

@@ -295,6 +295,10 @@ impl PoolThread {
 
     /// Closes connections of HTTP that take too long. Tells how long the thread may sleep.
     fn close_operators(&mut self) -> Option<Duration> {
+        if self.operators.is_empty() {
+            // Nor is the clock looked at.
+            return None;
+        }
         let connections = &self.connections;
         let (over, wait) = self.operators.look(Instant::now(), |number| connections[number].standing());
         for number in over {
