@@ -1,6 +1,7 @@
 //! What the log tells of commands: each of them with `-VV`, and slow ones.
 //!
-//! Owns which fields such a line has. While a command is carried out nothing is logged, only noted: the engine is locked then.
+//! Owns which fields such a line has. While a command is carried out nothing is logged, only noted: the engine is
+//! locked then.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Connections of HTTP that take too long: which of one pool thread's are to be closed, and when to look.
 //!
-//! Owns the limits. There are few such connections, so each look sees all of them. Must not know sockets: the thread tells how
-//! each stands.
+//! Owns the limits. There are few such connections, so each look sees all of them. Must not know sockets: the thread
+//! tells how each stands.
 
 use std::time::{Duration, Instant};
 
@@ -58,8 +58,8 @@ impl Operators {
         self.all.retain(|operator| operator.number != number);
     }
 
-    /// Those whose time is over, and how long the thread may sleep until the next look; `ask` tells how many requests each
-    /// has made and how it stands.
+    /// Those whose time is over, and how long the thread may sleep until the next look; `ask` tells how many requests
+    /// each has made and how it stands.
     pub fn look(&mut self, now: Instant, ask: impl Fn(usize) -> (u64, Standing)) -> (Vec<usize>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);

@@ -124,8 +124,8 @@ fn the_page_s_policy_names_its_one_style_and_its_one_script() {
     }
 }
 
-/// Runs the program with these options until it listens or ends; then ends it. What it logged first, and its exit code if it
-/// ended by itself; `visit` gets the port of HTTP.
+/// Runs the program with these options until it listens or ends; then ends it. What it logged first, and its exit code
+/// if it ended by itself; `visit` gets the port of HTTP.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["-p", "0"])

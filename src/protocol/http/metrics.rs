@@ -1,8 +1,8 @@
 //! Figures for Prometheus, in its text format 0.0.4.
 //!
-//! Owns the names of metrics: the server's own, and those of exporters that were written for beanstalkd and gearmand, which
-//! dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one together. Must
-//! not measure anything.
+//! Owns the names of metrics: the server's own, and those of exporters that were written for beanstalkd and gearmand,
+//! which dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one
+//! together. Must not measure anything.
 
 use super::figures::{commands, Figures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;

@@ -1,7 +1,8 @@
 //! HTTP: health, metrics, an API for operators, and the page that uses it.
 //!
 //! Owns its framing, guards and replies. [`Decoder`] turns bytes into [`Request`]s and [`execute`] carries one out. No
-//! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the queue.
+//! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the
+//! queue.
 
 mod figures;
 mod guard;

@@ -1,7 +1,7 @@
 //! The page for browsers: one file, which asks nobody but this server.
 //!
-//! Owns its policy: a browser runs the one script and the one style that were built in, by their hashes, and nothing that
-//! the name of a tube or the body of a job may hold. `tests/http.rs` holds the hashes against the file.
+//! Owns its policy: a browser runs the one script and the one style that were built in, by their hashes, and nothing
+//! that the name of a tube or the body of a job may hold. `tests/http.rs` holds the hashes against the file.
 
 /// The page.
 pub const PAGE: &[u8] = include_bytes!("page.html");

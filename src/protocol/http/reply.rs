@@ -1,7 +1,7 @@
 //! The replies: status lines, headers, and the bodies that go with errors.
 //!
-//! Owns their spelling, and the headers that keep a browser from doing more with a reply than show it. Must not decide what
-//! is answered.
+//! Owns their spelling, and the headers that keep a browser from doing more with a reply than show it. Must not decide
+//! what is answered.
 
 use super::json::Members;
 use super::page::PAGE_POLICY;

@@ -1,7 +1,7 @@
 //! THE table of paths: what each gives or does, and what it takes.
 //!
-//! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry out
-//! anything.
+//! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
+//! out anything.
 
 use super::json::{from_base64, Object};
 use super::metrics::Names;

@@ -1,7 +1,7 @@
 //! Carrying out requests.
 //!
-//! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that grows
-//! is on the account of memory. Must not know how bytes arrive or leave.
+//! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
+//! grows is on the account of memory. Must not know how bytes arrive or leave.
 
 use super::figures::{commands, Figures, SERVER_KEYS, TUBE_KEYS};
 use super::guard;
