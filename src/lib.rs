@@ -16,8 +16,10 @@
 
 mod client;
 mod config;
+mod lease;
 
 pub mod binlog;
+pub mod cluster;
 pub mod engine;
 pub mod gearmand;
 pub mod machine;
@@ -30,4 +32,5 @@ pub use client::{Client, ClientError, ReservedJob};
 pub use config::{
     Address, Config, Keepalive, CONNECTION_COST, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING,
 };
+pub use lease::Lease;
 pub use server::{ManualClock, Server, StartError};
