@@ -3,6 +3,10 @@
 //! Owns the bytes. An entry is a head (format, kind, epoch, the writer's random number, and the number of the entry among that
 //! writer's), what it holds, and a CRC-32 of both, little-endian. What it holds are operations on the files of a binlog.
 
+use std::collections::BTreeMap;
+
+use super::shared_log::Seq;
+
 /// The version of this form.
 const FORMAT: u8 = 1;
 
@@ -127,6 +131,32 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
     Some(taken)
+}
+
+/// Whether a file of this name belongs to the log that machines share.
+pub fn is_segment(name: &str) -> bool {
+    name.starts_with("segment.") || name.starts_with("binlog.")
+}
+
+/// Follows which files there are, and in which entry each was made.
+pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
+    while let Some(operation) = Operation::decode(&mut operations) {
+        match operation {
+            Operation::Create(name, _) => {
+                created.insert(name.to_owned(), seq);
+            }
+            Operation::Remove(name) => {
+                created.remove(name);
+            }
+            Operation::Rename(name, to) => {
+                // What is kept aside stays with the machine that put it there.
+                if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
+                    created.insert(to.to_owned(), seq);
+                }
+            }
+            Operation::Write(..) | Operation::Truncate(..) => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,9 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::entry::Operation;
+use super::entry::{is_segment, note_created, Operation};
 use super::shared_log::Seq;
-use super::shipping::note_created;
 
 /// The file with the position: the last entry that is done on the first line, then a line for each file with the entry that
 /// made it.
@@ -20,11 +19,6 @@ const POSITION: &str = "journal.position";
 
 /// It is there while this server is active.
 const ACTIVE: &str = "journal.active";
-
-/// Whether a file of this name belongs to the log that machines share.
-pub fn is_segment(name: &str) -> bool {
-    name.starts_with("segment.") || name.starts_with("binlog.")
-}
 
 /// See the module's page.
 pub struct Mirror {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::entry::{Head, Kind, Operation};
+use super::entry::{is_segment, note_created, Head, Kind, Operation};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog};
 use crate::binlog::{LogFile, Storage};
 use crate::lease::Lease;
@@ -175,27 +175,6 @@ fn over() -> io::Error {
     io::Error::other("this server is no longer the active one")
 }
 
-/// Follows which files there are, and in which entry each was made.
-pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
-    while let Some(operation) = Operation::decode(&mut operations) {
-        match operation {
-            Operation::Create(name, _) => {
-                created.insert(name.to_owned(), seq);
-            }
-            Operation::Remove(name) => {
-                created.remove(name);
-            }
-            Operation::Rename(name, to) => {
-                // What is kept aside stays with the machine that put it there.
-                if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
-                    created.insert(to.to_owned(), seq);
-                }
-            }
-            Operation::Write(..) | Operation::Truncate(..) => {}
-        }
-    }
-}
-
 /// See the module's page.
 pub struct ShippedFolder {
     folder: Arc<dyn Storage>,
@@ -211,7 +190,7 @@ impl ShippedFolder {
     /// Queues every file of the folder, for a shared log that is empty.
     pub fn ship_all(&self) -> io::Result<()> {
         let mut names = self.folder.list()?;
-        names.retain(|name| super::mirror::is_segment(name));
+        names.retain(|name| is_segment(name));
         names.sort();
         for name in names {
             let length = self.folder.length(&name)?;
