@@ -48,7 +48,7 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals) -
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut troubled = false;
     loop {
-        if signals.pending().any(|signal| signals::is_end(signal)) {
+        if signals.pending().any(signals::is_end) {
             systemd::notify("STOPPING=1");
             return Turn::Ended(ExitCode::SUCCESS);
         }

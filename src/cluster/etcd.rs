@@ -4,7 +4,8 @@
 //! believes and nobody has made it before. Reads go through etcd's quorum. Must not know what entries mean.
 //!
 //! Below `beanpole/NAME/`: `log/` and 16 hexadecimal digits for each entry; `epoch`, the number of the last claim and its note;
-//! `beat`, which the writer changes while it lives; `wanted`, by which somebody asks for a switch.
+//! `beat`, which the writer changes while it lives; `wanted`, by which somebody asks for a switch; `nodes/` and a name, what
+//! each server tells of itself.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::gateway::Gateway;
 use super::json::{encode, Json};
-use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);
@@ -174,7 +175,7 @@ impl SharedLog for Etcd {
         self.transact(&self.gateway, &compare, &then)?.map(drop).ok_or(Fail::Conflict)
     }
 
-    fn read(&self, from: Seq, most: usize) -> io::Result<(Vec<(Seq, Vec<u8>)>, Tail)> {
+    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
         let range = format!(
             r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{most}"}}}}"#,
             self.entry_key(from),
@@ -222,6 +223,29 @@ impl SharedLog for Etcd {
     fn want(&self, node: &[u8]) -> io::Result<()> {
         let then = [self.put(&self.key("wanted"), node)];
         self.transact(&self.gateway, &[], &then).map(drop).map_err(|fail| io::Error::other(fail.to_string()))
+    }
+
+    fn tell(&self, node: &str, state: &str) -> io::Result<()> {
+        let then = [self.put(&self.key(&format!("nodes/{node}")), state.as_bytes())];
+        self.transact(&self.spare, &[], &then).map(drop).map_err(|fail| io::Error::other(fail.to_string()))
+    }
+
+    fn nodes(&self) -> io::Result<Vec<(String, String)>> {
+        // The byte behind a slash ends what begins with the folder's name.
+        let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
+        let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
+        let pairs = Json::new(&answer.body).get("kvs").map(Json::elements).unwrap_or_default();
+        let text = |pair: &Json, name| {
+            let bytes = pair.get(name).and_then(Json::bytes).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let folder = format!("{}nodes/", self.prefix).len();
+        Ok(pairs.iter().map(|pair| (text(pair, "key").split_off(folder), text(pair, "value"))).collect())
+    }
+
+    fn retire(&self, node: &str) -> io::Result<()> {
+        let body = format!(r#"{{"key":"{}"}}"#, self.key(&format!("nodes/{node}")));
+        self.spare.lock().ask("/v3/kv/deleterange", &body).map(drop)
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::io;
 
 use parking_lot::Mutex;
 
-use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 
 /// Bytes that it may hold; more than any test writes.
 const QUOTA: u64 = 1 << 40;
@@ -37,6 +37,7 @@ struct State {
     end: Seq,
     tail: Tail,
     late: Vec<Request>,
+    nodes: BTreeMap<String, String>,
     random: u64,
 }
 
@@ -134,7 +135,7 @@ impl SharedLog for Memory {
         self.send(Request::Append { epoch, after, entry: entry.to_vec() }).map(drop)
     }
 
-    fn read(&self, from: Seq, most: usize) -> io::Result<(Vec<(Seq, Vec<u8>)>, Tail)> {
+    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
         let mut state = self.state.lock();
         let stale = state.once_in(self.faults.stale_reads);
         let end = if stale { state.end.saturating_sub(1) } else { state.end };
@@ -153,6 +154,20 @@ impl SharedLog for Memory {
 
     fn want(&self, node: &[u8]) -> io::Result<()> {
         self.state.lock().tail.wanted = node.to_vec();
+        Ok(())
+    }
+
+    fn tell(&self, node: &str, state: &str) -> io::Result<()> {
+        self.state.lock().nodes.insert(node.to_owned(), state.to_owned());
+        Ok(())
+    }
+
+    fn nodes(&self) -> io::Result<Vec<(String, String)>> {
+        Ok(self.state.lock().nodes.clone().into_iter().collect())
+    }
+
+    fn retire(&self, node: &str) -> io::Result<()> {
+        self.state.lock().nodes.remove(node);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod node;
 mod relay;
 mod shared_log;
 mod shipping;
+mod status;
 
 pub use entry::{Head, Kind};
 pub use etcd::{Etcd, Location};
@@ -23,3 +24,4 @@ pub use node::{Active, Node, Step};
 pub use relay::Relay;
 pub use shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
 pub use shipping::{Shipper, LEASE};
+pub use status::command;

@@ -80,6 +80,7 @@ pub struct Active {
     shipper: Arc<Shipper>,
     path: PathBuf,
     name: String,
+    address: String,
     ended: Arc<AtomicBool>,
 }
 
@@ -131,6 +132,7 @@ impl Node {
         if self.saved.elapsed() >= SAVE {
             self.mirror.save()?;
             self.saved = Instant::now();
+            self.log.tell(&self.name, &format!("standby {} {}", self.mirror.done, self.address))?;
         }
         if more || !self.may_claim() {
             return Ok(Step::Standby(more));
@@ -196,8 +198,9 @@ impl Node {
         let shipper = Arc::new(Shipper::new(self.log.clone(), lease.clone(), head, after + 1, created));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
         let ended = Arc::new(AtomicBool::new(false));
-        let (log, path, name) = (self.log.clone(), self.path.clone(), self.name.clone());
-        let active = Active { storage: storage.clone(), lease, log, shipper, path, name, ended };
+        let (log, path) = (self.log.clone(), self.path.clone());
+        let (name, address) = (self.name.clone(), self.address.clone());
+        let active = Active { storage: storage.clone(), lease, log, shipper, path, name, address, ended };
         active.keep_lease()?;
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
@@ -249,11 +252,13 @@ impl Active {
             }
         })?;
         let (log, shipper, ended) = (self.log.clone(), self.shipper.clone(), self.ended.clone());
-        let name = self.name.clone();
+        let (name, address) = (self.name.clone(), self.address.clone());
         spawn("journal-purge", move || {
             let (mut purged, mut tidied, mut told) = (0, Instant::now(), false);
             while !ended.load(Ordering::Acquire) {
                 std::thread::sleep(SAVE / 4);
+                let (end, _) = shipper.position();
+                let _ = log.tell(&name, &format!("active {end} {address}"));
                 let oldest = shipper.oldest_needed();
                 if oldest > purged && log.purge(oldest).is_ok() {
                     purged = oldest;

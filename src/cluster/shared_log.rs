@@ -58,6 +58,9 @@ pub struct Room {
     pub quota: u64,
 }
 
+/// Entries with their places.
+pub type Entries = Vec<(Seq, Vec<u8>)>;
+
 /// Entries that survive the loss of a machine. Every call may take as long as the network likes, within a time-out.
 pub trait SharedLog: Send + Sync {
     /// Becomes the writer with this entry, if `after` is exactly the end of the log and `known` is the epoch of the last
@@ -67,11 +70,17 @@ pub trait SharedLog: Send + Sync {
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads up to `most` entries from `from` on, in order, and what the last writer has said. The first that is left may be
     /// a later one, if those before were purged.
-    fn read(&self, from: Seq, most: usize) -> io::Result<(Vec<(Seq, Vec<u8>)>, Tail)>;
+    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)>;
     /// Says that the writer of this epoch is alive; tells whether a switch is wanted.
     fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail>;
     /// Asks the active server to hand over to the server of this name, or to any if it is empty.
     fn want(&self, node: &[u8]) -> io::Result<()>;
+    /// Tells the others where the server of this name is, in words.
+    fn tell(&self, node: &str, state: &str) -> io::Result<()>;
+    /// What the servers have told, by name.
+    fn nodes(&self) -> io::Result<Vec<(String, String)>>;
+    /// Forgets a server that does not come back.
+    fn retire(&self, node: &str) -> io::Result<()>;
     /// Forgets the entries before `below`.
     fn purge(&self, below: Seq) -> io::Result<()>;
     /// How much space there is.
