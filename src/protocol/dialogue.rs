@@ -153,8 +153,8 @@ impl Request {
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {
-            Request::Beanstalk(request) => request.log_size(),
-            Request::Gearman(request) => request.log_size(),
+            Request::Beanstalk(request) => request.command.log_size(),
+            Request::Gearman(request) => request.command.log_size(),
             Request::Workq(request) => request.log_size(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.log_size(),
@@ -167,8 +167,8 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
         own + match self {
-            Request::Beanstalk(request) => request.footprint(),
-            Request::Gearman(request) => request.footprint(),
+            Request::Beanstalk(request) => request.command.footprint(),
+            Request::Gearman(request) => request.command.footprint(),
             Request::Workq(request) => request.footprint(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.footprint(),
@@ -182,7 +182,7 @@ impl Request {
     pub fn name(&self) -> &'static str {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
-            Request::Gearman(request) => request.name(),
+            Request::Gearman(request) => request.name,
             Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
             Request::Continue(_) => "the rest of a command",
         }

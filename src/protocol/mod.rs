@@ -5,6 +5,7 @@
 //! brings bytes in and out and says what time it is.
 
 mod buffer;
+mod calendar;
 mod client_registry;
 mod dialogue;
 mod text;

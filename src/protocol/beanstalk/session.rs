@@ -2,7 +2,8 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::request::{Command, Request, CHANGE_OVERHEAD};
+use super::command::{Command, CHANGE_OVERHEAD};
+use super::request::Request;
 use super::{reply, yaml};
 use crate::engine::{Engine, Event, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State};
 use crate::protocol::{self, Context, Flow, Output};

@@ -5,7 +5,7 @@
 
 use super::admin::AdminCommand;
 use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{ClientId, DedupKey, Engine, Job, Progress, State};
+use crate::engine::{push_uuid, ClientId, DedupKey, Engine, Job, Progress, State};
 use crate::protocol::text::push_number;
 use crate::protocol::{ClientInfo, Context, Output, Wire};
 
@@ -47,21 +47,12 @@ pub fn unique(unique: &DedupKey) -> Vec<u8> {
         DedupKey::None => Vec::new(),
         DedupKey::Name(name) => name.text().into_owned(),
         DedupKey::Body(_) => b"-".to_vec(),
-        DedupKey::Id(id) => uuid(id),
-    }
-}
-
-fn uuid(id: &[u8; 16]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(36);
-    for (place, byte) in id.iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            text.push(b'-');
-        }
-        for digit in [byte >> 4, byte & 15] {
-            text.push(b"0123456789abcdef"[usize::from(digit)]);
+        DedupKey::Id(id) => {
+            let mut text = Vec::with_capacity(36);
+            push_uuid(&mut text, id);
+            text
         }
     }
-    text
 }
 
 fn columns(text: &mut Vec<u8>, numbers: &[u64]) {

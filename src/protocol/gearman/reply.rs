@@ -2,7 +2,7 @@
 //!
 //! Owns their framing, and the codes and texts of errors. Must not decide when each is due.
 
-use super::commands::Kind;
+use super::kind::Kind;
 use super::names::push_handle;
 use crate::engine::{BodyRef, JobId};
 use crate::protocol::text::push_number;

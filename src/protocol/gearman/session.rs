@@ -5,15 +5,17 @@
 use std::sync::Arc;
 
 use super::admin::{self, AdminCommand};
-use super::commands::{lenient, Kind};
+use super::command::{Command, Submission, When, Work};
+use super::kind::Kind;
 use super::listing::{self, Place};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
-use super::request::{Command, Request, Submission, When, Work};
+use super::request::Request;
 use crate::engine::{
     Body, ClientId, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
     Outcome, Progress, Refused, Report, Span, State,
 };
+use crate::protocol::text::strtoll;
 use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
 /// What one connection must remember beside the queue.
@@ -294,7 +296,7 @@ fn unknown_job(kind: Kind) -> Fault {
 
 /// The numbers are forwarded as text; those that are kept for GET_STATUS are what fits into 32 bits.
 fn progress(text: Body) -> Report {
-    let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| lenient(text).unwrap_or(0));
+    let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
     let (done, total) = (next(), next());
     drop(numbers);

@@ -1,12 +1,12 @@
 //! THE table of Workq commands: what they are called, what they take, and in which order their fields are checked.
 //!
 //! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and data,
-//! number of flags, fields. The order of the checks inside a row's function is the original's as well (A1),
-//! because a client sees only the first error.
+//! number of flags, fields. Each row's function checks the fields in the order
+//! of the original too, because a client sees only the first error.
 
+use super::command::{Command, Page, Submission};
 use super::fields;
 use super::reply::{self, Words};
-use super::request::{Command, Page, Submission};
 use super::time;
 
 /// A command, by its place in the table.
@@ -225,7 +225,7 @@ fn lease(line: &Line) -> Result<Command, Words> {
 
 fn complete_job(line: &Line, done: bool) -> Result<Command, Words> {
     let [id, _size] = line.take();
-    Ok(Command::Conclude { id: fields::whole_id(id)?, done })
+    Ok(Command::Complete { id: fields::whole_id(id)?, done })
 }
 
 fn delete(line: &Line) -> Result<Command, Words> {

@@ -4,11 +4,11 @@
 //! was not for the server. Must not change anything.
 
 use super::fields::{is_name, millis, shown_priority};
-use super::session::{find, name_of, ttr_of};
-use super::uuid::{self, Uuid};
+use super::lookup::{find, name_of, ttr_of};
+use super::uuid::Uuid;
 use super::{reply, time};
 use crate::engine::{
-    Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
+    push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
 };
 use crate::protocol::text::push_number;
 use crate::protocol::{Context, Output};
@@ -112,7 +112,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     // A job that another protocol delays is scheduled as long as it waits.
     let time = start.or((job.state() == State::Delayed).then(|| job.due()));
     let text = out.text();
-    uuid::push(text, &name_of(engine, job));
+    push_uuid(text, &name_of(engine, job));
     text.extend_from_slice(if time.is_some() { b" 13\r\nname " } else { b" 12\r\nname " });
     // A name of another protocol's may hold anything, and must not end the line.
     text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
