@@ -86,10 +86,10 @@ struct OutboxState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
-    /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it has.
-    awaits_log: u32,
+    /// Promises that the log has not kept yet. Until it has, nothing leaves and no command is read.
+    holds: u32,
     /// The next command waits for space in the log.
-    lacks_space: bool,
+    awaiting_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
     resume: bool,
     /// A thread is writing.
@@ -150,9 +150,9 @@ pub enum WriteState {
     /// The client waits for an event.
     Waiting,
     /// Its replies wait for the log.
-    AwaitsLog,
+    AwaitingDurability,
     /// Its next command waits for space in the log.
-    LacksSpace,
+    AwaitingSpace,
     /// Too much output waits for the client to read it.
     Full,
     /// All there was to send is sent; only asked for when closing.
@@ -183,9 +183,9 @@ impl Outbox {
         &self.stream
     }
 
-    /// Appends the owner's own replies, with the engine locked. `waiting`: the last command has no reply yet, and the
-    /// client waits for it from now on. `awaits_log`: they must not leave before [`Outbox::release`].
-    pub fn reply(&self, out: &mut Output, waiting: bool, awaits_log: bool) {
+    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet, and the client
+    /// waits for it. `held`: nothing leaves before [`Outbox::release`]. True if there is something to send.
+    pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
             // Something in front of it is missing, so it must not be sent.
@@ -195,9 +195,10 @@ impl Outbox {
         if !out.is_empty() {
             state.output.append(out);
         }
-        state.waiting = waiting;
-        state.awaits_log += u32::from(awaits_log);
+        state.waiting = waits;
+        state.holds += u32::from(held);
         state.charge(&self.owner.memory);
+        !state.output.is_empty() && state.holds == 0
     }
 
     /// Bytes of output that are on account, and since when none of them was sent.
@@ -209,13 +210,13 @@ impl Outbox {
     /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the engine
     /// locked.
     pub fn hold(&self) {
-        self.state.lock().awaits_log += 1;
+        self.state.lock().holds += 1;
     }
 
     /// The log holds what the output promises.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
-        state.awaits_log -= 1;
+        state.holds -= 1;
         // Also while the client waits: its owner may have seen a half-close that it could not act upon.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
@@ -225,14 +226,14 @@ impl Outbox {
     }
 
     /// The owner's next command waits for space in the log until [`Outbox::has_space`]. With the engine locked.
-    pub fn lacks_space(&self) {
-        self.state.lock().lacks_space = true;
+    pub fn await_space(&self) {
+        self.state.lock().awaiting_space = true;
     }
 
     /// There is space in the log.
     pub fn has_space(&self) {
         let mut state = self.state.lock();
-        state.lacks_space = false;
+        state.awaiting_space = false;
         let resume = std::mem::take(&mut state.resume);
         drop(state);
         if resume {
@@ -273,7 +274,7 @@ impl Outbox {
     /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (state.awaits_log == 0 && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
+        (state.holds == 0 && !state.awaiting_space).then(|| state.output.len() + self.stream.unsent())
     }
 
     /// Has the owner look at the connection again.
@@ -287,16 +288,16 @@ impl Outbox {
         let mut state = self.state.lock();
         let write_state = if state.broken {
             WriteState::Broken
-        } else if state.awaits_log > 0 {
-            WriteState::AwaitsLog
+        } else if state.holds > 0 {
+            WriteState::AwaitingDurability
         } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
             WriteState::Waiting
         } else if closing && state.output.is_empty() && !state.flushing {
             WriteState::Drained
         } else if closing || state.output.len() > max_output {
             WriteState::Full
-        } else if state.lacks_space {
-            WriteState::LacksSpace
+        } else if state.awaiting_space {
+            WriteState::AwaitingSpace
         } else if state.flushing || !state.output.is_empty() {
             WriteState::Open
         } else {
@@ -304,7 +305,7 @@ impl Outbox {
         };
         state.resume = matches!(
             write_state,
-            WriteState::Waiting | WriteState::AwaitsLog | WriteState::LacksSpace | WriteState::Full
+            WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace | WriteState::Full
         ) && more;
         write_state
     }
@@ -338,7 +339,7 @@ impl Outbox {
 
     /// The same for who has taken the lock, which is let go of during each write and at the end.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
-        if state.awaits_log > 0 {
+        if state.holds > 0 {
             return Flushed::Later;
         }
         if state.flushing {
@@ -373,7 +374,7 @@ impl Outbox {
                     return Flushed::Done;
                 }
                 // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
-                Ok(()) if state.awaits_log > 0 => {
+                Ok(()) if state.holds > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
                     return Flushed::Later;
@@ -383,7 +384,7 @@ impl Outbox {
                     output.append(&mut state.output);
                     state.output = output;
                     state.block(some);
-                    if !again || state.awaits_log > 0 {
+                    if !again || state.holds > 0 {
                         state.flushing = false;
                         state.charge(&self.owner.memory);
                         return Flushed::Later;

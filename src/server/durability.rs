@@ -24,11 +24,18 @@ const UNHURRIED: Duration = Duration::from_millis(50);
 /// The syncer rests for so long: clients that its sync has answered say something again, and share the next one.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// What a reply promises of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// The log must be durable up to this byte.
+    position: u64,
+    /// A job was put, which must not be acknowledged while the disk fails. Other replies then go out with a lesser promise.
+    is_put: bool,
+}
+
 /// A connection whose replies wait.
 struct Hold {
-    position: u64,
-    /// A job was put: that cannot be promised while the disk fails, while other replies then go out with a lesser promise.
-    put: bool,
+    promise: Promise,
     outbox: Arc<Outbox>,
 }
 
@@ -112,30 +119,34 @@ impl Durability {
         }
     }
 
-    /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outbox` is told
-    /// when they need no longer. With the engine locked.
-    pub fn must_wait(&self, before: Required, after: Required) -> bool {
-        after.count != before.count
-            && after.any > self.wal.durable()
-            && (after.put_count > before.put_count || !self.wal.is_failing())
+    /// What the replies of commands promise that moved the required positions from `before` to `after`; none if they need
+    /// not wait. With the engine locked.
+    pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
+        let is_put = after.put_count > before.put_count;
+        let must_wait =
+            after.count != before.count && after.any > self.wal.durable() && (is_put || !self.wal.is_failing());
+        must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Has `outbox` told when what was promised is safe, to whom news of a result come. With the engine locked, before the news.
+    /// Appends replies to `outbox`, where they and all that follows stay until the log has kept `promise`. `waits`: the
+    /// client waits behind them. True if something can be sent at once. With the engine locked.
+    pub fn hold(&self, promise: Promise, outbox: &Arc<Outbox>, out: &mut Output, waits: bool) -> bool {
+        // First the outbox: whoever sees the disk fail may release it as soon as it stands in the queue.
+        let has_output = outbox.reply(out, waits, true);
+        self.holds.lock().push_back(Hold { promise, outbox: outbox.clone() });
+        has_output
+    }
+
+    /// Has `outbox` keep what comes next, the news of a result, until the log has all puts up to `required`. With the
+    /// engine locked.
     pub fn hold_news(&self, required: Required, outbox: &Arc<Outbox>) {
         if required.puts > self.wal.durable() {
             outbox.hold();
-            let hold = Hold { position: required.puts, put: true, outbox: outbox.clone() };
+            let promise = Promise { position: required.puts, is_put: true };
             let mut holds = self.holds.lock();
-            let place = holds.partition_point(|other| other.position <= hold.position);
-            holds.insert(place, hold);
+            let place = holds.partition_point(|other| other.promise.position <= promise.position);
+            holds.insert(place, Hold { promise, outbox: outbox.clone() });
         }
-    }
-
-    /// Has `outbox` told when. With the engine still locked, and after the outbox knows that it is held: it may be told at
-    /// once, by whoever has just seen the disk fail.
-    pub fn hold(&self, before: Required, after: Required, outbox: &Arc<Outbox>) {
-        let hold = Hold { position: after.any, put: after.put_count > before.put_count, outbox: outbox.clone() };
-        self.holds.lock().push_back(hold);
     }
 
     /// Brings what was appended to the disk, or has it brought, and lets go of the replies that are safe.
@@ -206,14 +217,14 @@ impl Durability {
                 return;
             }
             free = Vec::with_capacity(holds.len());
-            let safe = self.wal.durable();
-            while holds.front().is_some_and(|hold| hold.position <= safe) {
+            let durable = self.wal.durable();
+            while holds.front().is_some_and(|hold| hold.promise.position <= durable) {
                 free.extend(holds.pop_front().map(|hold| hold.outbox));
             }
             if self.wal.is_failing() {
                 // What was done is true as long as the server runs, and durable when the disk is back; only a new job must
                 // not be acknowledged before it is.
-                let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.put);
+                let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.promise.is_put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
                 free.extend(go.into_iter().map(|hold| hold.outbox));

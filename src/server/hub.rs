@@ -66,7 +66,7 @@ pub struct Core {
 
 /// Buffers of one thread, used again from turn to turn.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct TurnScratch {
     /// Where replies are written first.
     pub out: Output,
     /// The time of the last turn.
@@ -138,8 +138,8 @@ impl Hub {
     }
 
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of it.
-    /// Of several verbs, [`Core::settle`] must come after each but the last.
-    pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
+    /// Of several verbs, [`Core::deliver_events`] must come after each but the last.
+    pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
         scratch.now = now;
@@ -199,7 +199,7 @@ impl Hub {
     }
 
     /// Lets pass what is due, and goes on with what earlier turns have left, some of both.
-    fn tick(&self, core: &mut Core, scratch: &mut Scratch, now: Time) {
+    fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / OTHERS / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
             core.refresh_room();
@@ -227,7 +227,7 @@ impl Hub {
         }
     }
 
-    fn deliver(&self, scratch: &mut Scratch) {
+    fn deliver(&self, scratch: &mut TurnScratch) {
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush(&mut scratch.event);
             if resume {
@@ -237,7 +237,7 @@ impl Hub {
     }
 
     /// After some turns: brings what they changed to the log, and lets go of the replies that are safe.
-    pub fn commit(&self, scratch: &mut Scratch) {
+    pub fn commit(&self, scratch: &mut TurnScratch) {
         if let Some(log) = &self.log {
             log.commit(self, &mut scratch.event);
         }
@@ -250,7 +250,7 @@ impl Hub {
 
     /// Moves a manual clock forward, letting everything on the way happen at its own moment.
     pub fn pass(&self, span: Span) {
-        let mut scratch = Scratch::default();
+        let mut scratch = TurnScratch::default();
         // Never itself cannot be reached.
         let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
@@ -331,7 +331,7 @@ impl Hub {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
             // There may be none already.
-            self.turn(&mut Scratch::default(), |core, _, _| core.request_stop(true));
+            self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
     }
 
@@ -482,14 +482,14 @@ impl Core {
 
     /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that they
     /// concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
-    pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut Scratch, own: Option<(ClientId, &mut Output)>) {
+    pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {
             self.spread(hub, scratch, own);
         }
     }
 
-    fn spread(&mut self, hub: &Hub, scratch: &mut Scratch, mut own: Option<(ClientId, &mut Output)>) {
+    fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let most = hub.config.max_output.saturating_mul(NEWS);
         while let Some(event) = self.engine.take_event() {
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);

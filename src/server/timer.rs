@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::hub::{Hub, Scratch};
+use super::hub::{Hub, TurnScratch};
 use crate::engine::Time;
 
 /// Between two turns for what others have left: on a machine with few CPUs, clients and pool threads need them too.
@@ -65,7 +65,7 @@ impl Alarm {
 /// Runs until [`Alarm::stop`].
 pub fn run(hub: &Hub) {
     let alarm = hub.alarm();
-    let mut scratch = Scratch::default();
+    let mut scratch = TurnScratch::default();
     let mut given_back = Instant::now();
     loop {
         let mut state = alarm.state.lock();
