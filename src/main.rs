@@ -12,10 +12,11 @@ mod standard_files;
 use std::io::Write;
 use std::process::ExitCode;
 
-use beanpole::gearmand::{self, Gearmand};
-use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
-use beanpole::server::{log as server_log, logfile, signals, systemd};
-use beanpole::{machine, words, Config, Server, StartError};
+use beanpole::internals::gearmand::{self, Gearmand};
+use beanpole::internals::options::{parse, usage, Command, Settings, BAD_USAGE};
+use beanpole::internals::server::{log as server_log, logfile, signals, systemd};
+use beanpole::internals::{machine, words};
+use beanpole::{Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use beanpole::options::{parse, Command};
+use beanpole::internals::options::{parse, Command};
 use beanpole::{Address, Config, Server};
 use script::{load, run, Connection, Conversation, Sockets, Step, What, Wire};
 use within::{speech, Pieces, Within};

@@ -351,6 +351,11 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Locks the engine and looks at it, outside a turn; for tests and for programs that embed a server.
+    pub fn look<R>(&self, look: impl FnOnce(&mut Engine, Time) -> R) -> R {
+        look(&mut self.core.lock().engine, self.clock.now())
+    }
+
     /// Checks every invariant of the engine; for tests.
     pub fn check(&self) {
         self.core.lock().engine.check();
@@ -383,6 +388,11 @@ impl Core {
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
+    }
+
+    /// The queue, for work in a turn that no client asked for.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
     /// What the log should make space for after this turn.

@@ -10,6 +10,7 @@ mod clock;
 mod connection;
 mod delivery;
 mod durability;
+mod embedded;
 mod hub;
 mod idle;
 mod listener;
@@ -34,6 +35,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
+pub use embedded::{JobInfo, JobState, JobTotals, ServerStats, TubeInfo};
 use hub::Hub;
 use parking_lot::Mutex;
 use running::Running;
@@ -160,17 +162,23 @@ impl Server {
     }
 
     /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
+    #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), Vec::new(), Some(storage))
     }
 
     /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.
+    #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be tested
-    /// in no time.
+    /// A server whose time stands still until [`ManualClock::advance`] moves it, so that a test of an hour's delay takes no
+    /// time.
+    ///
+    /// A client that waits on such a server waits until a job is put or another thread moves the clock: the time-out of
+    /// [`Client::reserve`](crate::Client::reserve) does not end by itself. A test of one thread asks with `Some(0)`, or moves
+    /// the clock from a second thread.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
