@@ -288,6 +288,11 @@ impl Engine {
         ClientId(self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32)) as u32)
     }
 
+    /// Clients that have connected since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.total_connections
+    }
+
     /// Puts a job into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);

@@ -356,6 +356,11 @@ impl Hub {
         look(&mut self.core.lock().engine, self.clock.now())
     }
 
+    /// Connections that have come since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.core.lock().engine.total_connections()
+    }
+
     /// Checks every invariant of the engine; for tests.
     pub fn check(&self) {
         self.core.lock().engine.check();
