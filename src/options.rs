@@ -1,7 +1,7 @@
 //! THE table of command-line options: usage, parsing and the man page's test walk it.
 //!
-//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each has
-//! a long form. Must not act on what it reads.
+//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each
+//! has a long form. Must not act on what it reads.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,6 @@ pub const BAD_USAGE: u8 = 5;
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Command {
-    /// Run a server.
     Run(Box<Settings>),
     /// Print the version and end.
     Version,
@@ -26,7 +25,6 @@ pub enum Command {
 /// How to run the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The server.
     pub config: Config,
     /// How much to log: 0 to 2.
     pub verbosity: u32,
@@ -39,11 +37,9 @@ pub struct Settings {
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// One row.
 pub struct Opt {
     /// Its letter, if it has one.
     pub short: Option<char>,
-    /// Its long name.
     pub long: &'static str,
     /// What its value is called, if it takes one.
     pub value: Option<&'static str>,
@@ -75,7 +71,6 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
     Opt { short: None, long, value: Some(value), help, optional: true, apply }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const OPTIONS: [Opt; 36] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
@@ -211,7 +206,6 @@ fn place_in(arguments: &[String], argument: usize, letter: char) -> usize {
     }
 }
 
-/// The text for -h.
 pub fn usage() -> String {
     let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue that takes beanstalkd's place.\n\n");
     for opt in &OPTIONS {

@@ -1,7 +1,7 @@
 //! The command line of gearmand: what the program takes when it is started under that name.
 //!
-//! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own option. An
-//! init script for gearmand goes on working. Must not act on what it reads.
+//! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own
+//! option. An init script for gearmand goes on working. Must not act on what it reads.
 
 mod words;
 
@@ -26,9 +26,8 @@ const LOG_FILE: &str = "/var/log/gearmand.log";
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Command {
-    /// Run a server.
     Run(Box<Gearmand>),
-    /// All is well; end.
+    /// The arguments are right, and only that was asked for (`--check-args`).
     Checked,
     /// Print the version and end.
     Version,
@@ -39,28 +38,21 @@ pub enum Command {
 /// Where lines of log go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Log {
-    /// To stderr.
     Stderr,
-    /// To this file.
     File(PathBuf),
-    /// To the system's log.
     Syslog,
-    /// Nowhere.
     Nowhere,
 }
 
-/// How to run.
 #[derive(Debug)]
 pub struct Gearmand {
-    /// The server.
     pub settings: Settings,
     /// Where lines of log go.
     pub log: Log,
-    /// Which of them.
+    /// The most detailed lines that are written to the log.
     pub level: LevelFilter,
     /// Where the number of the process is written.
     pub pid_file: Option<PathBuf>,
-    /// Go into the background.
     pub daemon: bool,
     port: u16,
     hosts: Vec<String>,
@@ -71,11 +63,9 @@ pub struct Gearmand {
 
 type Apply = fn(&mut Gearmand, &str) -> Result<(), String>;
 
-/// One row.
 pub struct Opt {
     /// Its letter, if it has one.
     pub short: Option<char>,
-    /// Its long name.
     pub long: &'static str,
     /// Whether it takes a value.
     pub value: bool,
@@ -93,7 +83,6 @@ const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply)
     Opt { short: None, long, value, help, apply }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const OPTIONS: [Opt; 33] = [
     row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
@@ -138,8 +127,8 @@ pub fn is_meant(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of the
-/// environment, `GEARMAND_PORT`. The error is one line.
+/// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of
+/// the environment, `GEARMAND_PORT`. The error is one line.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String> {
     let given = words::read(arguments.iter().cloned().collect())?;
     let asks = |long: &str| given.iter().any(|it| it.long == long);
@@ -304,7 +293,6 @@ fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The text for -h.
 pub fn usage() -> String {
     let mut text = String::from("Usage: gearmand [OPTIONS]\n\nbeanpole in the place of gearmand.\n\n");
     for opt in &OPTIONS {

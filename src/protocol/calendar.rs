@@ -3,14 +3,13 @@
 //! Owns both conversions, after Howard Hinnant's "chrono-compatible low-level date algorithms". A year begins in March
 //! here, so that the leap day comes last, and eras of 400 years are all alike. Must not read a clock.
 
-/// Days in 400 years.
 const ERA: i64 = 146_097;
 
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Days from 1970-01-01 to a date, negative before it. `month` and `day` count from 1. A date that is not in the calendar
-/// gives a day that [`date_of`] does not turn back.
+/// Days from 1970-01-01 to a date, negative before it. `month` and `day` count from 1. A date that is not in the
+/// calendar gives a day that [`date_of`] does not turn back.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

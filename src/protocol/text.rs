@@ -9,7 +9,8 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are wrong.
+/// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are
+/// wrong.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let start = bytes.iter().position(|&byte| byte != b' ')?;
     digits(&bytes[start..])
@@ -21,8 +22,8 @@ pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign, and
-/// whatever follows the digits is left.
+/// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign,
+/// and whatever follows the digits is left.
 pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     let number = c_number(bytes)?;
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)

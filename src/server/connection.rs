@@ -1,7 +1,8 @@
 //! One connection, in the hands of the pool thread that owns it.
 //!
 //! Owns the way in: what was read and not yet understood, what was understood and not yet done. Buffers are lent by the
-//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the `Outbox`.
+//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the
+//! `Outbox`.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSliceMut};
@@ -51,7 +52,7 @@ pub struct ThreadScratch {
     /// For turns of the engine.
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// Empty.
+    /// An empty queue whose memory the next connection uses.
     pending: VecDeque<Request>,
     /// Other connections have more to do.
     pub others: bool,
@@ -66,7 +67,6 @@ impl Default for ThreadScratch {
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Connection {
     outbox: Arc<Outbox>,
@@ -90,7 +90,8 @@ pub struct Connection {
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
     half_closed: bool,
-    /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no more.
+    /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no
+    /// more.
     urgent: bool,
     /// All that the peer sent was read.
     ended: bool,
@@ -109,7 +110,6 @@ pub struct Seen {
     pub readable: bool,
     /// The socket takes bytes again.
     pub writable: bool,
-    /// Urgent bytes have come.
     pub urgent: bool,
     /// The peer has closed, at least its sending side.
     pub half_closed: bool,
@@ -122,7 +122,7 @@ pub enum Next {
     Wait,
     /// There is more to do, when others had their turn.
     Again,
-    /// It is over.
+    /// The connection is to be closed.
     Close,
 }
 
@@ -183,8 +183,8 @@ impl Connection {
 
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
-        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here, which
-        // ends the reports as well.
+        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here,
+        // which ends the reports as well.
         if Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
         }
@@ -222,8 +222,8 @@ impl Connection {
         self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken
     }
 
-    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
-    /// not received yet is lost.
+    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
+    /// peer has not received yet is lost.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         for _ in 0..LAST_READS {
             match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
@@ -344,8 +344,8 @@ impl Connection {
         }
     }
 
-    /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows it into
-    /// the buffer.
+    /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows
+    /// it into the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory().allowance()).max(LEAST_READ);
@@ -392,7 +392,8 @@ impl Connection {
         read.max(1)
     }
 
-    /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through it.
+    /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through
+    /// it.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.pending.pop_front();
         // Nothing new, unless it went to its place already, past the buffer.

@@ -1,9 +1,9 @@
 //! The way out of one connection, open to every thread that has a reply for it.
 //!
-//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order, and
-//! flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its bytes behind
-//! and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting worker writes it
-//! out itself, without waking the worker's thread, and no lock is held during a write.
+//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order,
+//! and flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its
+//! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
+//! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,24 +22,23 @@ use crate::protocol::Output;
 /// Stretches of output handed to the kernel in one write.
 const SLICES: usize = 16;
 
-/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold up
-/// the timer, or a thread that has its own.
+/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold
+/// up the timer, or a thread that has its own.
 const ROUNDS: usize = 4;
 
-/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must be kept:
-/// to have the system map so much memory for each turn costs more than the commands.
+/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must
+/// be kept: to have the system map so much memory for each turn costs more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// The way to the thread that owns a connection.
 #[derive(Debug)]
 pub struct ThreadHandle {
-    /// Its inbox.
     inbox: Sender<Note>,
     /// Wakes it up to look there.
     waker: Waker,
     /// It has said that it will sleep; whoever takes that back wakes it.
     asleep: AtomicBool,
-    /// What its connections take.
+    /// The account that its connections charge their output to.
     memory: Arc<Memory>,
 }
 
@@ -71,7 +70,6 @@ impl ThreadHandle {
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Outbox {
     stream: Stream,
@@ -92,11 +90,11 @@ struct OutboxState {
     awaiting_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
     resume: bool,
-    /// A thread is writing.
+    /// A thread writes to the socket with the lock released.
     flushing: bool,
-    /// Somebody came meanwhile.
+    /// Another thread wanted to flush meanwhile: the one that writes looks again.
     again: bool,
-    /// The peer is gone.
+    /// The peer is gone, or is given up: nothing is sent any more.
     broken: bool,
     /// Because it did not read its news.
     overflown: bool,
@@ -107,8 +105,8 @@ struct OutboxState {
 }
 
 impl OutboxState {
-    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what every
-    /// connection is counted for anyway, nothing is.
+    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what
+    /// every connection is counted for anyway, nothing is.
     fn charge(&mut self, memory: &Memory) {
         if self.flushing || self.charged == 0 && self.output.is_empty() {
             return;
@@ -142,10 +140,10 @@ impl OutboxState {
 /// What the owner may do with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// Read on.
+    /// The owner may read, and replies through the outbox.
     Open,
-    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else touches
-    /// the output, and the owner may [`Outbox::send`] without asking again.
+    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else
+    /// touches the output, and the owner may [`Outbox::send`] without asking again.
     Clear,
     /// The client waits for an event.
     Waiting,
@@ -164,11 +162,9 @@ pub enum WriteState {
 /// What a flush came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
-    /// Nothing is left.
     Done,
     /// Something is left, which the socket or another thread will take later.
     Later,
-    /// The peer is gone.
     Broken,
 }
 
@@ -178,13 +174,12 @@ impl Outbox {
         Arc::new(Outbox { stream, owner, token, state: Mutex::default() })
     }
 
-    /// The connection itself.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet, and the client
-    /// waits for it. `held`: nothing leaves before [`Outbox::release`]. True if there is something to send.
+    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet, and the
+    /// client waits for it. `held`: nothing leaves before [`Outbox::release`]. True if there is something to send.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
@@ -207,8 +202,8 @@ impl Outbox {
         (state.charged, state.stuck)
     }
 
-    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the engine
-    /// locked.
+    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the
+    /// engine locked.
     pub fn hold(&self) {
         self.state.lock().holds += 1;
     }
@@ -241,8 +236,8 @@ impl Outbox {
         }
     }
 
-    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A client
-    /// with more than `most` bytes to read already is given up: news come whether it reads or not.
+    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A
+    /// client with more than `most` bytes to read already is given up: news come whether it reads or not.
     pub fn tell(&self, out: &mut Output, most: usize) -> bool {
         let mut state = self.state.lock();
         if state.broken || state.output.len() > most {
@@ -282,8 +277,8 @@ impl Outbox {
         self.owner.send(Note::Resume(self.token));
     }
 
-    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to be
-    /// told when it no longer is. If not, a hand-off to this client wakes nobody.
+    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to
+    /// be told when it no longer is. If not, a hand-off to this client wakes nobody.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let write_state = if state.broken {
@@ -310,8 +305,8 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`]. False if it no
-    /// longer is: the socket is full, and the rest waits, or the peer is gone.
+    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`].
+    /// False if it no longer is: the socket is full, and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = send(&self.stream, out) else {
             if out.capacity() > KEEP_BUFFER {

@@ -1,9 +1,9 @@
 //! The log in the server: replies that wait for it, and the threads that write and sync it.
 //!
-//! Owns the holding back of replies: one that promises durability stays in its connection's output until the log is safe up
-//! to the records that it depends on. One write (and with `-f0` one sync) at the end of a round of a pool thread serves all
-//! connections of that round; on a slow disk the log's own threads do it, so that commands which need no disk are answered
-//! meanwhile. Must not know the format of the log.
+//! Owns the holding back of replies: one that promises durability stays in its connection's output until the log is
+//! safe up to the records that it depends on. One write (and with `-f0` one sync) at the end of a round of a pool
+//! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
+//! no disk are answered meanwhile. Must not know the format of the log.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,8 @@ const GATHER: Duration = Duration::from_millis(1);
 pub struct Promise {
     /// The log must be durable up to this byte.
     position: u64,
-    /// A job was put, which must not be acknowledged while the disk fails. Other replies then go out with a lesser promise.
+    /// A job was put, which must not be acknowledged while the disk fails. Other replies then go out with a lesser
+    /// promise.
     is_put: bool,
 }
 
@@ -39,7 +40,6 @@ struct Hold {
     outbox: Arc<Outbox>,
 }
 
-/// See the module's page.
 pub struct Durability {
     wal: Wal,
     /// In the order of their positions.
@@ -106,7 +106,7 @@ impl Durability {
         &self.space
     }
 
-    /// What writes and syncs.
+    /// The write-ahead log, which does not know of replies.
     pub fn wal(&self) -> &Wal {
         &self.wal
     }
@@ -119,8 +119,8 @@ impl Durability {
         }
     }
 
-    /// What the replies of commands promise that moved the required positions from `before` to `after`; none if they need
-    /// not wait. With the engine locked.
+    /// What the replies of commands promise that moved the required positions from `before` to `after`; none if they
+    /// need not wait. With the engine locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
         let must_wait =
@@ -205,7 +205,8 @@ impl Durability {
         }
     }
 
-    /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on it.
+    /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on
+    /// it.
     pub fn release(&self, spare: &mut Output) {
         if self.wal.is_failing() {
             self.space.go_on(usize::MAX);
@@ -222,8 +223,8 @@ impl Durability {
                 free.extend(holds.pop_front().map(|hold| hold.outbox));
             }
             if self.wal.is_failing() {
-                // What was done is true as long as the server runs, and durable when the disk is back; only a new job must
-                // not be acknowledged before it is.
+                // What was done is true as long as the server runs, and durable when the disk is back; only a new job
+                // must not be acknowledged before it is.
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.promise.is_put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
@@ -233,7 +234,6 @@ impl Durability {
         free.into_iter().for_each(|outbox| outbox.release(spare));
     }
 
-    /// Ends the log's threads.
     pub fn stop(&self) {
         self.space.stop();
         self.writer.stop();
@@ -290,7 +290,8 @@ fn run_syncer(hub: &Hub, log: &Durability) {
         let _ = log.wal.write(hub) && log.wal.sync(hub);
         log.wal.check(hub);
         log.release(&mut spare);
-        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says anything.
+        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
+        // anything.
         if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || log.wal.is_failing() {
             log.space.maintain();
         }

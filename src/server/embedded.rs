@@ -12,13 +12,13 @@ use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats}
 /// Figures of the whole server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerStats {
-    /// Jobs that exist now.
+    /// Jobs that exist at the moment, by state.
     pub jobs: JobTotals,
     /// Jobs put since the server was started.
     pub total_jobs: u64,
     /// Reservations that ended because the time to run did.
     pub job_timeouts: u64,
-    /// Tubes that exist now.
+    /// Tubes that exist at the moment, empty ones included.
     pub tubes: usize,
     /// Clients that are connected, of all protocols.
     pub connections: usize,
@@ -26,7 +26,7 @@ pub struct ServerStats {
     pub waiting: usize,
     /// Bytes of memory that clients cause: jobs, tubes, watches and buffers.
     pub memory: u64,
-    /// True after [`Server::drain`].
+    /// Puts are refused, after [`Server::drain`] or a signal.
     pub is_draining: bool,
 }
 
@@ -88,7 +88,7 @@ pub enum JobState {
     Ready,
     /// Its delay has not ended.
     Delayed,
-    /// A worker holds it.
+    /// A worker holds it until its time to run ends.
     Reserved,
     /// It is set aside until it is kicked or deleted.
     Buried,
@@ -146,8 +146,8 @@ impl Server {
         })
     }
 
-    /// The jobs of a tube in every state, in no order, with copies of their bodies. Looks at all jobs of the server under
-    /// its lock, so it suits tests more than busy servers.
+    /// The jobs of a tube in every state, in no order, with copies of their bodies. Looks at all jobs of the server
+    /// under its lock, so it suits tests more than busy servers.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.look(|engine, now| {
             let mut ids = Vec::new();
@@ -184,8 +184,8 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs in every state and tube, reserved ones too, and returns how many. Connections, watched tubes and
-    /// pauses stay. A job that is put meanwhile may stay as well.
+    /// Deletes all jobs in every state and tube, reserved ones too, and returns how many. Connections, watched tubes
+    /// and pauses stay. A job that is put meanwhile may stay as well.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();
         let (mut from, mut count) = (0, 0);

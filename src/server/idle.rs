@@ -1,9 +1,9 @@
 //! Connections whose client says nothing: which of one pool thread's are to be closed, and when to look.
 //!
-//! Owns when each was last heard of. All are checked in portions, each [`LOOKS`] times in the time that they may be silent,
-//! so that a million connections cause no stall. A command costs no more than a note that something came: the time is taken
-//! at the next check. So a connection is closed late, by up to the time between four checks, and never early. Must not know
-//! sockets or the engine: the thread tells what it finds there.
+//! Owns when each was last heard of. All are checked in portions, each [`LOOKS`] times in the time that they may be
+//! silent, so that a million connections cause no stall. A command costs no more than a note that something came: the
+//! time is taken at the next check. So a connection is closed late, by up to the time between four checks, and never
+//! early. Must not know sockets or the engine: the thread tells what it finds there.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -45,14 +45,13 @@ pub enum Found {
     Unread(usize),
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Idle {
     timeout: Span,
     connections: Vec<Silence>,
     /// The first connection of the next portion.
     cursor: usize,
-    /// When that is checked.
+    /// When the next portion of connections is checked.
     next: Time,
     /// The time of the turn that was seen last.
     last_turn: Time,

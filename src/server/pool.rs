@@ -101,8 +101,8 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who else
-    /// speaks: then somebody with one command waits for one turn of others, however many they are.
+    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who
+    /// else speaks: then somebody with one command waits for one turn of others, however many they are.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut turns = 0;
@@ -124,7 +124,8 @@ impl PoolThread {
                     let _ = waiting.send(());
                 }
             }
-            // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
+            // Very many who speak at once share the time of some, lest the last of them waits for all that the others
+            // want.
             self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
             for event in &events {
                 if event.token() != WAKER {
@@ -163,8 +164,8 @@ impl PoolThread {
         }
     }
 
-    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent nor
-    /// read anything for a while. Tells when to look again.
+    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent
+    /// nor read anything for a while. Tells when to look again.
     fn relieve(&mut self) -> Option<Duration> {
         let memory = self.hub.memory();
         if !memory.is_tight() {

@@ -1,7 +1,8 @@
 //! THE table of beanstalk commands: what they are called, how their arguments are read, and where they are counted.
 //!
-//! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it decides
-//! what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests walk it.
+//! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it
+//! decides what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests
+//! walk it.
 
 use super::command::Command;
 use crate::engine::{JobId, Span, State};
@@ -39,19 +40,16 @@ pub enum CommandName {
 }
 
 impl CommandName {
-    /// What clients call it.
+    /// Its name on the wire, without the space that may follow.
     pub fn name(self) -> &'static str {
         COMMANDS[self as usize].word.trim_end()
     }
 }
 
-/// One row.
 pub struct CommandRow {
-    /// Which command.
     pub name: CommandName,
     /// What a line must begin with.
     pub word: &'static str,
-    /// What follows the word.
     pub arguments: &'static str,
     /// Reads the rest of the line; none if it is malformed, and then the command is not counted.
     pub parse: fn(&[u8]) -> Option<Command>,
@@ -69,7 +67,6 @@ const fn row(
     CommandRow { name, word, arguments, parse, summary }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 25] = [
     row(CommandName::Put, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
@@ -110,12 +107,10 @@ impl Default for CommandCounters {
 }
 
 impl CommandCounters {
-    /// One more.
     pub fn count(&mut self, name: CommandName) {
         self.0[name as usize] += 1;
     }
 
-    /// How many so far.
     pub fn of(&self, name: CommandName) -> u64 {
         self.0[name as usize]
     }

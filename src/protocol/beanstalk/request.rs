@@ -1,7 +1,7 @@
 //! From bytes to requests.
 //!
-//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR LF
-//! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
+//! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
 use super::commands::{CommandName, COMMANDS};
@@ -18,7 +18,6 @@ pub const MAX_LINE: usize = 224;
 pub struct Request {
     /// Under which verb it is counted.
     pub counts: Option<CommandName>,
-    /// What to do.
     pub command: Command,
 }
 
@@ -42,8 +41,8 @@ fn parse(line: &[u8]) -> Request {
     }
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
-/// line again, with more behind it.
+/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an
+/// unfinished line again, with more behind it.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,

@@ -99,7 +99,6 @@ fn escape(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// The answer to stats-job.
 pub fn job(job: &JobStats) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     yaml.number("id", job.id.0);
@@ -129,7 +128,6 @@ pub fn job(job: &JobStats) -> Vec<u8> {
     yaml.0
 }
 
-/// The answer to stats-tube.
 pub fn tube(tube: &TubeStats) -> Vec<u8> {
     let mut yaml = Yaml::new(480);
     yaml.quoted("name", tube.name);
@@ -145,7 +143,6 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.0
 }
 
-/// The answer to stats.
 pub fn stats(
     stats: &Stats,
     counters: &CommandCounters,

@@ -69,7 +69,6 @@ pub enum When {
 /// Arguments and data of any of the WORK packets.
 #[derive(Debug)]
 pub struct Work {
-    /// The packet's number.
     pub kind: Kind,
     /// The handle, as the worker gave it.
     pub handle: Box<[u8]>,

@@ -1,7 +1,7 @@
 //! THE table of Gearman packets: their numbers, names and arguments, and how those are read.
 //!
-//! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol document,
-//! and from 37 on of gearmand's `libgearman/command.hpp`.
+//! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol
+//! document, and from 37 on of gearmand's `libgearman/command.hpp`.
 
 use std::num::NonZeroU64;
 
@@ -16,7 +16,6 @@ use crate::protocol::text::strtoll;
 /// Reads the arguments of a packet.
 pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 
-/// One row.
 pub struct Packet {
     /// Which packet; rows stand in the order of their numbers.
     pub kind: Kind,
@@ -65,7 +64,6 @@ const REDUCE: &[&str] = &["function", "unique", "reducer", "aggregator"];
 const SCHED: &[&str] = &["function", "unique", "minute", "hour", "day-of-month", "month", "day-of-week"];
 const HANDLE: &[&str] = &["handle"];
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const PACKETS: [Packet; 42] = [
     takes(Kind::CanDo, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),

@@ -1,8 +1,8 @@
 //! From bytes to requests.
 //!
-//! Owns the framing of packets and of lines of text, which the first byte of each tells apart, for every packet anew, as
-//! gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can make it
-//! read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing of packets and of lines of text, which the first byte of each tells apart, for every packet anew,
+//! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
+//! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::admin;
 use super::command::Command;
@@ -16,7 +16,7 @@ use crate::protocol::DecodeLimits;
 /// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
 pub const MAX_HEAD: usize = 8192;
 
-/// Magic, number and length.
+/// Bytes in front of a packet's body: magic, number and length, four each.
 const HEADER: usize = 12;
 
 /// The most arguments that a packet has.
@@ -31,8 +31,8 @@ pub struct Request {
     pub command: Command,
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers an
-/// unfinished line, or unfinished arguments, again with more behind them.
+/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers
+/// an unfinished line, or unfinished arguments, again with more behind them.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,

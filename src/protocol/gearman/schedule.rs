@@ -1,6 +1,7 @@
 //! When a scheduled job is due.
 //!
-//! Owns the fields of SUBMIT_JOB_SCHED: finds the next minute, in UTC, that matches all its fields. Must not know what a job is.
+//! Owns the fields of SUBMIT_JOB_SCHED: finds the next minute, in UTC, that matches all its fields. Must not know what
+//! a job is.
 
 use crate::engine::{Span, Time};
 use crate::protocol::calendar::date_of;
@@ -8,8 +9,8 @@ use crate::protocol::calendar::date_of;
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Days to look ahead. The 29th of February falls on each day of the week at least once in 40 years (2096 to 2104 has no
-/// leap year between).
+/// Days to look ahead. The 29th of February falls on each day of the week at least once in 40 years (2096 to 2104 has
+/// no leap year between).
 const HORIZON: u64 = 41 * 366;
 
 /// The fields of SUBMIT_JOB_SCHED; none matches everything.
@@ -19,7 +20,7 @@ pub struct Schedule {
     hour: Option<u8>,
     day: Option<u8>,
     month: Option<u8>,
-    /// 0 is Monday.
+    /// 0 to 6, of which 0 is Monday.
     weekday: Option<u8>,
 }
 

@@ -16,7 +16,6 @@ const RESULT_OVERHEAD: u64 = 100;
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
-    /// `add` or `schedule`.
     Add(Box<Submission>),
     Run {
         id: Uuid,
@@ -34,7 +33,6 @@ pub enum Command {
         names: Box<[u8]>,
         wait: Span,
     },
-    /// `complete` or `fail`.
     Complete {
         id: Uuid,
         done: bool,
@@ -79,7 +77,7 @@ pub struct Submission {
 /// A stretch of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Items to skip.
+    /// Items in front of the page, which are not shown.
     pub offset: u32,
     /// The most items to show.
     pub limit: usize,

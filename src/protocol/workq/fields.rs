@@ -17,7 +17,7 @@ pub const MAX_TTR: u64 = 86_400_000;
 /// Longest wait, in milliseconds: 24 hours, as the original has it.
 pub const MAX_WAIT: u64 = 86_400_000;
 
-/// Longest name, in bytes.
+/// Longest name, in bytes (the protocol's text).
 pub const MAX_NAME: usize = 255;
 
 /// Most blocks of one inspection.
@@ -29,7 +29,6 @@ pub fn is_name(name: &[u8]) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.iter().all(legal)
 }
 
-/// A legal name.
 pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
 }
@@ -93,7 +92,7 @@ pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
 
-/// How long to wait.
+/// A wait in milliseconds, of at most [`MAX_WAIT`].
 pub fn wait(text: &[u8]) -> Result<Span, Words> {
     let millis = whole_number(text).filter(|millis| *millis <= MAX_WAIT);
     millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
@@ -120,12 +119,12 @@ pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }
 
-/// And back.
+/// Turns a priority of the engine's into Workq's.
 pub fn shown_priority(pri: Priority) -> i32 {
     (pri ^ 0x7fff_ffff) as i32
 }
 
-/// Where an inspection begins.
+/// The offset of a page, of at most 32 bits.
 pub fn offset(text: &[u8]) -> Result<u32, Words> {
     whole_number(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
 }

@@ -22,8 +22,8 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.extras(job).and_then(|extras| extras.id())
 }
 
-/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: what is
-/// told is when a lease of it ends.
+/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end:
+/// what is told is when a lease of it ends.
 pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }

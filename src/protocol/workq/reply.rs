@@ -56,7 +56,6 @@ pub fn count(out: &mut Output, count: usize) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// A leased job.
 pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyRef) {
     count(out, 1);
     let text = out.text();

@@ -1,7 +1,7 @@
 //! From bytes to requests.
 //!
-//! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must not
-//! look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must
+//! not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
 use super::commands::{read, CommandName, CommandRow, Line};
@@ -14,8 +14,8 @@ use crate::protocol::DecodeLimits;
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one, which
-/// only `lease` has a use for, is kept here, so that it is not looked through again and again.
+/// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one,
+/// which only `lease` has a use for, is kept here, so that it is not looked through again and again.
 const KEEP: usize = 4 * 1024;
 
 /// A command as the client gave it.
@@ -23,7 +23,6 @@ const KEEP: usize = 4 * 1024;
 pub struct Request {
     /// Which one, if the line says so.
     pub name: Option<CommandName>,
-    /// What to do.
     pub command: Command,
     /// The payload or result, if there is one.
     pub data: Body,
@@ -63,7 +62,7 @@ enum Reading {
     LongLine(Vec<u8>),
     /// Data, and what is done with it.
     Data(Box<Arriving>),
-    /// Data that nobody wants.
+    /// Data that are dropped, since their line was wrong or there is no memory.
     Skip(Box<Skip>),
     /// The connection is to be closed; nothing that comes means anything.
     Over,
@@ -84,7 +83,7 @@ struct Skip {
     left: u64,
     /// If the data ends as it must.
     answer: Words,
-    /// If it does not.
+    /// The answer if it does not end in CR LF.
     error: Words,
     end: End,
 }
@@ -176,7 +175,8 @@ impl Decoder {
         }
     }
 
-    /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind it.
+    /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind
+    /// it.
     fn data(
         &mut self,
         row: &CommandRow,

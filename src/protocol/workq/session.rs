@@ -1,7 +1,7 @@
 //! Carrying out requests.
 //!
-//! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must not
-//! know how bytes arrive or leave.
+//! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must
+//! not know how bytes arrive or leave.
 
 use super::command::{Command, Submission};
 use super::lookup::{find, name_of, ttr_of};
@@ -55,7 +55,6 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
 pub enum Continuation {
     /// A lease of very many names.
     Lease(WantedTubes, Span),
-    /// A list of queues.
     Queues(NamePage),
     /// A list of the jobs of this queue.
     Jobs(Box<[u8]>, JobPage),
