@@ -15,6 +15,7 @@ mod config;
 mod engine;
 #[allow(missing_docs)]
 mod gearmand;
+mod lock_order;
 #[allow(missing_docs)]
 mod machine;
 #[allow(missing_docs)]

@@ -14,7 +14,7 @@ pub const BAD_USAGE: u8 = 5;
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
+pub enum Action {
     Run(Box<Settings>),
     /// Print the version and end.
     Version,
@@ -122,7 +122,7 @@ impl Settings {
 }
 
 /// Reads a command line, which is without the program's name. The error is one line.
-pub fn parse(arguments: &[String]) -> Result<Command, String> {
+pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let mut parser = getopts::Options::new();
     for opt in &OPTIONS {
         let short = opt.short.map_or(String::new(), |letter| letter.to_string());
@@ -157,7 +157,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     for (_, opt, value) in given {
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
-    Ok(Command::Run(Box::new(settings)))
+    Ok(Action::Run(Box::new(settings)))
 }
 
 /// The value of an option whose value may be left out, where it was given.
@@ -184,15 +184,15 @@ fn complaint(fail: getopts::Fail) -> String {
 }
 
 /// beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
-fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Command> {
+fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Action> {
     let place = |long: &str, letter: char| {
         let argument = *matches.opt_positions(long).first()?;
         Some((argument, place_in(arguments, argument, letter)))
     };
     match (place("help", 'h'), place("version", 'v')) {
         (None, None) => None,
-        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Command::Help),
-        _ => Some(Command::Version),
+        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Action::Help),
+        _ => Some(Action::Version),
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
 
     fn settings(line: &str) -> Settings {
         match parse(&words(line)) {
-            Ok(Command::Run(settings)) => *settings,
+            Ok(Action::Run(settings)) => *settings,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -417,10 +417,10 @@ mod tests {
     #[test]
     fn the_first_of_help_and_version_wins() {
         for line in ["-v", "-vh", "-V -v -h", "--version -h", "-Vvh", "-p 1 -v stray"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Version)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Version)), "{line}");
         }
         for line in ["-h", "-hv", "-V --help -v"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Help)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Help)), "{line}");
         }
     }
 

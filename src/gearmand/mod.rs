@@ -25,7 +25,7 @@ const LOG_FILE: &str = "/var/log/gearmand.log";
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
+pub enum GearmandAction {
     Run(Box<Gearmand>),
     /// The arguments are right, and only that was asked for (`--check-args`).
     Checked,
@@ -63,7 +63,7 @@ pub struct Gearmand {
 
 type Apply = fn(&mut Gearmand, &str) -> Result<(), String>;
 
-pub struct Opt {
+pub struct GearmandOpt {
     /// Its letter, if it has one.
     pub short: Option<char>,
     pub long: &'static str,
@@ -75,16 +75,16 @@ pub struct Opt {
     apply: Apply,
 }
 
-const fn row(short: char, long: &'static str, value: bool, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: Some(short), long, value, help, apply }
+const fn row(short: char, long: &'static str, value: bool, help: &'static str, apply: Apply) -> GearmandOpt {
+    GearmandOpt { short: Some(short), long, value, help, apply }
 }
 
-const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: None, long, value, help, apply }
+const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply) -> GearmandOpt {
+    GearmandOpt { short: None, long, value, help, apply }
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 33] = [
+pub const OPTIONS: [GearmandOpt; 33] = [
     row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
     row('d', "daemon", false, "go into the background, and end there when connections are taken", |it, _| { it.daemon = true; Ok(()) }),
     long("exceptions", false, "tell every client why a job failed", |it, _| it.ours("exceptions", "")),
@@ -129,11 +129,11 @@ pub fn is_meant(name: &std::ffi::OsStr) -> bool {
 
 /// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of
 /// the environment, `GEARMAND_PORT`. The error is one line.
-pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String> {
+pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = words::read(arguments.iter().cloned().collect())?;
     let asks = |long: &str| given.iter().any(|it| it.long == long);
     if asks("help") || asks("version") {
-        return Ok(if asks("help") { Command::Help } else { Command::Version });
+        return Ok(if asks("help") { GearmandAction::Help } else { GearmandAction::Version });
     }
     let mut gearmand = Gearmand::new();
     if let Some(port) = port {
@@ -151,7 +151,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String
         gearmand.take(option)?;
     }
     gearmand.finish()?;
-    Ok(if asks("check-args") { Command::Checked } else { Command::Run(Box::new(gearmand)) })
+    Ok(if asks("check-args") { GearmandAction::Checked } else { GearmandAction::Run(Box::new(gearmand)) })
 }
 
 impl Gearmand {
@@ -308,14 +308,14 @@ mod tests {
     use super::*;
     use crate::config::Keepalive;
 
-    fn parsed(line: &str) -> Result<Command, String> {
+    fn parsed(line: &str) -> Result<GearmandAction, String> {
         let line = format!("--config-file /dev/null {line}");
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), None)
     }
 
     fn gearmand(line: &str) -> Gearmand {
         match parsed(line) {
-            Ok(Command::Run(gearmand)) => *gearmand,
+            Ok(GearmandAction::Run(gearmand)) => *gearmand,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -416,9 +416,9 @@ mod tests {
 
     #[test]
     fn help_and_version_and_a_check_run_nothing() {
-        assert!(matches!(parsed("-h"), Ok(Command::Help)));
-        assert!(matches!(parsed("-V"), Ok(Command::Version)));
-        assert!(matches!(parsed("--check-args -p 3"), Ok(Command::Checked)));
+        assert!(matches!(parsed("-h"), Ok(GearmandAction::Help)));
+        assert!(matches!(parsed("-V"), Ok(GearmandAction::Version)));
+        assert!(matches!(parsed("--check-args -p 3"), Ok(GearmandAction::Checked)));
         assert!(usage().lines().all(|line| line.len() <= 110));
         assert!(is_meant("/usr/sbin/gearmand".as_ref()) && !is_meant("/usr/bin/beanpole".as_ref()));
     }
@@ -428,7 +428,7 @@ mod tests {
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             match parse(&words, Some("4799")) {
-                Ok(Command::Run(gearmand)) => gearmand.settings.config.gearman.clone(),
+                Ok(GearmandAction::Run(gearmand)) => gearmand.settings.config.gearman.clone(),
                 other => panic!("{other:?}"),
             }
         };

@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use mio::Waker;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
+use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
 
 /// Stretches of output handed to the kernel in one write.
@@ -76,7 +76,7 @@ pub struct Outbox {
     owner: Arc<ThreadHandle>,
     /// The connection's number with its owner.
     token: usize,
-    state: Mutex<OutboxState>,
+    state: Mutex<OutboxState, OUTPUT>,
 }
 
 #[derive(Debug, Default)]

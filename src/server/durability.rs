@@ -16,6 +16,7 @@ use super::delivery::Outbox;
 use super::hub::Hub;
 use super::space::{self, Space};
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
+use crate::lock_order::{self, HELD_REPLIES};
 use crate::protocol::Output;
 
 /// How long may stay unsynced what no reply depends on.
@@ -43,7 +44,7 @@ struct Hold {
 pub struct Durability {
     wal: Wal,
     /// In the order of their positions.
-    holds: Mutex<VecDeque<Hold>>,
+    holds: lock_order::Mutex<VecDeque<Hold>, HELD_REPLIES>,
     /// The position behind all that was appended, as of the last turn.
     appended: AtomicU64,
     /// The one up to which somebody has written, or asked for it.
@@ -85,7 +86,7 @@ impl Durability {
     pub fn new(wal: Wal) -> Durability {
         Durability {
             wal,
-            holds: Mutex::default(),
+            holds: lock_order::Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             maintain: AtomicBool::new(true),

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex as LeafMutex;
 
 use super::admission::Admission;
 use super::clock::Clock;
@@ -24,6 +24,7 @@ use super::timer::Alarm;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
+use crate::lock_order::{Mutex, ENGINE};
 use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Wire};
@@ -80,7 +81,7 @@ pub struct TurnScratch {
 
 #[derive(Debug)]
 pub struct Hub {
-    core: Mutex<Core>,
+    core: Mutex<Core, ENGINE>,
     log: Option<Durability>,
     clock: Clock,
     alarm: Alarm,
@@ -89,7 +90,7 @@ pub struct Hub {
     memory: Arc<Memory>,
     fingerprints: Fingerprints,
     /// What is still to be dropped; see [`Hub::discard`].
-    discarded: Mutex<Vec<Box<dyn Any + Send>>>,
+    discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
     stopping: AtomicBool,
     shutdown: Shutdown,
@@ -130,7 +131,7 @@ impl Hub {
             config,
             memory,
             fingerprints,
-            discarded: Mutex::default(),
+            discarded: LeafMutex::default(),
             admission,
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
@@ -173,7 +174,7 @@ impl Hub {
         let released = core.engine.take_released();
         if next <= now {
             // The timer would have the lock again before anybody else.
-            MutexGuard::unlock_fair(core);
+            core.unlock_fair();
         } else {
             drop(core);
         }

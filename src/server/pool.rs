@@ -16,7 +16,7 @@ use super::admission::Permit;
 use super::connection::{Connection, Next, Seen, ThreadScratch};
 use super::delivery::{Outbox, ThreadHandle};
 use super::hub::Hub;
-use super::idle::{Found, Idle, CLOSINGS};
+use super::idle::{ClientActivity, Idle, CLOSINGS};
 use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 
@@ -275,7 +275,7 @@ impl PoolThread {
                 break;
             }
             let unread = if engaged { None } else { connection.unread() };
-            if idle.is_over(number, unread.map_or(Found::Engaged, Found::Unread), now) {
+            if idle.is_over(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
                 silent.push(number);
             }
         }

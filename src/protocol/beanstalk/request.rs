@@ -7,7 +7,7 @@ use super::command::Command;
 use super::commands::{CommandName, COMMANDS};
 use super::reply;
 use crate::engine::{Body, Priority, Span};
-use crate::protocol::upload::{swallow, End, Upload};
+use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
@@ -66,7 +66,7 @@ struct Put {
     delay: Span,
     ttr: Span,
     body: Upload,
-    end: End,
+    end: BodyEnd,
 }
 
 impl Decoder {
@@ -149,7 +149,7 @@ impl Decoder {
             return Some(put_request(pri, delay, ttr, body.is_some(), body.and_then(Body::copy)));
         }
         self.state = match Upload::begin(size, limits.room) {
-            Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: End::default() })),
+            Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: BodyEnd::default() })),
             None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
         };
         None

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::admin::{self, AdminCommand};
 use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
-use super::listing::{self, Place};
+use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
 use super::request::Request;
@@ -30,7 +30,7 @@ pub struct Session {
 #[derive(Debug)]
 pub enum Continuation {
     /// A list of the text protocol, and how far it is.
-    List(AdminCommand, Place),
+    List(AdminCommand, Cursor),
     /// A search for a job in very many functions, and what it is to be answered with.
     Grab(Kind),
     /// A worker can do nothing any more.
@@ -104,7 +104,7 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Gearman(rest)))
 }
 
-fn list(command: AdminCommand, mut place: Place, context: &mut Context, out: &mut Output) -> Flow {
+fn list(command: AdminCommand, mut place: Cursor, context: &mut Context, out: &mut Output) -> Flow {
     match listing::list(&command, &mut place, context, out) {
         Progress::More => later(Continuation::List(command, place)),
         Progress::Done => Flow::Next,
@@ -352,7 +352,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             line(out, b"OK\n");
             return Flow::Stop { graceful };
         }
-        command => return list(command, Place::default(), context, out),
+        command => return list(command, Cursor::default(), context, out),
     }
     Flow::Next
 }

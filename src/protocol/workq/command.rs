@@ -39,12 +39,12 @@ pub enum Command {
     },
     Delete(Uuid),
     InspectServer,
-    InspectQueues(Page),
+    InspectQueues(PageBounds),
     InspectQueue(Box<[u8]>),
     InspectJobs {
         name: Box<[u8]>,
         scheduled: bool,
-        page: Page,
+        page: PageBounds,
     },
     InspectJob(Uuid),
     /// Wrong by itself; this is the answer.
@@ -76,7 +76,7 @@ pub struct Submission {
 
 /// A stretch of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Page {
+pub struct PageBounds {
     /// Items in front of the page, which are not shown.
     pub offset: u32,
     /// The most items to show.

@@ -4,7 +4,7 @@
 //! data, number of flags, fields. Each row's function checks the fields in the order of the original too, because a
 //! client sees only the first error.
 
-use super::command::{Command, Page, Submission};
+use super::command::{Command, PageBounds, Submission};
 use super::fields;
 use super::reply::{self, Words};
 use super::time;
@@ -231,7 +231,7 @@ fn delete(line: &Line) -> Result<Command, Words> {
 
 fn inspect_queues(line: &Line) -> Result<Command, Words> {
     let [offset, limit] = line.take();
-    Ok(Command::InspectQueues(Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
+    Ok(Command::InspectQueues(PageBounds { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
 }
 
 fn inspect_queue(line: &Line) -> Result<Command, Words> {
@@ -242,7 +242,7 @@ fn inspect_queue(line: &Line) -> Result<Command, Words> {
 fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Command, Words> {
     let [name, offset, limit] = line.take();
     let name = fields::name(name)?.into();
-    let page = Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
+    let page = PageBounds { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
     Ok(Command::InspectJobs { name, scheduled, page })
 }
 

@@ -14,7 +14,7 @@ mod session;
 mod time;
 mod uuid;
 
-pub use command::{Command, Page, Submission};
+pub use command::{Command, PageBounds, Submission};
 pub use commands::{CommandName, CommandRow, Line, COMMANDS};
 pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
 pub use request::{Decoder, Request, MAX_LINE};

@@ -8,7 +8,7 @@ use super::commands::{read, CommandName, CommandRow, Line};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use crate::engine::Body;
-use crate::protocol::upload::{swallow, End, Upload};
+use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF, as long as the original's whole command.
@@ -74,7 +74,7 @@ struct Arriving {
     command: Command,
     error: Words,
     data: Upload,
-    end: End,
+    end: BodyEnd,
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ struct Skip {
     answer: Words,
     /// The answer if it does not end in CR LF.
     error: Words,
-    end: End,
+    end: BodyEnd,
 }
 
 impl Decoder {
@@ -189,7 +189,7 @@ impl Decoder {
             return Some(Request::refused(Some(row.name), error));
         };
         let name = row.name;
-        let skip = |answer| Reading::Skip(Box::new(Skip { name, left: size, answer, error, end: End::default() }));
+        let skip = |answer| Reading::Skip(Box::new(Skip { name, left: size, answer, error, end: BodyEnd::default() }));
         let command = match command(row, line) {
             _ if size > MAX_DATA => Err(error),
             command => command,
@@ -206,7 +206,9 @@ impl Decoder {
                     });
                 }
                 self.state = match Upload::begin(size, limits.room) {
-                    Some(data) => Reading::Data(Box::new(Arriving { name, command, error, data, end: End::default() })),
+                    Some(data) => {
+                        Reading::Data(Box::new(Arriving { name, command, error, data, end: BodyEnd::default() }))
+                    }
                     None => skip(reply::OUT_OF_MEMORY),
                 };
             }
