@@ -13,6 +13,9 @@
 //! A full record has all of a job, a short one what became of it: buried, kicked, delayed or deleted. All numbers are
 //! little-endian, as on every machine that beanstalkd is common on. Zeros fill the rest of a file.
 
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 use crate::engine::{is_tube_name_byte, History};
 
 /// The longest name of a tube.
@@ -237,6 +240,8 @@ impl ForeignRecord {
 }
 
 /// The bytes of a number. `at` is within a job of either version, and `bytes` are one.
+// The slice is as long as the array.
+#[allow(clippy::expect_used)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("so many bytes")
 }

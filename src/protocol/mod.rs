@@ -4,6 +4,9 @@
 //! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the
 //! server brings bytes in and out and says what time it is.
 
+// What a peer sends is never a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 mod buffer;
 mod calendar;
 mod client_registry;

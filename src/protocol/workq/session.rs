@@ -191,6 +191,8 @@ fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow
     Flow::Next
 }
 
+// `wait_outcome` has just returned this job, with its outcome, under the same lock.
+#[allow(clippy::expect_used)]
 fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     let job = engine.any_job(job).expect("a job that is there");
     let (done, result) = engine.outcome(&job).expect("a job that is over");
@@ -220,6 +222,8 @@ fn lease(mut names: WantedTubes, wait: Span, context: &mut Context, out: &mut Ou
     Flow::Next
 }
 
+// The engine leased this job in the same turn, and events are told before the next verb.
+#[allow(clippy::expect_used)]
 fn give(engine: &Engine, id: JobId, out: &mut Output) {
     let job = engine.job(id).expect("a job that was just leased");
     reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(engine, &job), job.body());

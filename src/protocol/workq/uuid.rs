@@ -63,10 +63,11 @@ pub fn derive(id: JobId) -> Uuid {
 
 /// The job whose derived UUID this is; none if it is not a derived one.
 pub fn underive(uuid: &Uuid) -> Option<JobId> {
-    let (prefix, low) = uuid.split_at(8);
-    let top = u64::from(prefix[7] ^ LETTER);
-    let low = u64::from_be_bytes(low.try_into().expect("eight bytes"));
-    let derived = prefix[..7] == PREFIX && top <= 0b11 && low >> 62 == 0b10;
+    let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
+    let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;
+    let top = u64::from(letter ^ LETTER);
+    let low = u64::from_be_bytes(*low);
+    let derived = *prefix == PREFIX && top <= 0b11 && low >> 62 == 0b10;
     derived.then_some(JobId(low & !VARIANT | top << 62))
 }
 
