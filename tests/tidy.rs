@@ -355,6 +355,9 @@ fn the_lock_file_stays_small() {
     let lock = fs::read_to_string("Cargo.lock").expect("a lock file");
     let packages = lock.matches("[[package]]").count();
     assert!(packages <= 30, "{packages} packages");
+    let mut names: Vec<&str> = lock.lines().filter(|line| line.starts_with("name = ")).collect();
+    names.sort_unstable();
+    complain(names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| format!("twice: {}", pair[0])).collect());
 }
 
 #[test]
