@@ -82,18 +82,18 @@ pub struct Connection {
     uploading: u64,
     /// When it last sent something, if that is on account.
     heard: Option<Instant>,
-    /// It has sent something since.
+    /// It has sent something since the last charge.
     spoke: bool,
     /// Space in the log that its next command waits for.
     claim: Claim,
-    /// There may be bytes to read.
+    /// The poller reported bytes that are not read yet.
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
     half_closed: bool,
     /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no
     /// more.
     urgent: bool,
-    /// All that the peer sent was read.
+    /// The peer's end of stream was read.
     ended: bool,
     /// The write state was [`WriteState::Clear`] and still is.
     clear: bool,
@@ -238,7 +238,7 @@ impl Connection {
         matches!(self.outbox.write_state(0, true, true), WriteState::Drained | WriteState::Waiting | WriteState::Broken)
     }
 
-    /// Does all that can be done now: reads, understands, carries out.
+    /// Reads, decodes and runs what there is, until the peer or the other connections must come first.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         let mut input = self.take_up(thread);
         let next = self.work_through(&mut input, hub, thread);
@@ -503,7 +503,7 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a client that will say nothing more; false if an event does.
+    /// Ends the wait of a half-closed client; false if an event on its way does.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

@@ -52,7 +52,7 @@ pub struct Durability {
     /// There is work beside writing.
     maintain: AtomicBool,
     space: Space,
-    /// For who writes what a pool thread did not.
+    /// Wakes the writer thread, which writes what a pool thread did not.
     writer: Bell,
     syncer: Bell,
 }

@@ -184,7 +184,7 @@ impl Hub {
         result
     }
 
-    /// Has the timer's thread drop something large; a clock that is moved by hand has no such thread.
+    /// Drops something large on the timer's thread. With a manual clock there is none, and it is dropped here.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;
@@ -252,7 +252,7 @@ impl Hub {
     /// Moves a manual clock forward, letting everything on the way happen at its own moment.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
-        // Never itself cannot be reached.
+        // NEVER is a sentinel: stop one nanosecond short of it.
         let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
             let next = self.core.lock().engine.next_deadline();
@@ -265,7 +265,7 @@ impl Hub {
         }
     }
 
-    /// Has the timer call [`Hub::give_back`], if there is much to give back.
+    /// Has the timer call [`Hub::give_back`] within a second, if clients have freed much memory.
     pub fn give_back_soon(&self) {
         if self.memory.has_fallen() {
             self.alarm.advance(self.clock.now() + GIVE_BACK);
@@ -288,12 +288,12 @@ impl Hub {
         &self.alarm
     }
 
-    /// What the server was told to do.
+    /// The settings that the server was started with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What a decoder must know now.
+    /// Limits for the decoder, which depend on the memory that is left.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
@@ -304,7 +304,7 @@ impl Hub {
         &self.memory
     }
 
-    /// Bytes of replies that may wait for a client before it is not read any more.
+    /// Bytes of unread replies at which the server stops reading a client.
     pub fn max_output(&self) -> usize {
         self.config.max_output.min(self.memory.allowance())
     }
@@ -323,7 +323,7 @@ impl Hub {
         &self.shutdown
     }
 
-    /// No jobs are taken in any more.
+    /// Refuses new jobs from now on.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
@@ -332,13 +332,13 @@ impl Hub {
         }
     }
 
-    /// The server is coming to its end.
+    /// Begins the end of the server: listeners and timer stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.stop();
     }
 
-    /// It has come: all connections close, though somebody may hold on to the hub.
+    /// Closes every connection, even if other `Arc`s keep the hub alive.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }

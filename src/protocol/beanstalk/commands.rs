@@ -147,7 +147,7 @@ fn put(args: &[u8]) -> Option<Command> {
 }
 
 fn reserve_with_timeout(args: &[u8]) -> Option<Command> {
-    // What follows the number has never mattered.
+    // beanstalkd ignores what follows the number.
     let (timeout, _) = number32(args)?;
     (timeout <= i32::MAX as u32).then(|| Command::Reserve(Some(secs(timeout))))
 }
@@ -172,7 +172,7 @@ fn pause_tube(args: &[u8]) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length: secs(length) }),
-        // Counted all the same, unlike every other malformed line.
+        // Counted as a pause-tube, unlike every other malformed line.
         _ => Some(Command::BadFormat),
     }
 }

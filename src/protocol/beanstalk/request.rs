@@ -41,7 +41,7 @@ fn parse(line: &[u8]) -> Request {
     }
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an
+/// The parser's state for one connection. It keeps no bytes of lines: the caller offers an
 /// unfinished line again, with more behind it.
 #[derive(Debug, Default)]
 pub struct Decoder {

@@ -190,7 +190,7 @@ fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    // Nobody waits for a client that will say nothing more.
+    // A half-closed client is not made to wait.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
     match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),

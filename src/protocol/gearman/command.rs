@@ -38,7 +38,7 @@ pub enum Command {
     Text(AdminCommand),
     /// A packet that is wrong by itself: answered with an ERROR.
     Refused(Fault),
-    /// Not Gearman at all: the connection closes.
+    /// No Gearman at all: the connection closes without an answer.
     Lost,
 }
 

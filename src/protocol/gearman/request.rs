@@ -31,7 +31,7 @@ pub struct Request {
     pub command: Command,
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers
+/// The parser's state for one connection. It keeps no bytes but those of data: the caller offers
 /// an unfinished line, or unfinished arguments, again with more behind them.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -49,7 +49,7 @@ enum Reading {
     Data(Box<Arriving>),
     /// The rest of a packet that nobody wants, and what is answered behind it.
     Skip { left: u64, fault: Fault },
-    /// Nothing can be told any more; whatever comes is dropped.
+    /// The stream is out of step: what comes is dropped until the connection closes.
     Lost,
 }
 

@@ -389,7 +389,7 @@ pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output)
     }
 }
 
-/// Nobody here is made to wait, so there is no wait to end.
+/// Gearman clients are never made to wait, so there is no wait to end.
 pub fn hang_up(_: &mut Context, _: &mut Output) -> bool {
     false
 }

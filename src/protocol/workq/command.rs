@@ -49,7 +49,7 @@ pub enum Command {
     InspectJob(Uuid),
     /// Wrong by itself; this is the answer.
     Refused(Words),
-    /// So wrong that nobody can say where the next command begins.
+    /// So wrong that the start of the next command is unknown: the connection closes.
     Close(Option<Words>),
 }
 

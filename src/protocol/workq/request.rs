@@ -48,7 +48,7 @@ impl Request {
     }
 }
 
-/// Where in the stream of one connection the next byte belongs.
+/// The parser's state for one connection.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,

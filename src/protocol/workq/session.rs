@@ -138,7 +138,7 @@ fn refusal(refused: Refused) -> reply::Words {
     }
 }
 
-/// Nobody waits for a client that will say nothing more.
+/// A half-closed client is not made to wait.
 fn patience(wait: Span, context: &Context) -> Span {
     if context.half_closed {
         Span::ZERO
