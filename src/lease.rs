@@ -1,12 +1,12 @@
 //! Until when a server may answer, if another may take its place.
 //!
-//! Owns that moment. Every reply looks at it right before it is written to a socket, on whatever thread: a process that was
-//! stopped for a while, or whose thread comes late, says nothing any more. Must not know who grants it, or why.
+//! Owns that moment. Every reply looks at it right before it is written to a socket, on whatever thread: a process that
+//! was stopped for a while, or whose thread comes late, says nothing any more. Must not know who grants it, or why.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// See the module's page.
+/// The moment up to which a server may answer its clients.
 #[derive(Debug)]
 pub struct Lease {
     start: Instant,
@@ -18,14 +18,14 @@ pub struct Lease {
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
-    /// One without end.
+    /// One without end, for a server that is alone.
     fn default() -> Lease {
         Lease { start: Instant::now(), until: AtomicU64::new(ENDLESS) }
     }
 }
 
 impl Lease {
-    /// Until this moment.
+    /// One that ends at this moment unless it is extended.
     pub fn new(until: Instant) -> Lease {
         let lease = Lease::default();
         lease.until.store(lease.nanos(until), Ordering::Release);
@@ -48,7 +48,7 @@ impl Lease {
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
-    /// Ends it for good.
+    /// Ends it for good: it cannot be extended any more.
     pub fn end(&self) {
         self.until.store(0, Ordering::Release);
     }

@@ -1,16 +1,17 @@
 //! The program as one of several servers: standing by, becoming active, and beginning anew.
 //!
-//! Owns the order: follow the shared log until it is this server's turn, serve, and hand over. A server that must not answer any
-//! more replaces itself by a fresh process: then all its connections are closed at once, and nothing it knew is left.
+//! Owns the order: follow the shared log until it is this server's turn, serve, and hand over. A server that must not
+//! answer any more replaces itself by a fresh process: then all its connections are closed at once, and nothing it knew
+//! is left.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use beanpole::cluster::{Active, Etcd, Node, Relay, Step};
-use beanpole::options::{Cluster, Settings};
-use beanpole::server::{signals, systemd};
+use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
+use beanpole::internals::options::{Cluster, Settings};
+use beanpole::internals::server::{signals, systemd};
 use beanpole::Address;
 use signal_hook::iterator::Signals;
 
@@ -26,7 +27,7 @@ pub enum Turn {
 pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals) -> Turn {
     let Some(folder) = &settings.config.log_folder else {
         log::error!("--journal needs a folder for this server's copy: -b DIR");
-        return Turn::Ended(ExitCode::from(beanpole::options::BAD_USAGE));
+        return Turn::Ended(ExitCode::from(beanpole::internals::options::BAD_USAGE));
     };
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
     let journal = Arc::new(Etcd::new(&cluster.location));
@@ -81,8 +82,8 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals) -
     }
 }
 
-/// Has this process begin anew when it must not answer any more, and end in order when another is to take its place. The flag
-/// tells the second.
+/// Has this process begin anew when it must not answer any more, and end in order when another is to take its place.
+/// The flag tells the second.
 pub fn watch(active: &Active, handle: signal_hook::iterator::Handle) -> std::io::Result<Arc<AtomicBool>> {
     let switching = Arc::new(AtomicBool::new(false));
     let asked = switching.clone();
@@ -128,7 +129,7 @@ fn own_address(settings: &Settings) -> String {
         Address::Unix(_) => None,
     });
     let (host, port) = tcp.unwrap_or_default();
-    let host = host.unwrap_or_else(|| beanpole::DEFAULT_HOST.to_owned());
+    let host = host.unwrap_or_else(|| beanpole::internals::config::DEFAULT_HOST.to_owned());
     let port = port.unwrap_or(settings.config.port);
     if host.contains(':') {
         format!("[{host}]:{port}")

@@ -1,7 +1,7 @@
 //! Several servers and one shared log: who may write, what survives, and what a copy holds.
 //!
-//! Owns schedules on a shared log in memory that loses answers, delays requests and shows old ends, and whole nodes that follow,
-//! claim and are fenced. The real program with a real etcd is in `tests/cluster/run`.
+//! Owns schedules on a shared log in memory that loses answers, delays requests and shows old ends, and whole nodes
+//! that follow, claim and are fenced. The real program with a real etcd is in `tests/cluster/run`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::cluster::{Active, Fail, Faults, Head, Kind, Memory, Node, Seq, SharedLog, Step};
+use beanpole::internals::cluster::{Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step};
 
 /// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 20_000;
@@ -39,21 +39,21 @@ struct Writer {
 
 impl Writer {
     fn new(number: u64) -> Writer {
-        let head = Head { kind: Kind::Operations, epoch: 0, writer: number, number: 0 };
+        let head = Head { kind: EntryKind::Operations, epoch: 0, writer: number, number: 0 };
         Writer { epoch: 0, end: 0, head, active: false, confirmed: BTreeMap::new() }
     }
 
-    fn head_at(log: &Memory, seq: Seq) -> Option<Head> {
+    fn head_at(log: &MemoryLog, seq: Seq) -> Option<Head> {
         let (entries, _) = log.read(seq, 1).expect("a log in memory");
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
     /// Reads on, and claims what it takes for the end.
-    fn claim(&mut self, log: &Memory) {
+    fn claim(&mut self, log: &MemoryLog) {
         let (entries, tail) = log.read(self.end + 1, 1000).expect("a log in memory");
         self.end = entries.last().map_or(self.end, |(seq, _)| *seq);
-        self.head = Head { kind: Kind::Claim, epoch: tail.epoch, number: self.head.number + 1, ..self.head };
+        self.head = Head { kind: EntryKind::Claim, epoch: tail.epoch, number: self.head.number + 1, ..self.head };
         let claimed = match log.claim(tail.epoch, self.end, b"", &self.head.seal(b"")) {
             Ok(_) => true,
             Err(Fail::Unknown(_)) => Writer::head_at(log, self.end + 1) == Some(self.head),
@@ -67,8 +67,8 @@ impl Writer {
     }
 
     /// One append as the program does it: again until it is certain.
-    fn append(&mut self, log: &Memory) {
-        self.head = Head { kind: Kind::Operations, epoch: self.epoch, number: self.head.number + 1, ..self.head };
+    fn append(&mut self, log: &MemoryLog) {
+        self.head = Head { kind: EntryKind::Operations, epoch: self.epoch, number: self.head.number + 1, ..self.head };
         for _ in 0..20 {
             let confirmed = match log.append(self.epoch, self.end, &self.head.seal(b"")) {
                 Ok(()) => true,
@@ -96,7 +96,7 @@ fn schedule(seed: u64) -> usize {
     let mut part = |most| random.below(most) as u8;
     let faults =
         Faults { lost_requests: part(40), lost_answers: part(40), late_requests: part(40), stale_reads: part(60) };
-    let log = Memory::new(faults, seed + 1);
+    let log = MemoryLog::new(faults, seed + 1);
     let mut writers: Vec<Writer> = (1..=3).map(Writer::new).collect();
     for _ in 0..STEPS {
         let writer = &mut writers[random.below(3) as usize];
@@ -117,7 +117,7 @@ fn schedule(seed: u64) -> usize {
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {
-            Kind::Claim => writer = head.writer,
+            EntryKind::Claim => writer = head.writer,
             _ => assert_eq!(head.writer, writer, "seed {seed}: entry {seq} is of a server that was fenced"),
         }
     }
@@ -150,7 +150,7 @@ impl Drop for Folder {
     }
 }
 
-fn node(log: &Arc<Memory>, folder: &Folder, name: &str) -> Node {
+fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
     Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300").expect("a node")
 }
 
@@ -174,7 +174,7 @@ fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
-    let (log, first, second) = (Arc::new(Memory::new(Faults::default(), 1)), Folder::new(), Folder::new());
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
     let active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
     let file = active.storage.create("segment.0000000001", 4096).expect("a file");
@@ -198,7 +198,7 @@ fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
 
 #[test]
 fn what_was_never_shared_is_gone_when_a_server_comes_back() {
-    let (log, folder) = (Arc::new(Memory::new(Faults::default(), 2)), Folder::new());
+    let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 2)), Folder::new());
     let active = activate(&mut node(&log, &folder, "a"));
     let file = active.storage.create("segment.0000000001", 64).expect("a file");
     file.write_at(0, b"shared").expect("a write");
@@ -218,7 +218,7 @@ fn what_was_never_shared_is_gone_when_a_server_comes_back() {
 
 #[test]
 fn a_copy_that_is_too_old_is_made_again() {
-    let (log, first, second) = (Arc::new(Memory::new(Faults::default(), 3)), Folder::new(), Folder::new());
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
     let active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
     for number in 1..=3 {
@@ -241,7 +241,7 @@ fn a_copy_that_is_too_old_is_made_again() {
 
 #[test]
 fn the_binlog_of_the_first_server_is_taken_in() {
-    let (log, first, second) = (Arc::new(Memory::new(Faults::default(), 4)), Folder::new(), Folder::new());
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 4)), Folder::new(), Folder::new());
     let mut bytes = vec![0; 1_000_000];
     bytes[700_000..700_010].fill(3);
     std::fs::write(first.0.join("segment.0000000007"), &bytes).expect("a file");

@@ -13,7 +13,10 @@
 //! A full record has all of a job, a short one what became of it: buried, kicked, delayed or deleted. All numbers are
 //! little-endian, as on every machine that beanstalkd is common on. Zeros fill the rest of a file.
 
-use crate::engine::History;
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::engine::{is_tube_name_byte, History};
 
 /// The longest name of a tube.
 const MAX_NAME: u64 = 200;
@@ -41,10 +44,8 @@ pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 
 const TORN: &str = "a record that is cut short";
 
-/// What a record says.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// What every record has.
     pub job: ForeignRecord,
     /// What a full one has.
     pub full: Option<Full<'a>>,
@@ -53,23 +54,18 @@ pub struct Record<'a> {
 /// The part of a record that all of them have. Times are in nanoseconds, moments since 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
-    /// The job's number.
     pub id: u64,
-    /// Smaller is served first.
     pub pri: u32,
     /// The delay it was last given.
     pub delay: i64,
-    /// Its time to run.
     pub ttr: i64,
     /// Bytes of its body, with the CR LF.
     pub size: i32,
-    /// When it was put.
     pub created: i64,
     /// When its delay ends. Means nothing unless it is delayed.
     pub deadline: i64,
-    /// What happened to it.
     pub history: History,
-    /// 0 to 4.
+    /// beanstalkd's number of it, 0 to 4.
     pub state: u8,
 }
 
@@ -118,7 +114,6 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
-/// Where the versions differ.
 #[derive(Debug)]
 struct Format {
     /// Bytes of the length of a tube's name.
@@ -137,9 +132,9 @@ const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
 struct Reader<'a> {
     format: &'static Format,
     bytes: &'a [u8],
-    /// All before this was read.
+    /// The offset in the file up to which all was read.
     at: usize,
-    /// The largest number so far.
+    /// The largest number of a job that was read so far.
     last_id: u64,
 }
 
@@ -186,7 +181,6 @@ impl<'a> Reader<'a> {
 }
 
 impl Record<'_> {
-    /// What beanstalkd never writes.
     fn fault(&self) -> Option<String> {
         match self.full {
             None if self.job.id == 0 => Some("zeros in the middle".to_owned()),
@@ -219,7 +213,6 @@ impl ForeignRecord {
         }
     }
 
-    /// What beanstalkd never writes.
     fn fault(&self) -> Option<String> {
         let deadline = if self.state == DELAYED { self.deadline } else { 0 };
         let fields = [
@@ -237,14 +230,15 @@ impl ForeignRecord {
 }
 
 /// The bytes of a number. `at` is within a job of either version, and `bytes` are one.
+// The slice is as long as the array.
+#[allow(clippy::expect_used)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("so many bytes")
 }
 
 /// Whether a tube may be called so.
 fn is_tube_name(name: &[u8]) -> bool {
-    let is_legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(byte);
-    name.first() != Some(&b'-') && name.iter().all(is_legal)
+    name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
 /// Tests count the bytes that are looked at.
@@ -265,7 +259,7 @@ pub mod samples {
 
     pub const SECOND: i64 = 1_000_000_000;
 
-    /// 2023, in nanoseconds.
+    /// A moment of 2023, in nanoseconds since the epoch.
     pub const BORN: i64 = 1_700_000_000_123_456_000;
 
     thread_local! {
@@ -320,7 +314,6 @@ pub mod samples {
         [&record(version, tube.as_bytes(), said)[..], body, b"\r\n"].concat()
     }
 
-    /// Everything but the body.
     fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
         let unit = if version == V5 { 1000 } else { 1 };
         let mut out = (tube.len() as u64).to_le_bytes()[..if version == V5 { 8 } else { 4 }].to_vec();
@@ -345,7 +338,6 @@ pub mod samples {
         full(V7, "default", &said(id, READY, body), body)
     }
 
-    /// What becomes of it.
     pub fn later(id: u64, state: u8, body: &[u8]) -> Vec<u8> {
         short(V7, &said(id, state, body))
     }
@@ -607,7 +599,8 @@ mod tests {
         assert_eq!(problems(&file(V7, &[])), [""; 0]);
     }
 
-    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there are.
+    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there
+    /// are.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();

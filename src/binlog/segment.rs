@@ -1,7 +1,11 @@
 //! Segments, the files of the log: their names and headers, to and from bytes. Pure.
 //!
-//! Owns the format of the header, which says which log a segment belongs to and what must stand before it. beanpole-binlog(5)
-//! describes it byte by byte and must be changed with it. Must not know records or files, and never trusts what it reads.
+//! Owns the format of the header, which says which log a segment belongs to and what must stand before it.
+//! beanpole-binlog(5) describes it byte by byte and must be changed with it. Must not know records or files, and never
+//! trusts what it reads.
+
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -44,7 +48,6 @@ pub struct Place {
     pub at: u64,
 }
 
-/// A segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
     /// The log: a random number, the same in all its segments.
@@ -66,9 +69,7 @@ pub struct Header {
 pub enum Beginning {
     /// A header of this version.
     Header(Header),
-    /// One of another version.
     Version(u32),
-    /// No intact header.
     Nothing,
 }
 
@@ -92,7 +93,6 @@ impl Key {
 }
 
 impl Header {
-    /// As bytes.
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
@@ -125,18 +125,27 @@ impl Beginning {
             let other = version != VERSION && ours.is_none() && (1..MOST_VERSIONS).contains(&version);
             return if other { Beginning::Version(version) } else { Beginning::Nothing };
         };
+        // A slice of eight bytes is an array of eight bytes.
+        #[allow(clippy::expect_used)]
         let number = |place: usize| {
             let at = 12 + 8 * place;
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
         };
-        Beginning::Header(Header {
+        let header = Header {
             log: number(0),
             segment: number(1),
             before: Place { segment: number(2), at: number(3) },
             oldest: number(4),
             synced: Place { segment: number(5), at: number(6) },
             ids: number(7),
-        })
+        };
+        // No server writes a segment that comes before the one in front of it, or that needs a later one.
+        let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
+        if is_sound {
+            Beginning::Header(header)
+        } else {
+            Beginning::Nothing
+        }
     }
 
     /// The header, if it is one.

@@ -1,7 +1,8 @@
 //! The form of an entry of the shared log: pure.
 //!
-//! Owns the bytes. An entry is a head (format, kind, epoch, the writer's random number, and the number of the entry among that
-//! writer's), what it holds, and a CRC-32 of both, little-endian. What it holds are operations on the files of a binlog.
+//! Owns the bytes. An entry is a head (format, kind, epoch, the writer's random number, and the number of the entry
+//! among that writer's), what it holds, and a CRC-32 of both, little-endian. What it holds are operations on the files
+//! of a binlog.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +11,13 @@ use super::shared_log::Seq;
 /// The version of this form.
 const FORMAT: u8 = 1;
 
-/// Bytes of the head.
 const HEAD: usize = 2 + 3 * 8;
 
-/// Bytes of the checksum.
 const SUM: usize = 4;
 
 /// What an entry is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Operations on files.
+pub enum EntryKind {
     Operations = 1,
     /// A server has become the writer.
     Claim = 2,
@@ -30,8 +28,7 @@ pub enum Kind {
 /// Who made an entry, and what for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// See [`Kind`].
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The epoch that its writer was in; that before it for a claim.
     pub epoch: u64,
     /// A random number that no other writer has.
@@ -41,7 +38,6 @@ pub struct Head {
 }
 
 impl Head {
-    /// The whole entry.
     pub fn seal(&self, operations: &[u8]) -> Vec<u8> {
         let mut bytes = vec![FORMAT, self.kind as u8];
         for number in [self.epoch, self.writer, self.number] {
@@ -60,9 +56,9 @@ impl Head {
         }
         let (head, operations) = bytes.split_at_checked(HEAD)?;
         let kind = match head {
-            [FORMAT, 1, ..] => Kind::Operations,
-            [FORMAT, 2, ..] => Kind::Claim,
-            [FORMAT, 3, ..] => Kind::Release,
+            [FORMAT, 1, ..] => EntryKind::Operations,
+            [FORMAT, 2, ..] => EntryKind::Claim,
+            [FORMAT, 3, ..] => EntryKind::Release,
             _ => return None,
         };
         let number = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -79,9 +75,7 @@ pub enum Operation<'a> {
     Write(&'a str, u64, &'a [u8]),
     /// It is cut to a length.
     Truncate(&'a str, u64),
-    /// It has another name.
     Rename(&'a str, &'a str),
-    /// It is removed.
     Remove(&'a str),
 }
 
@@ -174,7 +168,7 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|operation| operation.encode(&mut bytes));
-        let head = Head { kind: Kind::Operations, epoch: 3, writer: u64::MAX, number: 9 };
+        let head = Head { kind: EntryKind::Operations, epoch: 3, writer: u64::MAX, number: 9 };
         let entry = head.seal(&bytes);
         let (read, mut rest) = Head::open(&entry).expect("an entry");
         assert_eq!(read, head);
@@ -185,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_or_a_cut_is_noticed() {
-        let entry = Head { kind: Kind::Claim, epoch: 1, writer: 2, number: 3 }.seal(b"");
+        let entry = Head { kind: EntryKind::Claim, epoch: 1, writer: 2, number: 3 }.seal(b"");
         for bit in 0..entry.len() * 8 {
             let mut damaged = entry.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

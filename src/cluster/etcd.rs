@@ -1,11 +1,11 @@
 //! The shared log in etcd, by the HTTP gateway that each of its servers has.
 //!
-//! Owns the keys and the transactions: an entry is a key of its own, made only while the epoch's key says what its writer
-//! believes and nobody has made it before. Reads go through etcd's quorum. Must not know what entries mean.
+//! Owns the keys and the transactions: an entry is a key of its own, made only while the epoch's key says what its
+//! writer believes and nobody has made it before. Reads go through etcd's quorum. Must not know what entries mean.
 //!
-//! Below `beanpole/NAME/`: `log/` and 16 hexadecimal digits for each entry; `epoch`, the number of the last claim and its note;
-//! `beat`, which the writer changes while it lives; `wanted`, by which somebody asks for a switch; `nodes/` and a name, what
-//! each server tells of itself.
+//! Below `beanpole/NAME/`: `log/` and 16 hexadecimal digits for each entry; `epoch`, the number of the last claim and
+//! its note; `beat`, which the writer changes while it lives; `wanted`, by which somebody asks for a switch; `nodes/`
+//! and a name, what each server tells of itself.
 
 use std::io;
 use std::time::Duration;
@@ -25,7 +25,6 @@ const LONG: Duration = Duration::from_secs(60);
 /// Bytes that etcd keeps unless it is told otherwise.
 pub const QUOTA: u64 = 2 << 30;
 
-/// See the module's page.
 pub struct Etcd {
     gateway: Mutex<Gateway>,
     /// For what takes long: never in the way of appends.
@@ -43,7 +42,6 @@ pub struct Location {
     pub endpoints: Vec<String>,
     /// The name of the queue, so that several may share an etcd.
     pub name: String,
-    /// User and password.
     pub login: Option<(String, String)>,
     /// What etcd was told by `--quota-backend-bytes`.
     pub quota: u64,
@@ -267,8 +265,8 @@ impl SharedLog for Etcd {
         Ok(Room { used, quota: self.quota })
     }
 
-    /// Compaction forgets old revisions, defragmentation gives their space back, server by server; then the alarm, if there
-    /// is one, can be ended.
+    /// Compaction forgets old revisions, defragmentation gives their space back, server by server; then the alarm, if
+    /// there is one, can be ended.
     fn tidy_up(&self) -> io::Result<()> {
         let mut spare = self.spare.lock();
         let answer = spare.ask("/v3/maintenance/status", "{}")?;

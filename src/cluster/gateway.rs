@@ -1,7 +1,8 @@
 //! Requests to the HTTP gateway of one of several etcd servers.
 //!
-//! Owns the connection: HTTP/1.1 over a blocking socket, kept for the next request. After anything but a whole answer it is
-//! closed, so that no late answer is ever taken for that of another request, and the next request goes to the next server.
+//! Owns the connection: HTTP/1.1 over a blocking socket, kept for the next request. After anything but a whole answer
+//! it is closed, so that no late answer is ever taken for that of another request, and the next request goes to the
+//! next server.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,15 +16,11 @@ const LARGEST: usize = 64 << 20;
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_millis(300);
 
-/// An answer.
 pub struct Answer {
-    /// HTTP's status.
     pub status: u16,
-    /// What it says, whole.
     pub body: Vec<u8>,
 }
 
-/// See the module's page.
 pub struct Gateway {
     endpoints: Vec<String>,
     login: Option<(String, String)>,

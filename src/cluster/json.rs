@@ -63,7 +63,6 @@ impl<'a> Json<'a> {
         std::str::from_utf8(text).ok()?.parse().ok()
     }
 
-    /// Whether it is true.
     pub fn is_true(self) -> bool {
         self.0.starts_with(b"true")
     }
@@ -114,7 +113,6 @@ fn skip_value(text: &[u8], depth: usize) -> Option<&[u8]> {
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// These bytes in base64.
 pub fn encode(bytes: &[u8], out: &mut String) {
     for chunk in bytes.chunks(3) {
         let whole = chunk.iter().enumerate().fold(0, |sum, (place, byte)| sum | u32::from(*byte) << (16 - 8 * place));

@@ -41,17 +41,16 @@ struct State {
     random: u64,
 }
 
-/// See the module's page.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryLog {
     state: Mutex<State>,
     faults: Faults,
 }
 
-impl Memory {
+impl MemoryLog {
     /// An empty log whose faults follow from the seed.
-    pub fn new(faults: Faults, seed: u64) -> Memory {
-        Memory { state: Mutex::new(State { random: seed | 1, ..State::default() }), faults }
+    pub fn new(faults: Faults, seed: u64) -> MemoryLog {
+        MemoryLog { state: Mutex::new(State { random: seed | 1, ..State::default() }), faults }
     }
 
     /// All entries that are left, without faults.
@@ -126,7 +125,7 @@ impl State {
     }
 }
 
-impl SharedLog for Memory {
+impl SharedLog for MemoryLog {
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
         self.send(Request::Claim { known, after, note: note.to_vec(), entry: entry.to_vec() })
     }

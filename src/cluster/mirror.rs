@@ -1,8 +1,8 @@
 //! A standby's copy of the active server's binlog, in an ordinary folder.
 //!
-//! Owns the folder's files while this server stands by, and the note of how far it has come. The note is written behind the
-//! files, so what it says is there; operations may be done again. A server that was active and did not end in order may have
-//! written what the shared log never held: then the copy is made again from nothing.
+//! Owns the folder's files while this server stands by, and the note of how far it has come. The note is written behind
+//! the files, so what it says is there; operations may be done again. A server that was active and did not end in order
+//! may have written what the shared log never held: then the copy is made again from nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,14 +13,13 @@ use std::path::{Path, PathBuf};
 use super::entry::{is_segment, note_created, Operation};
 use super::shared_log::Seq;
 
-/// The file with the position: the last entry that is done on the first line, then a line for each file with the entry that
-/// made it.
+/// The file with the position: the last entry that is done on the first line, then a line for each file with the entry
+/// that made it.
 const POSITION: &str = "journal.position";
 
 /// It is there while this server is active.
 const ACTIVE: &str = "journal.active";
 
-/// See the module's page.
 pub struct Mirror {
     folder: PathBuf,
     /// The last entry that was applied.
@@ -71,8 +70,8 @@ impl Mirror {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Does the operations of the entry `seq`. What concerns a file that is not there is left out: the file is gone by the
-    /// end, or its making was purged with it.
+    /// Does the operations of the entry `seq`. What concerns a file that is not there is left out: the file is gone by
+    /// the end, or its making was purged with it.
     pub fn apply(&mut self, seq: Seq, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {

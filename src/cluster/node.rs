@@ -1,7 +1,7 @@
 //! One server of several: how it follows the active one, takes its place, and leaves it.
 //!
-//! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from handing
-//! out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
+//! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from
+//! handing out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{Head, Kind};
+use super::entry::{EntryKind, Head};
 use super::mirror::{self, Mirror};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::lease::Lease;
 
-/// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut off
-/// while its last renewal was under way.
+/// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut
+/// off while its last renewal was under way.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Standbys wait for different times, up to this, lest all claim at once.
@@ -156,7 +156,7 @@ impl Node {
         let Some((head, operations)) = Head::open(entry) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
         };
-        self.released = head.kind == Kind::Release;
+        self.released = head.kind == EntryKind::Release;
         self.mirror.apply(seq, operations)
     }
 
@@ -179,7 +179,8 @@ impl Node {
         }
         let is_foreign = self.mirror.is_foreign()?;
         self.mirror.save()?;
-        let head = Head { kind: Kind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
+        let head =
+            Head { kind: EntryKind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let note = format!("{} {}", self.name, self.address);
         let sent = Instant::now();
         let lease = Arc::new(Lease::new(sent + LEASE));
@@ -193,7 +194,7 @@ impl Node {
             Err(_) => return Ok(Step::Standby(true)),
         };
         self.mirror.note_active()?;
-        let head = Head { kind: Kind::Operations, epoch, writer: self.writer, number: 0 };
+        let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
         let created = std::mem::take(&mut self.mirror.created);
         let shipper = Arc::new(Shipper::new(self.log.clone(), lease.clone(), head, after + 1, created));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));

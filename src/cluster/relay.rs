@@ -20,7 +20,6 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// Bytes of stack of a thread that only copies.
 const STACK: usize = 64 * 1024;
 
-/// See the module's page.
 pub struct Relay {
     target: Arc<Mutex<String>>,
     closed: Arc<AtomicBool>,

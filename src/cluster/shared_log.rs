@@ -1,7 +1,7 @@
 //! The seam between a queue that several machines keep and what they keep it in.
 //!
-//! Owns the words of a shared log: entries in one order, one writer at a time, and the proof of who that is. Must not know what
-//! the entries mean.
+//! Owns the words of a shared log: entries in one order, one writer at a time, and the proof of who that is. Must not
+//! know what the entries mean.
 
 use std::fmt;
 use std::io;
@@ -52,24 +52,21 @@ pub struct Tail {
 /// How much space there is, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// What is used.
     pub used: u64,
-    /// What may be.
     pub quota: u64,
 }
 
-/// Entries with their places.
 pub type Entries = Vec<(Seq, Vec<u8>)>;
 
 /// Entries that survive the loss of a machine. Every call may take as long as the network likes, within a time-out.
 pub trait SharedLog: Send + Sync {
-    /// Becomes the writer with this entry, if `after` is exactly the end of the log and `known` is the epoch of the last
-    /// writer. Only this proves what the end is: reading may be behind.
+    /// Becomes the writer with this entry, if `after` is exactly the end of the log and `known` is the epoch of the
+    /// last writer. Only this proves what the end is: reading may be behind.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
     /// Appends the entry that comes behind `after`, as the writer of this epoch.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
-    /// Reads up to `most` entries from `from` on, in order, and what the last writer has said. The first that is left may be
-    /// a later one, if those before were purged.
+    /// Reads up to `most` entries from `from` on, in order, and what the last writer has said. The first that is left
+    /// may be a later one, if those before were purged.
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)>;
     /// Says that the writer of this epoch is alive; tells whether a switch is wanted.
     fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail>;

@@ -1,8 +1,8 @@
 //! A folder whose every change also goes into the shared log.
 //!
-//! Owns the order of changes: they are done to the local folder at once, queued, and appended to the shared log when the binlog
-//! syncs. So the binlog's own rule, that nothing is promised before a sync has returned, becomes: not before the shared log
-//! holds it. Must not decide who may write; it only learns that it may no longer.
+//! Owns the order of changes: they are done to the local folder at once, queued, and appended to the shared log when
+//! the binlog syncs. So the binlog's own rule, that nothing is promised before a sync has returned, becomes: not before
+//! the shared log holds it. Must not decide who may write; it only learns that it may no longer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::entry::{is_segment, note_created, Head, Kind, Operation};
+use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog};
 use crate::binlog::{LogFile, Storage};
 use crate::lease::Lease;
 
-/// Bytes of operations in an entry, unless one operation alone is larger: much larger entries cost the shared log more for
-/// each byte.
+/// Bytes of operations in an entry, unless one operation alone is larger: much larger entries cost the shared log more
+/// for each byte.
 const ENTRY: usize = 32 * 1024;
 
-/// Bytes of a file in one operation. With base64 and its head it stays well below etcd's limit of 1.5 MiB for a request.
+/// Bytes of a file in one operation. With base64 and its head it stays well below etcd's limit of 1.5 MiB for a
+/// request.
 const PIECE: usize = 512 * 1024;
 
 /// How long an active server may answer after it sent what the shared log confirmed last.
@@ -57,7 +58,8 @@ struct Position {
 }
 
 impl Shipper {
-    /// Of a server that has just claimed the log with the entry `end` by `head`; `created` tells where its files were made.
+    /// Of a server that has just claimed the log with the entry `end` by `head`; `created` tells where its files were
+    /// made.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -102,31 +104,31 @@ impl Shipper {
         self.queue.lock().operations.push(bytes);
     }
 
-    /// Returns when everything that was queued before the call is in the shared log. The error means that this server must
-    /// not answer any more: then its lease is over as well.
+    /// Returns when everything that was queued before the call is in the shared log. The error means that this server
+    /// must not answer any more: then its lease is over as well.
     pub fn flush(&self) -> io::Result<()> {
         let mut place = self.place.lock();
         let operations = std::mem::take(&mut self.queue.lock().operations);
         let mut entry = Vec::new();
         for operation in operations {
             if !entry.is_empty() && entry.len() + operation.len() > ENTRY {
-                self.append(&mut place, Kind::Operations, &std::mem::take(&mut entry))?;
+                self.append(&mut place, EntryKind::Operations, &std::mem::take(&mut entry))?;
             }
             entry.extend(operation);
         }
         if entry.is_empty() {
             return Ok(());
         }
-        self.append(&mut place, Kind::Operations, &entry)
+        self.append(&mut place, EntryKind::Operations, &entry)
     }
 
     /// Says that this server writes no more, so that another need not wait.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
-        self.append(&mut self.place.lock(), Kind::Release, b"")
+        self.append(&mut self.place.lock(), EntryKind::Release, b"")
     }
 
-    fn append(&self, place: &mut Position, kind: Kind, operations: &[u8]) -> io::Result<()> {
+    fn append(&self, place: &mut Position, kind: EntryKind, operations: &[u8]) -> io::Result<()> {
         place.head.kind = kind;
         place.head.number += 1;
         let entry = place.head.seal(operations);
@@ -175,7 +177,6 @@ fn over() -> io::Error {
     io::Error::other("this server is no longer the active one")
 }
 
-/// See the module's page.
 pub struct ShippedFolder {
     folder: Arc<dyn Storage>,
     shipper: Arc<Shipper>,

@@ -1,7 +1,7 @@
 //! What an operator asks of servers that share a queue, and tells them.
 //!
-//! Owns the three commands `status`, `promote` and `retire`, and the form of what they print. They ask etcd, so they work from
-//! any machine that reaches it, whichever servers run.
+//! Owns the three commands `status`, `promote` and `retire`, and the form of what they print. They ask etcd, so they
+//! work from any machine that reaches it, whichever servers run.
 
 use std::io::{self, Write};
 
@@ -47,12 +47,12 @@ fn promote(log: &dyn SharedLog, node: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::{Faults, Memory};
+    use super::super::memory::{Faults, MemoryLog};
     use super::*;
 
     #[test]
     fn each_server_has_a_line_and_only_a_known_one_is_promoted() {
-        let log = Memory::new(Faults::default(), 1);
+        let log = MemoryLog::new(Faults::default(), 1);
         log.tell("a", "active 12 10.0.0.1:11300").expect("memory");
         log.tell("b", "standby 11 10.0.0.2:11300").expect("memory");
         let mut out = Vec::new();
