@@ -1,7 +1,8 @@
 //! A producer and some workers, so that something moves: `make demo` runs it beside a server.
 //!
-//! Owns a small made-up business: mails, thumbnails and reports, some of which are put for later and some of which fail. It
-//! speaks to the server as any client does, and ends when the server does. The one argument is the server's address.
+//! Owns a small made-up business: mails, thumbnails and reports, some of which are put for later and some of which
+//! fail. It speaks to the server as any client does, and ends when the server does. The one argument is the server's
+//! address.
 
 use std::process::ExitCode;
 use std::thread;
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use beanpole::{Client, ClientError};
 
-/// What there is to do: the tube, how long to rest between two jobs, how long a worker needs for one, and of how many jobs
-/// one fails; in milliseconds.
+/// What there is to do: the tube, how long to rest between two jobs, how long a worker needs for one, and of how many
+/// jobs one fails; in milliseconds.
 const WORK: [(&str, u64, u64, u64); 3] = [("mail", 12, 9, 200), ("thumbnails", 40, 45, 60), ("reports", 400, 250, 25)];
 
 fn main() -> ExitCode {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex as LeafMutex;
 
 use super::journal::{Journal, LARGE};
 use super::segment::segment_name;
@@ -20,6 +20,7 @@ use super::storage::Storage;
 use super::types::Health;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span};
+use crate::lock_order::{Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);
@@ -51,10 +52,10 @@ pub trait JournalAccess {
 pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
-    writer: Mutex<Writer>,
-    syncing: Mutex<()>,
+    writer: Mutex<Writer, WRITER>,
+    syncing: Mutex<(), SYNCING>,
     /// One at a time looks after the segments: they must be begun and removed in the order of their numbers.
-    tidying: Mutex<()>,
+    tidying: Mutex<(), MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
@@ -63,7 +64,7 @@ pub struct Wal {
     writes: Latency,
     syncs: Latency,
     /// How long they took, for those who want to know; locked alone.
-    sync_times: Arc<Mutex<Histogram>>,
+    sync_times: Arc<LeafMutex<Histogram>>,
 }
 
 /// How long one kind of operation takes, of which one is under way at a time.
@@ -122,12 +123,12 @@ impl Wal {
             stuck: AtomicBool::new(false),
             writes: Latency::new(Duration::ZERO),
             syncs: Latency::new(first_sync.unwrap_or_default()),
-            sync_times: Arc::new(Mutex::new(Histogram::new(&SYNC_BOUNDS))),
+            sync_times: Arc::new(LeafMutex::new(Histogram::new(&SYNC_BOUNDS))),
         }
     }
 
     /// How long syncs took, as it goes on.
-    pub fn sync_times(&self) -> Arc<Mutex<Histogram>> {
+    pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
         self.sync_times.clone()
     }
 

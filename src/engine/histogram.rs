@@ -1,7 +1,7 @@
 //! Counts of times by their length.
 //!
-//! Owns the buckets of what the engine measures, and the counting. One for the whole server each: a job keeps nothing for it.
-//! Must not know who reads it.
+//! Owns the buckets of what the engine measures, and the counting. One for the whole server each: a job keeps nothing
+//! for it. Must not know who reads it.
 
 use super::time::Span;
 
@@ -39,7 +39,6 @@ const RUN_BOUNDS: [u64; 12] = [
     3_600_000_000_000,
 ];
 
-/// See the module's page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
@@ -55,7 +54,6 @@ impl Histogram {
         Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
     }
 
-    /// Counts one time.
     pub fn observe(&mut self, time: Span) {
         let nanos = time.nanos();
         let bucket = self.bounds.iter().position(|bound| nanos <= *bound).unwrap_or(self.bounds.len());
@@ -76,7 +74,6 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Their sum in nanoseconds.
     pub fn sum_nanos(&self) -> u128 {
         self.sum
     }

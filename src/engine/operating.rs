@@ -1,7 +1,7 @@
 //! What an operator does to a tube by its name: look at its jobs, kick, clear and move them.
 //!
-//! Owns the verbs that need no client of the tube. Each may take several turns. Must not give jobs to anybody: `matching`
-//! does.
+//! Owns the verbs that need no client of the tube. Each may take several turns. Must not give jobs to anybody:
+//! `matching` does.
 
 use super::body::{Body, COPY_MAX};
 use super::client::{ClientId, ReservePolicy};
@@ -25,7 +25,6 @@ pub struct Sweep {
     pub state: State,
     /// How many jobs at most are still to be dealt with.
     pub left: u64,
-    /// How many were.
     pub done: u64,
 }
 
@@ -92,8 +91,9 @@ impl Engine {
         Progress::Done
     }
 
-    /// Moves jobs of the tube `from` to the tube `to`, the next first: each is put there anew with its body, priority and time
-    /// to run, and what is left of its delay, then deleted here. So it gets another number, and its counts begin again.
+    /// Moves jobs of the tube `from` to the tube `to`, the next first: each is put there anew with its body, priority
+    /// and time to run, and what is left of its delay, then deleted here. So it gets another number, and its counts
+    /// begin again.
     pub fn move_in(&mut self, client: ClientId, from: &[u8], to: &[u8], sweep: &mut Sweep, now: Time) -> Moved {
         while sweep.left > 0 {
             let Some(slot) = self.tubes.find(from).and_then(|number| self.first_in(number, sweep.state)) else { break };
@@ -130,8 +130,8 @@ impl Engine {
         Ok(self.jobs.get(slot).id)
     }
 
-    /// Counts how long the job in `slot`, which is about to be reserved, waited for that, unless it had been taken out of a
-    /// queue before: then nobody knows any more how long it stood there.
+    /// Counts how long the job in `slot`, which is about to be reserved, waited for that, unless it had been taken out
+    /// of a queue before: then nobody knows any more how long it stood there.
     pub(super) fn count_wait(&mut self, slot: u32, now: Time) {
         let job = self.jobs.get(slot);
         let History { reserves: 0, kicks: 0, .. } = job.history() else { return };

@@ -9,14 +9,11 @@ use std::fmt::Display;
 use super::Wire;
 use crate::engine::ClientId;
 
-/// One client.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
-    /// What it speaks.
     pub wire: Wire,
     /// Where it comes from, in words.
     pub address: Box<str>,
-    /// What it calls itself.
     pub name: Box<[u8]>,
     /// It is told why a job failed, not just that it did (Gearman's option `exceptions`).
     pub exceptions: bool,
@@ -40,7 +37,6 @@ impl ClientRegistry {
         ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
 
-    /// A client has come.
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         self.counts[wire as usize] += 1;
         self.operators += u64::from(wire == Wire::Http);
@@ -62,7 +58,6 @@ impl ClientRegistry {
         self.peers[place] = Some(Box::new(peer));
     }
 
-    /// A client has gone.
     pub fn leave(&mut self, client: ClientId) {
         let gone = self.peers.get_mut(client.0 as usize).and_then(Option::take);
         self.counts[gone.map_or(Wire::Beanstalk, |peer| peer.wire) as usize] -= 1;
@@ -90,7 +85,6 @@ impl ClientRegistry {
         self.operators
     }
 
-    /// How many speak this.
     pub fn count(&self, wire: Wire) -> usize {
         self.counts[wire as usize]
     }

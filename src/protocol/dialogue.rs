@@ -12,11 +12,9 @@ use crate::engine::{Engine, Event, ReservePolicy};
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
 pub enum Dialogue {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Decoder),
     /// In the Gearman protocol; apart, so that those who speak another need no room for it.
     Gearman(Box<(gearman::Decoder, gearman::Session)>),
-    /// In the Workq protocol.
     Workq(workq::Decoder),
     /// In HTTP; apart for the same reason.
     Http(Box<http::Decoder>),
@@ -25,13 +23,9 @@ pub enum Dialogue {
 /// Something that a client asks for.
 #[derive(Debug)]
 pub enum Request {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Request),
-    /// In the Gearman protocol.
     Gearman(gearman::Request),
-    /// In the Workq protocol.
     Workq(Box<workq::Request>),
-    /// In HTTP.
     Http(Box<http::Request>),
     /// The rest of one that was too much for a turn.
     Continue(Box<Continuation>),
@@ -40,13 +34,9 @@ pub enum Request {
 /// The rest of a command that was too much for one turn.
 #[derive(Debug)]
 pub enum Continuation {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Continuation),
-    /// In the Gearman protocol.
     Gearman(gearman::Continuation),
-    /// In the Workq protocol.
     Workq(workq::Continuation),
-    /// In HTTP.
     Http(http::Continuation),
 }
 
@@ -72,7 +62,6 @@ impl Wire {
 }
 
 impl Dialogue {
-    /// Of a new connection.
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
             Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
@@ -180,8 +169,8 @@ impl Request {
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {
-            Request::Beanstalk(request) => request.log_size(),
-            Request::Gearman(request) => request.log_size(),
+            Request::Beanstalk(request) => request.command.log_size(),
+            Request::Gearman(request) => request.command.log_size(),
             Request::Workq(request) => request.log_size(),
             Request::Http(request) => request.log_size(),
             Request::Continue(rest) => match &**rest {
@@ -196,8 +185,8 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
         own + match self {
-            Request::Beanstalk(request) => request.footprint(),
-            Request::Gearman(request) => request.footprint(),
+            Request::Beanstalk(request) => request.command.footprint(),
+            Request::Gearman(request) => request.command.footprint(),
             Request::Workq(request) => request.footprint(),
             Request::Http(request) => request.footprint(),
             Request::Continue(rest) => match &**rest {
@@ -222,7 +211,7 @@ impl Request {
     pub fn name(&self) -> &'static str {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
-            Request::Gearman(request) => request.name(),
+            Request::Gearman(request) => request.name,
             Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
             Request::Http(request) => request.name(),
             Request::Continue(_) => "the rest of a command",

@@ -29,7 +29,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them.
     pub const ALL: [Refusal; 4] = [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory];
 
     /// The reason in words, for the log.
@@ -57,7 +56,6 @@ impl Permit {
 /// Connections of HTTP held at a time: enough for browsers and scrapers, and few to look after.
 pub const MOST_OPERATORS: usize = 64;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Admission {
     most: usize,
@@ -78,7 +76,6 @@ struct Addresses {
 }
 
 impl Admission {
-    /// With nobody connected.
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
         Admission {
             most: config.max_connections,

@@ -49,7 +49,6 @@ impl TurnLog {
         TurnLog { client, first: if is_told { first.name() } else { "" }, count: 0, notes, slow }
     }
 
-    /// Before a command.
     pub fn before(&mut self, request: &Request, context: &Context, out: &Output) {
         self.count += 1;
         let Some(notes) = &mut self.notes else { return };
@@ -60,7 +59,6 @@ impl TurnLog {
         notes.push(Note { command: request.name(), subject, from: out.len(), reply: String::new() });
     }
 
-    /// After it.
     pub fn after(&mut self, flow: &Flow, out: &Output) {
         if let Some(note) = self.notes.as_mut().and_then(|notes| notes.last_mut()) {
             note.reply = if matches!(flow, Flow::Wait) { "waits".to_owned() } else { shown(out, note.from) };
@@ -137,7 +135,6 @@ pub struct Held {
 }
 
 impl Held {
-    /// They wait no longer.
     pub fn end(self) {
         let waited = self.since.elapsed();
         if waited >= self.limit {
@@ -151,7 +148,6 @@ impl Held {
     }
 }
 
-/// Milliseconds with their parts.
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -21,7 +21,6 @@ use super::logfile::{self, severity, Target};
 /// none waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
 const PATIENCE: u16 = 250;
 
-/// How a line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Time stamp, level, text, and fields as `key=value`.
@@ -121,7 +120,6 @@ fn is_writable(patience: u16) -> bool {
     }
 }
 
-/// A whole line.
 fn line(record: &Record, form: Form, now: SystemTime) -> String {
     let (level, text) = (record.level(), text(record));
     match form {

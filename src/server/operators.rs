@@ -35,7 +35,6 @@ struct Operator {
     since: Instant,
 }
 
-/// See the module's page.
 #[derive(Debug, Default)]
 pub struct Operators {
     all: Vec<Operator>,
@@ -48,7 +47,6 @@ impl Operators {
         self.all.push(Operator { number, seen: (0, Standing::Client(0)), since: Instant::now() });
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

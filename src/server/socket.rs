@@ -33,9 +33,7 @@ const TURN_STEP: Duration = Duration::from_millis(10);
 /// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, whoever has a reply writes.
 #[derive(Debug)]
 pub enum Stream {
-    /// Over TCP.
     Tcp(mio::net::TcpStream),
-    /// Over a Unix socket.
     Unix(mio::net::UnixStream),
 }
 
@@ -111,9 +109,8 @@ impl AsRawFd for Stream {
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerAddress {
-    /// This address.
     Tcp(SocketAddr),
-    /// Somebody on this machine.
+    /// A client of a Unix socket, which has no address.
     Unix,
 }
 
@@ -144,7 +141,6 @@ impl fmt::Display for PeerAddress {
 /// A blocking listener; of `mio`'s types, whose `accept` makes the connection non-blocking in the same call.
 #[derive(Debug)]
 pub enum Listener {
-    /// Over TCP.
     Tcp(TcpListener),
     /// Over a Unix socket, whose file is removed at the end if we made it.
     Unix(UnixListener, Option<SocketFile>),
@@ -169,7 +165,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Takes a TCP address.
+    /// Binds a TCP address; nobody can connect before [`Bound::listen`].
     pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -205,7 +201,7 @@ impl Bound {
         Ok(Bound { socket, file: Some(file) })
     }
 
-    /// Lets clients connect.
+    /// Listens; from now on clients can connect.
     pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));

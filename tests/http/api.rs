@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config};
 
 use crate::visitor::{serve, Visited};

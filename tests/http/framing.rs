@@ -1,7 +1,7 @@
 //! Requests as bytes: where one ends and the next begins, whatever is sent.
 
-use beanpole::engine::{Engine, Limits};
-use beanpole::protocol::{DecodeLimits, Dialogue, Request, Wire};
+use beanpole::internals::engine::{Engine, Limits};
+use beanpole::internals::protocol::{DecodeLimits, Dialogue, Request, Wire};
 
 use crate::visitor::serve;
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use beanpole::protocol::http::{PAGE, SCRIPT_HASH, STYLE_HASH};
+use beanpole::internals::protocol::http::{PAGE, SCRIPT_HASH, STYLE_HASH};
 
 use crate::visitor::{serve, Visitor};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use beanpole::protocol::http::FAMILIES;
+use beanpole::internals::protocol::http::FAMILIES;
 use beanpole::{Address, Server};
 
 use crate::visitor::serve;
@@ -81,12 +81,12 @@ fn syncs_are_counted_and_the_binlog_is_told_of() {
     let visited = {
         let mut config = beanpole::Config { http: vec![Address::Tcp(None, None)], ..beanpole::Config::embedded() };
         config.log_folder = Some(folder.clone());
-        config.log.mode = beanpole::binlog::SyncMode::Always;
+        config.log.mode = beanpole::internals::binlog::SyncMode::Always;
         Server::with(config).expect("a server")
     };
     let mut client = beanpole::Client::connect(visited.address()).expect("a connection");
     client.put(b"x", 0, 0, 60).expect("a job");
-    let address = visited.address_of(beanpole::protocol::Wire::Http).expect("an address");
+    let address = visited.address_of(beanpole::internals::protocol::Wire::Http).expect("an address");
     let text = crate::visitor::Visitor::to(address).get("/metrics").body;
     let found = samples(&text);
     assert!(found["beanpole_binlog_sync_seconds_count"] >= 1.0, "a reply was sent, so something was synced");

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, ManualClock, Server};
 
 /// How long a reply may take before the test fails rather than hangs.
@@ -18,7 +18,6 @@ pub struct Visited {
     pub clock: ManualClock,
 }
 
-/// A reply.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -26,7 +25,6 @@ pub struct Reply {
     pub body: String,
 }
 
-/// One connection.
 pub struct Visitor(BufReader<TcpStream>);
 
 /// Where changes are allowed; `change` has the last word.
@@ -86,7 +84,6 @@ impl Visitor {
         self.reply()
     }
 
-    /// The next reply, whole.
     pub fn reply(&mut self) -> Reply {
         self.reply_of(true)
     }

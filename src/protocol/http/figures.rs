@@ -12,18 +12,13 @@ pub struct Figures<'a> {
     pub stats: Stats,
     /// How often each command was given.
     pub counters: &'a CommandCounters,
-    /// The process.
     pub usage: Usage,
-    /// The log.
     pub log: Option<LogFigures>,
-    /// Seconds since the start.
     pub uptime: u64,
-    /// Connections of each protocol.
     pub connections: [u64; Wire::ALL.len()],
 }
 
 impl<'a> Figures<'a> {
-    /// Gathers them.
     pub fn of(context: &'a Context) -> Figures<'a> {
         let started: Time = context.host.facts().started;
         Figures {
@@ -39,11 +34,9 @@ impl<'a> Figures<'a> {
 
 /// A figure: its key, whether it only ever rises, and where it is found.
 pub struct Key<F> {
-    /// As in beanstalkd's statistics.
     pub name: &'static str,
     /// It counts what has happened since the start.
     pub rises: bool,
-    /// Finds it.
     pub of: F,
 }
 
@@ -89,7 +82,6 @@ pub const SERVER_KEYS: [Key<OfServer>; 23] = [
     server("binlog-records-written", true, |it| it.log.map_or(0, |log| log.written)),
 ];
 
-/// Those of a tube.
 #[rustfmt::skip]
 pub const TUBE_KEYS: [Key<OfTube>; 13] = [
     tube("current-jobs-urgent", false, |it| it.jobs.urgent),

@@ -55,13 +55,11 @@ impl<'a> Members<'a> {
         self.out.extend_from_slice(b"\":");
     }
 
-    /// A number.
     pub fn number(&mut self, key: &str, number: u64) {
         self.key(key);
         push_number(self.out, number);
     }
 
-    /// A text.
     pub fn text(&mut self, key: &str, text: &[u8]) {
         self.key(key);
         push_text(self.out, text);
@@ -86,7 +84,6 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Ends the object.
     pub fn end(self) {
         self.out.push(b'}');
     }

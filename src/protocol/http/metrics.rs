@@ -10,21 +10,17 @@ use super::HttpSettings;
 use crate::engine::{Histogram, Progress, TubeStats};
 use crate::protocol::{Context, Output, Wire};
 
-/// Whose names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
-    /// The server's own.
     Native,
     /// Those of messagebird's exporter: keys of beanstalkd with nothing before them, all gauges.
     Messagebird,
-    /// Those of davidtannock's.
     Davidtannock,
     /// Those of the one in PyPI.
     Pypi,
 }
 
 impl Names {
-    /// By their word.
     pub fn read(text: &[u8]) -> Option<Names> {
         match text {
             b"native" => Some(Names::Native),
@@ -102,7 +98,6 @@ const GEARMAN: usize = 33;
 #[derive(Debug)]
 pub struct Scrape {
     names: Names,
-    /// This tube alone.
     only: Option<Box<[u8]>>,
     /// The number of the next tube.
     next: u32,
@@ -114,7 +109,6 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Nothing is gathered yet.
     pub fn new(names: Names, only: Option<Box<[u8]>>, settings: &HttpSettings) -> Scrape {
         let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_KEYS.len() };
         let samples = std::iter::repeat_with(Output::new).take(count).collect();

@@ -3,7 +3,6 @@
 //! Owns its policy: a browser runs the one script and the one style that were built in, by their hashes, and nothing
 //! that the name of a tube or the body of a job may hold. `tests/http.rs` holds the hashes against the file.
 
-/// The page.
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 /// SHA-256 of its style, in base64.

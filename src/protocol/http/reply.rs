@@ -9,16 +9,11 @@ use super::types::{Failure, Head};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
-/// What a body is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Objects of JSON.
     Json,
-    /// Prometheus' text format.
     Metrics,
-    /// The page.
     Page,
-    /// A line of text.
     Text,
     /// The body of a job, of which nothing is known.
     Bytes,
@@ -102,7 +97,6 @@ pub fn short(out: &mut Output, status: u16, kind: Kind, body: &[u8], request: &H
     }
 }
 
-/// Says what is wrong.
 pub fn failure(out: &mut Output, failure: &Failure, request: &Head) {
     let mut body = Vec::new();
     let mut members = Members::begin(&mut body);
@@ -112,7 +106,6 @@ pub fn failure(out: &mut Output, failure: &Failure, request: &Head) {
     short(out, failure.status, Kind::Json, &body, request);
 }
 
-/// The body may come.
 pub fn go_ahead(out: &mut Output) {
     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }

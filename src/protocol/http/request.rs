@@ -4,7 +4,7 @@
 //! behind another. Must not know the queue.
 
 use super::json::Object;
-use super::routes::{self, Command, Target};
+use super::routes::{self, Command, RequestTarget};
 use super::types::{Failure, Head, Method};
 use crate::protocol::upload::Upload;
 use crate::protocol::{DecodeLimits, Subject};
@@ -21,7 +21,6 @@ const MAX_HEADERS: usize = 64;
 /// What a client asks for.
 #[derive(Debug)]
 pub struct Request {
-    /// How.
     pub head: Box<Head>,
     /// What, or why that is not understood.
     pub command: Result<Command, Failure>,
@@ -61,8 +60,7 @@ enum Stage {
     /// In its head, of which nothing is kept here.
     #[default]
     Head,
-    /// In its body.
-    Body(Box<(Head, Target, Upload)>),
+    Body(Box<(Head, RequestTarget, Upload)>),
     /// Nothing that comes is understood any more.
     Over,
 }
@@ -79,7 +77,7 @@ pub struct Decoder {
 struct Found {
     length: usize,
     head: Head,
-    target: Result<Target, Failure>,
+    target: Result<RequestTarget, Failure>,
     body: Option<usize>,
     expects: bool,
 }
@@ -93,10 +91,9 @@ impl Decoder {
         }
     }
 
-    /// Bytes that it takes.
     pub fn uploading(&self) -> u64 {
         match &self.stage {
-            Stage::Body(parts) => parts.2.footprint() + size_of::<(Head, Target, Upload)>() as u64,
+            Stage::Body(parts) => parts.2.footprint() + size_of::<(Head, RequestTarget, Upload)>() as u64,
             Stage::Head | Stage::Over => 0,
         }
     }
@@ -188,7 +185,7 @@ impl Decoder {
     }
 }
 
-fn read_body(head: &Head, target: Target, body: &[u8], limits: &DecodeLimits) -> Result<Command, Failure> {
+fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Command, Failure> {
     if !head.is_json {
         // A guard says so; nothing is parsed that is not said to be JSON.
         return routes::unread(&target);
@@ -220,7 +217,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
         _ => Err(Failure::new(405, "only GET, HEAD and POST are known")),
     };
     let target = method.and_then(|method| {
-        Target::read(method, request.path.unwrap_or_default())
+        RequestTarget::read(method, request.path.unwrap_or_default())
             .ok_or_else(|| Failure::new(400, "no path of this server"))
     });
     Ok(Some(Found { length, head: Head { is_head, ..head }, target, body, expects }))

@@ -18,20 +18,15 @@ const PUT: u64 = 300;
 const USUAL_PRIORITY: Priority = 1024;
 const USUAL_TTR: u64 = 60;
 
-/// Something to do.
 #[derive(Debug)]
 pub enum Command {
     /// The client waits for a word before it sends a body.
     GoAhead,
-    /// Show the page.
     Page,
-    /// Is it alive?
     Health,
-    /// Does it take jobs?
     Ready,
     /// Figures for Prometheus: in which names, and of which tube alone.
     Metrics(Names, Option<Box<[u8]>>),
-    /// Figures of the server.
     Server,
     /// Figures of tubes from this number on whose names hold this text, so many at most.
     Tubes {
@@ -39,29 +34,21 @@ pub enum Command {
         after: u32,
         /// What a name must hold.
         filter: Box<[u8]>,
-        /// How many.
         limit: usize,
     },
-    /// Figures of a tube.
     Tube(Box<[u8]>),
     /// Jobs of a tube that are in this state, if one is named, from this slot on.
     Jobs {
-        /// The tube.
         tube: Box<[u8]>,
-        /// None: in any.
         state: Option<State>,
-        /// Where to begin.
         from: u32,
     },
     /// The next job of a tube in this state.
     Peek(Box<[u8]>, State),
-    /// A job.
     Job(JobId),
     /// The body of a job, as it is.
     Body(JobId),
-    /// Put a job.
     Put(Box<[u8]>, NewJob),
-    /// Kick so many jobs.
     Kick(Box<[u8]>, u64),
     /// Pause a tube for so long.
     Pause(Box<[u8]>, Span),
@@ -69,20 +56,13 @@ pub enum Command {
     Clear(Box<[u8]>, Option<State>),
     /// Put so many jobs of one tube into another.
     Move {
-        /// From here.
         tube: Box<[u8]>,
-        /// To here.
         to: Box<[u8]>,
-        /// Those in this state.
         state: State,
-        /// How many at most.
         count: u64,
     },
-    /// Kick a job.
     KickJob(JobId),
-    /// Delete a job.
     DeleteJob(JobId),
-    /// Bury a job.
     BuryJob(JobId),
 }
 
@@ -169,7 +149,6 @@ impl Command {
     }
 }
 
-/// One row.
 pub struct Route {
     /// How it is asked for.
     pub method: Method,
@@ -192,7 +171,6 @@ const fn post(path: &'static str, arguments: &'static [&'static str], summary: &
     Route { method: Method::Post, path, arguments, summary, read }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const ROUTES: [Route; 20] = [
     get("/", &[], "the page", |_| Ok(Command::Page)),
@@ -223,16 +201,16 @@ type Pair = (Box<[u8]>, Box<[u8]>);
 
 /// Where a request goes, taken apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct RequestTarget {
     /// How it is asked for.
     pub method: Method,
     parts: Vec<Box<[u8]>>,
     query: Vec<Pair>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Reads a path with its query; none if it is none.
-    pub fn read(method: Method, text: &str) -> Option<Target> {
+    pub fn read(method: Method, text: &str) -> Option<RequestTarget> {
         let text = text.split('#').next()?;
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let parts = path.strip_prefix('/')?.split('/').map(|part| decode(part, false));
@@ -241,7 +219,7 @@ impl Target {
             Some((decode(key, true)?, decode(value, true)?))
         };
         let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair);
-        Some(Target { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
+        Some(RequestTarget { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
     }
 }
 
@@ -267,7 +245,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
 /// What a row's reader has to read.
 struct Arguments<'a> {
     parts: Vec<&'a [u8]>,
-    target: &'a Target,
+    target: &'a RequestTarget,
     object: &'a Object<'a>,
     limits: &'a DecodeLimits,
 }
@@ -381,7 +359,7 @@ fn move_jobs(it: &Arguments) -> Result<Command, Failure> {
 }
 
 /// What the braces of a row's path stand for, if it is this path.
-fn parts_of<'a>(path: &str, target: &'a Target) -> Option<Vec<&'a [u8]>> {
+fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
     for part in path[1..].split('/') {
@@ -397,7 +375,7 @@ fn parts_of<'a>(path: &str, target: &'a Target) -> Option<Vec<&'a [u8]>> {
 }
 
 /// The row for this path, and what its braces stand for.
-fn row(target: &Target) -> Result<(&'static Route, Vec<&[u8]>), Failure> {
+fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> {
     let mut other = false;
     for route in &ROUTES {
         if let Some(parts) = parts_of(route.path, target) {
@@ -410,8 +388,7 @@ fn row(target: &Target) -> Result<(&'static Route, Vec<&[u8]>), Failure> {
     Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
 }
 
-/// What a request means.
-pub fn find(target: &Target, object: &Object, limits: &DecodeLimits) -> Result<Command, Failure> {
+pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> Result<Command, Failure> {
     let (route, parts) = row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
@@ -424,7 +401,7 @@ pub fn find(target: &Target, object: &Object, limits: &DecodeLimits) -> Result<C
 }
 
 /// What is wrong with a request whose body cannot be read.
-pub fn unread(target: &Target) -> Result<Command, Failure> {
+pub fn unread(target: &RequestTarget) -> Result<Command, Failure> {
     row(target)?;
     Err(Failure::new(415, "the Content-Type must be application/json"))
 }
@@ -437,7 +414,7 @@ mod tests {
     fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
         let limits =
             DecodeLimits { max_job_size: 10, room: 1 << 20, max_packet: 0, fingerprints: Fingerprints::new(1) };
-        let target = Target::read(method, path).ok_or(0_u16)?;
+        let target = RequestTarget::read(method, path).ok_or(0_u16)?;
         let object = Object::parse(body.as_bytes()).expect("an object");
         find(&target, &object, &limits).map_err(|failure| failure.status)
     }

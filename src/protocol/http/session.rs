@@ -33,21 +33,31 @@ pub struct Continuation {
     rest: Rest,
 }
 
-/// What it is about.
 #[derive(Debug)]
 enum Rest {
-    /// Figures for Prometheus.
     Metrics(Box<Scrape>),
-    /// A list of tubes.
-    Tubes { next: u32, filter: Box<[u8]>, limit: usize, list: List },
-    /// A list of jobs.
-    Jobs { next: u32, tube: Box<[u8]>, state: Option<State>, list: List },
+    Tubes {
+        next: u32,
+        filter: Box<[u8]>,
+        limit: usize,
+        list: List,
+    },
+    Jobs {
+        next: u32,
+        tube: Box<[u8]>,
+        state: Option<State>,
+        list: List,
+    },
     /// A kick of many jobs.
     Kick(Box<[u8]>, Kick),
     /// The deletion of many jobs, in these states one after the other.
     Clear(Box<[u8]>, Sweep, &'static [State]),
     /// A move of many jobs.
-    Move { tube: Box<[u8]>, to: Box<[u8]>, sweep: Sweep },
+    Move {
+        tube: Box<[u8]>,
+        to: Box<[u8]>,
+        sweep: Sweep,
+    },
 }
 
 /// A list in the making.

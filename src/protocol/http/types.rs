@@ -5,9 +5,7 @@
 /// How something is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// To be shown.
     Get,
-    /// To be changed.
     Post,
 }
 
@@ -24,7 +22,6 @@ pub struct Head {
     pub origin: Option<Box<str>>,
     /// It has the header that other sites cannot send.
     pub is_marked: bool,
-    /// Its body is JSON.
     pub is_json: bool,
     /// The token that it shows.
     pub token: Option<Box<[u8]>>,
@@ -33,14 +30,12 @@ pub struct Head {
 /// Why a request is not carried out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The status.
     pub status: u16,
     /// What is wrong, for people.
     pub text: Box<str>,
 }
 
 impl Failure {
-    /// With this status.
     pub fn new(status: u16, text: impl Into<Box<str>>) -> Failure {
         Failure { status, text: text.into() }
     }
