@@ -5,7 +5,7 @@
 //! - [`engine`] is the queue: pure, without sockets, threads or a clock.
 //! - [`protocol`] turns bytes into the engine's verbs and its answers into bytes: just as pure.
 //! - [`server`] has the sockets, the threads, the one lock and the clock.
-//! - [`words`] does what the command line asks for beside running a server.
+//! - [`ctl`] has the subcommands of the command line, which do everything beside running a server.
 //! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`]; [`gearmand`] reads one that
 //!   was written for gearmand.
 //!
@@ -18,13 +18,13 @@ mod client;
 mod config;
 
 pub mod binlog;
+pub mod ctl;
 pub mod engine;
 pub mod gearmand;
 pub mod machine;
 pub mod options;
 pub mod protocol;
 pub mod server;
-pub mod words;
 
 pub use client::{Client, ClientError, ReservedJob};
 pub use config::{

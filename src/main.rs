@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use beanpole::gearmand::{self, Gearmand};
 use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
 use beanpole::server::{log as server_log, logfile, signals, systemd};
-use beanpole::{machine, words, Config, Server, StartError};
+use beanpole::{ctl, machine, Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
@@ -36,14 +36,14 @@ fn main() -> ExitCode {
         return as_gearmand(arguments);
     }
     if let Ok(arguments) = &arguments {
-        if let Some(code) = words::run(arguments, &mut std::io::stdout(), &mut std::io::stderr()) {
+        if let Some(code) = ctl::run(arguments, &mut std::io::stdout(), &mut std::io::stderr()) {
             return ExitCode::from(code);
         }
     }
     match arguments.and_then(|arguments| parse(&arguments)) {
         Ok(Command::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
         // To stderr, as beanstalkd does.
-        Ok(Command::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
+        Ok(Command::Help) => complain(&format!("{}\n{}", usage(), ctl::usage())),
         Ok(Command::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
             return with_log(level, None, || run(*settings, false, |_| {}));

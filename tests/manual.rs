@@ -140,7 +140,7 @@ fn the_help_is_the_table() {
     let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
     let help = String::from_utf8(run.stderr).expect("text");
     assert_eq!((run.status.code(), run.stdout.len()), (Some(0), 0));
-    assert_eq!(help, format!("{}\n{}", usage(), beanpole::words::usage()));
+    assert_eq!(help, format!("{}\n{}", usage(), beanpole::ctl::usage()));
     let options = usage();
     let lines: Vec<&str> = options.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(lines.len(), OPTIONS.len());
@@ -312,9 +312,9 @@ fn the_segment_shown_is_one() {
 #[test]
 fn the_page_tells_of_each_word() {
     let page = read("man/beanpole.8");
-    for word in &beanpole::words::WORDS {
+    for word in &beanpole::ctl::WORDS {
         assert_eq!(page.matches(&format!("Cm {} Ar {}\n", word.name, word.arguments)).count(), 2, "{}", word.name);
-        assert!(beanpole::words::usage().contains(&format!("  {} {} ", word.name, word.arguments)), "{}", word.name);
+        assert!(beanpole::ctl::usage().contains(&format!("  {} {} ", word.name, word.arguments)), "{}", word.name);
     }
 }
 

@@ -52,8 +52,8 @@ const ROOMS: [(&str, &[&str]); 14] = [
     ("daemon", &[]),
     ("server", &["binlog", "engine", "protocol", "config"]),
     ("client", &[]),
-    ("words", &["binlog", "engine", "options"]),
-    ("lib", &["binlog", "client", "config", "engine", "gearmand", "machine", "options", "protocol", "server", "words"]),
+    ("ctl", &["binlog", "client", "engine", "options"]),
+    ("lib", &["binlog", "client", "config", "engine", "gearmand", "machine", "options", "protocol", "server", "ctl"]),
 ];
 
 struct Source {

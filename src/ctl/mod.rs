@@ -1,4 +1,4 @@
-//! The words of the command line: what the program does beside running a server.
+//! The subcommands of the command line: what the program does beside running a server.
 //!
 //! Owns the table of words, and the exit codes that they share. Must not start a server.
 
