@@ -26,7 +26,7 @@ pub mod options;
 pub mod protocol;
 pub mod server;
 
-pub use client::{Client, ClientError, ReservedJob};
+pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
 pub use config::{
     Address, Config, Keepalive, CONNECTION_COST, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING,
 };

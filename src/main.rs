@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         return as_gearmand(arguments);
     }
     if let Ok(arguments) = &arguments {
-        if let Some(code) = ctl::run(arguments, &mut std::io::stdout(), &mut std::io::stderr()) {
+        if let Some(code) = ctl::run(arguments) {
             return ExitCode::from(code);
         }
     }

@@ -178,7 +178,8 @@ impl Opt {
     }
 }
 
-fn complaint(fail: getopts::Fail) -> String {
+/// What is wrong with a command line.
+pub fn complaint(fail: getopts::Fail) -> String {
     let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
     match fail {
         getopts::Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),

@@ -1,67 +1,113 @@
 //! The subcommands of the command line: what the program does beside running a server.
 //!
-//! Owns the table of words, and the exit codes that they share. Must not start a server.
+//! `table` has all of them, `call` reads a command line by it. They reach a server through a `link`, as any other client
+//! does, so that most of them serve beanstalkd as well; `scan` finds the jobs of a server that cannot list them. Owns what
+//! is printed and the exit codes (`problem`). Must not start a server.
 
 mod backup;
+mod call;
 mod check;
+mod clear;
+mod completion;
+mod export;
+mod feed;
+mod figures;
+mod import;
+mod jobs;
+mod json;
+mod link;
+mod list;
+mod moving;
+mod out;
+mod pausing;
+mod problem;
+mod progress;
+mod put;
+mod record;
+mod reserve;
+mod scan;
+mod server;
+mod table;
+mod tail;
+mod top;
+mod work;
+mod yaml;
 
 use std::io::Write;
 
-use crate::options::BAD_USAGE;
+use call::Call;
+use out::Out;
+use problem::Problem;
+pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
+pub use table::{Kind, Opt, Subcommand, SUBCOMMANDS};
 
-/// It did what it was told.
-pub const DONE: u8 = 0;
-
-/// It found damage.
-pub const DAMAGED: u8 = 1;
-
-/// It could not do it.
-pub const FAILED: u8 = 2;
-
-/// One word.
-pub struct Word {
-    /// The word.
-    pub name: &'static str,
-    /// What it takes, as the usage says it.
-    pub arguments: &'static str,
-    /// What it does, in one line.
-    pub help: &'static str,
-    run: fn(&[String], &mut dyn Write) -> Result<u8, String>,
-    count: usize,
-}
-
-/// See the module's page.
-pub const WORDS: [Word; 2] = [
-    Word { name: "check", arguments: "DIR", help: "verify a binlog and tell what is in it", run: check::run, count: 1 },
-    Word {
-        name: "backup",
-        arguments: "DIR DEST",
-        help: "copy a binlog, also of a running server",
-        run: backup::run,
-        count: 2,
-    },
-];
-
-/// The words, for people.
+/// All subcommands, for people.
 pub fn usage() -> String {
-    let mut text = String::from("Instead of options, a word:\n\n");
-    for Word { name, arguments, help, .. } in &WORDS {
-        text += &format!("  {:29} {help}\n", format!("{name} {arguments}"));
+    let mut text = String::from("Instead of options, a subcommand (beanpole WORD -h lists its options):\n\n");
+    for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
+        text += &format!("  {:37} {help}\n", format!("{name} {operands}"));
     }
     text
 }
 
-/// Does what the first argument says, if it is a word; the exit code.
-pub fn run(arguments: &[String], out: &mut dyn Write, complaints: &mut dyn Write) -> Option<u8> {
-    let (first, rest) = arguments.split_first()?;
-    let word = WORDS.iter().find(|word| word.name == *first)?;
-    // What cannot be written is no reason to panic: who reads it may be gone.
-    if rest.len() != word.count || rest.iter().any(|argument| argument.starts_with('-')) {
-        let _ = writeln!(complaints, "usage: beanpole {} {}", word.name, word.arguments);
-        return Some(BAD_USAGE);
+impl Subcommand {
+    /// Its options and operands, for people.
+    pub fn usage(&self) -> String {
+        let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
+        for opt in self.options.iter().chain([&&table::HELP]) {
+            let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
+            let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
+            text += &format!("  {:24} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
+        }
+        text + "\nSee beanpole-ctl(1).\n"
     }
-    Some((word.run)(rest, out).unwrap_or_else(|problem| {
-        let _ = writeln!(complaints, "beanpole: {problem}");
-        FAILED
-    }))
+}
+
+/// Does what the first argument says, if it is a subcommand; the exit code.
+pub fn run(arguments: &[String]) -> Option<u8> {
+    let (first, rest) = arguments.split_first()?;
+    let row = SUBCOMMANDS.iter().find(|row| row.name == *first)?;
+    let mut out = Out::new();
+    let done = Call::parse(row, rest).and_then(|call| match call {
+        None => out.line(row.usage().trim_end()).map(|()| DONE),
+        Some(call) => (row.run)(&call, &mut out),
+    });
+    // What was printed before a failure is true.
+    let flushed = out.flush();
+    let code = done.unwrap_or_else(|problem| {
+        complain(&problem);
+        problem.code
+    });
+    Some(match flushed {
+        Err(problem) if code == DONE => {
+            complain(&problem);
+            problem.code
+        }
+        _ => code,
+    })
+}
+
+/// Tells it on stderr.
+fn complain(problem: &Problem) {
+    if !problem.text.is_empty() {
+        tell(&problem.text);
+    }
+}
+
+/// A line on stderr. What cannot be written is no reason to panic: who reads it may be gone.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "beanpole: {text}");
+}
+
+/// Prints the usage.
+fn help(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let text = match call.operands.first() {
+        None => format!("{}\n{}", crate::options::usage(), usage()),
+        Some(name) => match SUBCOMMANDS.iter().find(|row| row.name == *name) {
+            Some(row) => row.usage(),
+            None => return Err(Problem::usage(format!("there is no subcommand {}", name.escape_debug()))),
+        },
+    };
+    out.line(text.trim_end())?;
+    Ok(DONE)
 }

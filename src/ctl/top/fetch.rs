@@ -1,0 +1,144 @@
+//! The thread of `top` that talks to the server, so that a server which hangs holds up no key.
+//!
+//! Owns the connection, and makes a new one when it fails. Of very many tubes it asks about some at each look, in turn.
+
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::time::Instant;
+
+use super::model::Look;
+use crate::ctl::figures::of_tubes;
+use crate::ctl::link::{Link, Reach};
+use crate::ctl::problem::{Problem, NO_CONNECTION};
+use crate::ctl::yaml::Figures;
+
+/// Tubes that are asked about at one look.
+pub const AT_ONCE: usize = 500;
+
+/// What it is asked for.
+#[derive(Debug)]
+pub enum Ask {
+    /// A look at everything, and at this tube closely.
+    Look(Option<String>),
+    /// To kick so many jobs of a tube.
+    Kick(String, u64),
+    /// To pause a tube for so many seconds; 0 ends a pause.
+    Pause(String, u64),
+}
+
+/// A tube that was looked at closely.
+#[derive(Debug)]
+pub struct Detail {
+    /// Its name.
+    pub name: String,
+    /// What the server tells; nothing if it has gone.
+    pub figures: Option<Figures>,
+    /// Of each state: the id and body of the next job.
+    pub next: Vec<(&'static str, Option<(u64, Vec<u8>)>)>,
+}
+
+/// What it tells.
+#[derive(Debug)]
+pub enum Told {
+    /// It has looked.
+    Look(Look, Option<Detail>),
+    /// Something was done, or refused.
+    Done(String),
+    /// There is no connection; it will be tried again.
+    Lost(String),
+}
+
+struct Fetcher {
+    reach: Reach,
+    only: Vec<String>,
+    link: Option<Link>,
+    /// The tube to go on with.
+    next: usize,
+}
+
+/// Starts it, with a connection; `only` are the tubes to show, or all if there are none.
+pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<(Sender<Ask>, Receiver<Told>)> {
+    let (ask, asked) = channel::<Ask>();
+    let (tell, told) = channel();
+    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0 };
+    std::thread::Builder::new().name("fetch".to_owned()).spawn(move || {
+        // Until the terminal's side has gone.
+        for wish in asked {
+            let answer = fetcher.carry_out(wish).unwrap_or_else(|problem| {
+                if problem.code != NO_CONNECTION {
+                    return Told::Done(problem.text);
+                }
+                fetcher.link = None;
+                Told::Lost(problem.text)
+            });
+            if tell.send(answer).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok((ask, told))
+}
+
+impl Fetcher {
+    fn carry_out(&mut self, wish: Ask) -> Result<Told, Problem> {
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => self.reach.connect()?,
+        };
+        let answer = match wish {
+            Ask::Look(open) => {
+                let look = look(&mut link, &self.only, &mut self.next)?;
+                let detail = open.map(|name| detail(&mut link, name)).transpose()?;
+                Told::Look(look, detail)
+            }
+            Ask::Kick(tube, count) => {
+                link.expect(&format!("use {tube}"), "USING")?;
+                let reply = link.expect(&format!("kick {count}"), "KICKED")?;
+                Told::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
+            }
+            Ask::Pause(tube, seconds) => {
+                link.expect(&format!("pause-tube {tube} {seconds}"), "PAUSED")?;
+                Told::Done(match seconds {
+                    0 => format!("{tube}: resumed"),
+                    _ => format!("{tube}: paused for {seconds} s"),
+                })
+            }
+        };
+        self.link = Some(link);
+        Ok(answer)
+    }
+}
+
+/// Looks at the server and its tubes; at most [`AT_ONCE`] of them, from the one on whose place is in `next`.
+pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, Problem> {
+    let server = link.stats()?;
+    let mut names = link.tubes()?;
+    if !only.is_empty() {
+        names.retain(|name| only.contains(name));
+    }
+    let from = if *next < names.len() { *next } else { 0 };
+    let to = (from + AT_ONCE).min(names.len());
+    *next = to;
+    let at = Instant::now();
+    let mut tubes = Vec::new();
+    of_tubes(link, &names[from..to], |name, figures| {
+        // It may have vanished since it was listed.
+        tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
+        Ok(())
+    })?;
+    Ok(Look { at, server, names, tubes })
+}
+
+fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
+    let figures = link.figures(&format!("stats-tube {name}"))?;
+    let mut next = Vec::new();
+    // `use` would bring back a tube that has gone.
+    if figures.is_some() {
+        link.expect(&format!("use {name}"), "USING")?;
+        for state in ["ready", "delayed", "buried"] {
+            let reply = link.ask(&format!("peek-{state}"))?;
+            next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
+        }
+        link.expect("use default", "USING")?;
+    }
+    Ok(Detail { name, figures, next })
+}
