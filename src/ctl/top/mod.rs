@@ -54,6 +54,8 @@ struct Top {
     next: Instant,
     /// Whether the fetcher has not answered yet.
     is_waiting: bool,
+    /// Whether the mark was moved or used: then it stays on its tube, else on the first line.
+    has_chosen: bool,
 }
 
 /// What the signals say.
@@ -102,7 +104,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let fail = |error: std::io::Error| Problem::refused(format!("top: {}", plain(&error)));
     let (ask, told) = fetch::start(reach, link, only).map_err(fail)?;
     let flags = Flags::catch().map_err(fail)?;
-    let mut top = Top { model, view, ask, told, question: None, next: Instant::now(), is_waiting: false };
+    let mut top =
+        Top { model, view, ask, told, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
     top.watch(&flags).map_err(fail)?;
     Ok(DONE)
 }
@@ -215,6 +218,7 @@ impl Top {
 
     fn mark(&mut self, name: Option<String>) {
         let rows = self.model.rows();
+        let name = name.filter(|_| self.has_chosen);
         let place = name.and_then(|name| rows.iter().position(|tube| tube.name == name));
         let most = rows.len().saturating_sub(1);
         self.view.selected = place.unwrap_or(self.view.selected).min(most);
@@ -244,12 +248,14 @@ impl Top {
         }
         let selected = self.view.selected;
         let page = self.room();
+        let moves = [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::End, Key::Enter];
+        self.has_chosen |= moves.contains(&key) || matches!(key, Key::Sign('j' | 'k' | 'K' | 'p'));
         match key {
             Key::Up | Key::Sign('k') => self.view.selected = selected.saturating_sub(1),
             Key::Down | Key::Sign('j') => self.view.selected = selected + 1,
             Key::PageUp => self.view.selected = selected.saturating_sub(page),
             Key::PageDown => self.view.selected = selected + page,
-            Key::Home => self.view.selected = 0,
+            Key::Home => (self.view.selected, self.has_chosen) = (0, false),
             Key::End => self.view.selected = usize::MAX - 1,
             Key::Enter => self.open(),
             Key::Escape | Key::Back | Key::Sign('q') => self.view.detail = None,

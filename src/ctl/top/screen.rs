@@ -47,12 +47,13 @@ pub struct View {
 const HELP: &str = "\
 up, down, PgUp, PgDn, Home, End   choose a tube
 Enter                             open it; Escape closes it
-t r e d b w u n a                 sort by tube, ready, reserved, delayed, buried, waiting,
-                                  puts, done, pause; the same again: the other way round
+t r e d b w u n a                 sort by tube, ready, reserved, delayed,
+                                  buried, wait, put/s, done/s, paused;
+                                  the same again: the other way round
 /                                 show only tubes with this in their names
 + -                               look less often, more often
 space                             freeze, and go on
-K                                 kick jobs of the tube that is marked; asks first
+K                                 kick jobs of the marked tube; asks first
 p                                 pause it, or end its pause; asks first
 ?                                 this, and back
 q                                 quit
@@ -114,8 +115,10 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     };
     let count = lines.len().min(height);
     for (place, line) in lines.into_iter().take(height).enumerate() {
+        // Behind a line that fills the screen, this would take its last letter away.
+        text += "\x1b[K";
         text += &line;
-        text += "\x1b[m\x1b[K";
+        text += "\x1b[m";
         if place + 1 < count {
             text += "\r\n";
         }
@@ -189,27 +192,23 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
             ""
         };
         heads += &match place {
-            0 => fit(&format!("{}{mark}", column.head), name),
-            _ => format!(" {:>width$}", format!("{mark}{}", column.head), width = column.width),
+            0 => fit(&format!(" {}{mark}", column.head), name),
+            // The mark stands in the gap between two columns.
+            _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
         };
     }
-    // The mark may take a column more than its head has: the next one is the shorter for it.
     lines.push(format!("\x1b[7m{}", fit(&heads, width)));
     for (place, tube) in model.rows().into_iter().enumerate().skip(view.first).take(room) {
-        let mut line = fit(&tube.name, name);
+        let is_marked = place == view.selected;
+        let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
             // Buried and paused are what people look for.
-            let is_loud = view.colours && *number > 0 && [3, 7].contains(&cell_place) && place != view.selected;
+            let is_loud = view.colours && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
             line += &if is_loud { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
-        lines.push(if place == view.selected { format!("\x1b[1m>{}", &line[cut(&line)..]) } else { line });
+        lines.push(if is_marked { format!("\x1b[1m{line}") } else { line });
     }
-}
-
-/// Where the second letter of a line begins.
-fn cut(line: &str) -> usize {
-    line.char_indices().nth(1).map_or(line.len(), |(at, _)| at)
 }
 
 fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
@@ -319,8 +318,8 @@ mod tests {
         let lines = picture(&model(2), &view(80, 24));
         assert_eq!(lines[0].trim_end(), "beanpole 127.0.0.1:11300  up 1d1h  conns 0 (0 waiting)  tubes 0");
         assert!(lines[1].starts_with("ready 12345678901  reserved 0  delayed 0  buried 7  timeouts 0"), "{}", lines[1]);
-        assert!(lines[3].starts_with("TUBEv") && lines[3].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[3]);
-        assert!(lines[4].starts_with(">ube-0000-"), "{}", lines[4]);
+        assert!(lines[3].starts_with(" TUBEv") && lines[3].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[3]);
+        assert!(lines[4].starts_with(">tube-0000-"), "{}", lines[4]);
         assert!(lines[4].contains(" 12345M ") || lines[4].contains("12345M"), "{}", lines[4]);
         assert!(lines[23].starts_with("q quit  ? help"), "{}", lines[23]);
     }
