@@ -32,12 +32,11 @@ mod support {
     /// A server that runs.
     pub struct Server {
         pub daemon: Daemon,
-        pub is_beanpole: bool,
     }
 
     impl Server {
         pub fn beanpole(arguments: &[&str]) -> Server {
-            Server { daemon: Daemon::start(arguments), is_beanpole: true }
+            Server { daemon: Daemon::start(arguments) }
         }
 
         /// None, said so, if it is not on this machine.
@@ -51,7 +50,7 @@ mod support {
             let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
             let mut command = Command::new(path);
             command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]).args(arguments).stdin(Stdio::null());
-            Some(Server { daemon: Daemon::spawn_at(command, address), is_beanpole: false })
+            Some(Server { daemon: Daemon::spawn_at(command, address) })
         }
 
         pub fn address(&self) -> SocketAddr {

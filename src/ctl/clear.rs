@@ -10,6 +10,7 @@ use super::problem::{Problem, DONE};
 use super::progress::Progress;
 use super::table::{STATES, YES};
 use super::tell;
+use super::yaml::Figures;
 
 /// Jobs that are reserved at a time.
 const BATCH: usize = 100;
@@ -28,13 +29,14 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in names {
+        let figures = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
         let deleted = match all {
             true => flush(&mut link, name)?,
             false => None,
         };
         let deleted = match deleted {
             Some(deleted) => deleted,
-            None => empty(&mut link, name, &states)?,
+            None => empty(&mut link, name, &states, &figures)?,
         };
         out.line(&format!("{deleted}"))?;
         let left = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
@@ -57,13 +59,15 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
 }
 
 /// One by one.
-fn empty(link: &mut Link, name: &str, states: &[String]) -> Result<u64, Problem> {
+fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
     let mut progress = Progress::new("jobs deleted");
     let mut deleted = 0;
+    // What is put meanwhile may stay: else a producer would make it endless.
+    let most = states.iter().map(|state| figures.number(&format!("current-jobs-{state}"))).sum();
     link.expect(&format!("use {name}"), "USING")?;
     if states.iter().any(|state| state == "ready") {
         super::reserve::watch(link, &[name.to_owned()])?;
-        loop {
+        while deleted < most {
             let some = take_batch(link)?;
             if some == 0 {
                 break;
@@ -75,7 +79,7 @@ fn empty(link: &mut Link, name: &str, states: &[String]) -> Result<u64, Problem>
     // Also the ready jobs of a tube that is paused, which cannot be reserved.
     for state in states {
         let command = format!("peek-{state}");
-        loop {
+        while deleted < most {
             let reply = link.ask(&command)?;
             let Some(id) = reply.number("FOUND") else {
                 match reply.line.as_str() {

@@ -29,12 +29,17 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
     let most = most.unwrap_or(u64::MAX);
+    // What is there tells also that the server answers, which may take its time to move much.
+    let figures = link.figures(&format!("stats-tube {from}"))?;
+    let figures = figures.ok_or_else(|| Problem::refused(format!("there is no tube {from}")))?;
     let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
     let reply = link.ask_patiently(&command, None)?;
     let moved = match (first_word(&reply.line), reply.number("MOVED")) {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             tell("the server has no move-tube: jobs are put anew, with new ids, and their age and counts begin again");
+            // What is put meanwhile is not for this move: else a producer would make it endless.
+            let most = most.min(figures.number(&format!("current-jobs-{state}")));
             one_by_one(&mut link, from, to, &state, most)?
         }
         _ => return Err(refusal(&command, &reply.line)),
@@ -46,10 +51,6 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> Result<u64, Problem> {
     link.expect(&format!("use {from}"), "USING")?;
     super::reserve::watch(link, &[from.to_owned()])?;
-    // What is put meanwhile is not for this move: else a producer would make it endless.
-    let figures = link.figures(&format!("stats-tube {from}"))?;
-    let figures = figures.ok_or_else(|| Problem::refused(format!("there is no tube {from}")))?;
-    let most = most.min(figures.number(&format!("current-jobs-{state}")));
     let mut progress = Progress::new("jobs moved");
     let mut moved = 0;
     while moved < most {

@@ -107,7 +107,7 @@ fn a_queue_goes_from_beanpole_to_beanstalkd_and_back() {
 fn a_folder_at_rest_is_exported() {
     let folder = Folder::new();
     let name = folder.file("").display().to_string();
-    let server = Server { daemon: Daemon::start(&["-b", &name]), is_beanpole: true };
+    let server = Server { daemon: Daemon::start(&["-b", &name]) };
     fill(&server);
     let live = server.ok(&["export"]);
     server.daemon.signal(Signal::SIGTERM);
@@ -165,7 +165,7 @@ fn an_import_that_is_cut_off_can_be_gone_on_with() {
     let folder = Folder::new();
     let binlog = folder.file("").display().to_string();
     let lines: String = (0..200_000).map(|number| format!("{{\"tube\":\"t\",\"body\":\"{number}\"}}\n")).collect();
-    let server = Server { daemon: Daemon::start(&["-b", &binlog]), is_beanpole: true };
+    let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
     let (command, pid) = (server.command(&["import"]), server.daemon.pid());
     let feeding = std::thread::spawn({
         let lines = lines.clone();
@@ -175,7 +175,7 @@ fn an_import_that_is_cut_off_can_be_gone_on_with() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).expect("a process of ours");
     let cut = feeding.join().expect("an import");
     drop(server);
-    let server = Server { daemon: Daemon::start(&["-b", &binlog]), is_beanpole: true };
+    let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
     if cut.code == 0 {
         // It was quicker than the signal.
         assert_eq!(server.count("t", "ready"), 200_000);

@@ -95,7 +95,7 @@ fn half_replies_and_nonsense_are_noticed() {
 #[test]
 fn what_an_old_server_does_not_know_is_told() {
     let old = |line: &str| match line.split(' ').next().unwrap_or_default() {
-        "stats-job" => Some("OK 19\r\n---\nstate: ready\npri\r\n"),
+        "stats-job" => Some("OK 20\r\n---\nstate: ready\npri\r\n"),
         "use" => Some("USING x\r\n"),
         "reserve-job" | "kick-job" => Some("UNKNOWN_COMMAND\r\n"),
         _ => Some("BAD_FORMAT\r\n"),
@@ -112,7 +112,7 @@ fn a_tube_that_vanishes_meanwhile_is_no_error() {
     let vanishing = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "list-tubes" => Some("OK 21\r\n---\n- default\n- gone\n\r\n"),
         "stats-tube" if line.ends_with("gone") => Some("NOT_FOUND\r\n"),
-        "stats-tube" => Some("OK 42\r\n---\nname: default\ncurrent-jobs-ready: 1234\n\r\n"),
+        "stats-tube" => Some("OK 43\r\n---\nname: default\ncurrent-jobs-ready: 1234\n\r\n"),
         "stats" => Some("OK 11\r\n---\npid: 1\n\r\n"),
         _ => Some("UNKNOWN_COMMAND\r\n"),
     };

@@ -180,11 +180,8 @@ fn it_is_suspended_and_goes_on() {
 fn a_server_that_goes_away_is_waited_for() {
     let folder = crate::daemon::Folder::new();
     let socket = format!("unix:{}", folder.file("socket").display());
-    let start = || Server { daemon: crate::daemon::Daemon::start(&["-l", &socket]), is_beanpole: true };
+    let start = || crate::daemon::Daemon::start(&["-l", &socket]);
     let server = start();
-    // Its own address is no TCP one.
-    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    drop(size);
     let other = Server::beanpole(&[]);
     let mut screen = Screen::start(&other, &["-s", &socket], 80, 24);
     screen.shows(">default");

@@ -45,7 +45,7 @@ fn lines(path: &Path) -> Vec<String> {
 #[test]
 fn the_command_has_the_body_on_stdin_and_its_job_in_the_environment() {
     with_both(|server| {
-        server.ok(&["put", "-t", "mail", "$(touch /tmp/never); `false` \"'", "-x --help"]);
+        server.ok(&["put", "-t", "mail", "--", "$(touch /tmp/never); `false` \"'", "-x --help"]);
         let script = "cat; echo \"|$BEANPOLE_JOB_ID|$BEANPOLE_JOB_TUBE|$BEANPOLE_JOB_RESERVES|$1\"";
         let ended = server.run(&["work", "mail", "other", "-w", "0", "--", "sh", "-c", script, "sh", "--once"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
