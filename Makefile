@@ -3,6 +3,7 @@
 # Needs GNU make, a POSIX shell and a Rust toolchain. Variables, given as `make WORD NAME=VALUE`:
 #
 #   PREFIX, BINDIR, MANDIR   where `install` puts things             DESTDIR         a folder to put in front, for packages
+#   BASHDIR, ZSHDIR, FISHDIR where completions go; COMPLETER, the program that prints them if PROGRAM is for another machine
 #   SYSTEMDUNITDIR           where systemd units go; none go anywhere if it is empty
 #   SBINDIR                  where `install GEARMAND=1` puts the link that has the program take the place of gearmand
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
@@ -20,6 +21,10 @@ PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= $(PREFIX)/sbin
 MANDIR ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+COMPLETER ?= $(PROGRAM)
 SYSTEMDUNITDIR ?=
 INSTALL ?= install
 
@@ -100,6 +105,7 @@ check: test lint ## test and lint
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(GEARMAN_ORACLE)'
+	BEANSTALKD='$(abspath $(ORACLE))' $(CARGO) test $(CARGOFLAGS) --test ctl
 	tests/compat/run '$(PROGRAM)'
 	tests/compat/workq '$(PROGRAM)'
 	tests/compat/gearman-suites '$(PROGRAM)'
@@ -176,6 +182,9 @@ install: ## install what `make` built; compiles nothing; GEARMAND=1 adds a link 
 	$(if $(GEARMAND),$(INSTALL) -d '$(DESTDIR)$(SBINDIR)' && ln -sf '$(BINDIR)/beanpole' '$(DESTDIR)$(SBINDIR)/gearmand')
 	$(foreach page,$(MANPAGES),$(INSTALL) -d '$(DESTDIR)$(call section,$(page))'$(newline)\
 	$(INSTALL) -m 644 $(page) '$(DESTDIR)$(call section,$(page))'$(newline))
+	$(call complete,bash,$(BASHDIR)/beanpole)
+	$(call complete,zsh,$(ZSHDIR)/_beanpole)
+	$(call complete,fish,$(FISHDIR)/beanpole.fish)
 	$(if $(SYSTEMDUNITDIR),$(INSTALL) -d '$(DESTDIR)$(SYSTEMDUNITDIR)')
 	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),sed 's|@BINDIR@|$(BINDIR)|' pkg/systemd/$(unit) \
 	    >'$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)chmod 644 '$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)))
@@ -186,7 +195,16 @@ uninstall: ## remove what install put there; takes the same variables
 	    rm -f '$(DESTDIR)$(SBINDIR)/gearmand'; \
 	fi
 	$(foreach page,$(MANPAGES),rm -f '$(DESTDIR)$(call section,$(page))/$(notdir $(page))'$(newline))
+	rm -f '$(DESTDIR)$(BASHDIR)/beanpole' '$(DESTDIR)$(ZSHDIR)/_beanpole' '$(DESTDIR)$(FISHDIR)/beanpole.fish'
 	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),rm -f '$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)'$(newline)))
+
+# The program prints its completions itself, if it can be run here.
+complete = @if '$(COMPLETER)' completion $(1) >/dev/null 2>&1; then \
+	    echo 'completions for $(1): $(DESTDIR)$(2)' && $(INSTALL) -d '$(DESTDIR)$(dir $(2))' && \
+	    '$(COMPLETER)' completion $(1) >'$(DESTDIR)$(2)' && chmod 644 '$(DESTDIR)$(2)'; \
+	else \
+	    echo 'no completions for $(1): $(COMPLETER) does not run here; COMPLETER= names one that does'; \
+	fi
 
 # The folder of a man page, by the digit at its end.
 section = $(MANDIR)/man$(patsubst .%,%,$(suffix $(1)))
@@ -202,7 +220,7 @@ dist: ## make a source tarball of the last commit, with its checksum
 	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
 	@git diff --quiet HEAD -- || echo 'there are changes that are not committed, and not in the tarball'
 	git archive --format=tar --prefix=$(DIST)/ -o '$(TARGET_DIR)/dist/$(DIST).tar' HEAD
-	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 man/beanpole-binlog.5 man/beanpole-gearman.7; do \
+	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 man/beanpole-ctl.1 man/beanpole-binlog.5; do \
 	    tar -tf '$(TARGET_DIR)/dist/$(DIST).tar' "$(DIST)/$$file" >/dev/null || exit; \
 	done
 	gzip -9nf '$(TARGET_DIR)/dist/$(DIST).tar'
