@@ -61,7 +61,7 @@ fn write(link: &mut Link, tubes: &[String], jobs: &[Found], out: &mut Out) -> Re
     // In pieces: the commands for all of them would take more memory than the jobs found.
     for some in jobs.chunks(super::link::AHEAD) {
         let commands: Vec<String> = some.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
-        link.each(&commands, |_, place, reply| {
+        link.each(&commands, &mut |_, place, reply| {
             // It may have gone meanwhile.
             if reply.number("FOUND").is_none() {
                 return Ok(());
@@ -83,11 +83,11 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let is_meant = |job: &JobView| {
         let tube = String::from_utf8_lossy(engine.tube_of(job));
-        job.state() != State::Finished && (wanted.tubes.is_empty() || wanted.tubes.contains(&*tube))
+        job.state() != State::Finished && (wanted.tubes.is_empty() || wanted.tubes.iter().any(|name| *name == tube))
     };
     let mut jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
     // Buried jobs are kicked in the order in which they were buried, others served by their ids.
-    jobs.sort_by_key(|job| match job.state() {
+    jobs.sort_unstable_by_key(|job| match job.state() {
         State::Buried => (1, job.due().nanos(), job.id().0),
         _ => (0, job.id().0, 0),
     });

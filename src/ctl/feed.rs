@@ -12,6 +12,9 @@ use crate::client::Reply;
 /// Bytes of a batch, unless one command has more.
 const BYTES: usize = 64 * 1024;
 
+/// What is done with each reply, and what its sender remembers.
+pub type Hear<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
+
 /// Commands on their way, each with what its sender remembers of it.
 #[derive(Debug)]
 pub struct Feed<T> {
@@ -33,10 +36,7 @@ impl<T> Feed<T> {
     }
 
     /// Sends a batch if it is full, and reads the replies to the one before it.
-    pub fn flow<F>(&mut self, link: &mut Link, each: F) -> Result<(), Problem>
-    where
-        F: FnMut(T, Reply) -> Result<(), Problem>,
-    {
+    pub fn flow(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
         if self.bytes.len() < BYTES && self.fresh.len() < AHEAD {
             return Ok(());
         }
@@ -44,18 +44,13 @@ impl<T> Feed<T> {
     }
 
     /// Sends what there is, and reads all replies.
-    pub fn finish<F>(&mut self, link: &mut Link, mut each: F) -> Result<(), Problem>
-    where
-        F: FnMut(T, Reply) -> Result<(), Problem>,
-    {
-        self.push(link, &mut each)?;
+    pub fn finish(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
+        self.push(link, each)?;
         self.push(link, each)
     }
 
-    fn push<F>(&mut self, link: &mut Link, mut each: F) -> Result<(), Problem>
-    where
-        F: FnMut(T, Reply) -> Result<(), Problem>,
-    {
+    #[inline(never)]
+    fn push(&mut self, link: &mut Link, each: Hear<T>) -> Result<(), Problem> {
         if !self.bytes.is_empty() {
             link.send(&self.bytes)?;
             self.bytes.clear();

@@ -81,7 +81,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let names = if named.is_empty() { link.tubes()? } else { named };
     let mut rows = Vec::new();
     let mut code = DONE;
-    of_tubes(&mut link, &names, |name, figures| {
+    of_tubes(&mut link, &names, &mut |name, figures| {
         match figures {
             // It was there a moment ago, unless it was asked for by name.
             None if call.operands.is_empty() => {}
@@ -100,13 +100,13 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
+/// What is done with the figures of a tube.
+pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
+
 /// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone.
-pub fn of_tubes<F>(link: &mut Link, names: &[String], mut each: F) -> Result<(), Problem>
-where
-    F: FnMut(&str, Option<Figures>) -> Result<(), Problem>,
-{
+pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<(), Problem> {
     let commands: Vec<String> = names.iter().map(|name| format!("stats-tube {name}\r\n")).collect();
-    link.each(&commands, |link, place, reply| {
+    link.each(&commands, &mut |link, place, reply| {
         let figures = link.figures_of("stats-tube", reply)?;
         each(&names[place], figures)
     })

@@ -133,7 +133,7 @@ impl Import {
             }
             progress.tell(self.done, size.map(|size| (bytes, size)));
         }
-        feed.finish(link, |note, reply| self.hear(note, &reply.line))?;
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
         self.bury(link)
     }
 
@@ -154,11 +154,11 @@ impl Import {
             Place::Ready | Place::Reserved => 0,
         };
         put(feed.add(Note::Put(self.line, is_buried.then_some(job.pri))), job.pri, delay, job.ttr, &job.body);
-        feed.flow(link, |note, reply| self.hear(note, &reply.line))?;
+        feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
         if self.to_bury.len() < super::link::AHEAD / 2 {
             return Ok(());
         }
-        feed.finish(link, |note, reply| self.hear(note, &reply.line))?;
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
         self.bury(link)
     }
 
@@ -167,7 +167,7 @@ impl Import {
         if let Some(known) = self.can_bury {
             return Ok(known);
         }
-        feed.finish(link, |note, reply| self.hear(note, &reply.line))?;
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
         // No job has this id.
         let reply = link.ask("reserve-job 18446744073709551615")?;
         let known = reply.line == "NOT_FOUND";
@@ -217,6 +217,6 @@ impl Import {
             feed.add(Note::Bury(*id)).extend_from_slice(format!("bury {id} {pri}\r\n").as_bytes());
         }
         self.to_bury = waiting;
-        feed.finish(link, |note, reply| self.hear(note, &reply.line))
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))
     }
 }

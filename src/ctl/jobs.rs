@@ -12,10 +12,7 @@ use super::table::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::tell;
 
 /// Does something to each job that is named; what is refused is told, and the rest goes on.
-fn with_each<F>(call: &Call, mut act: F) -> Result<u8, Problem>
-where
-    F: FnMut(&mut Link, u64) -> Result<(), Problem>,
-{
+fn with_each(call: &Call, act: &mut dyn FnMut(&mut Link, u64) -> Result<(), Problem>) -> Result<u8, Problem> {
     let ids = call.ids()?;
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -58,7 +55,7 @@ pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             _ => Err(refusal(&command, &reply.line)),
         };
     }
-    with_each(call, |link, id| {
+    with_each(call, &mut |link, id| {
         let reply = link.expect(&format!("peek {id}"), "FOUND")?;
         print(call, out, link, id, &reply.body)
     })
@@ -89,7 +86,7 @@ pub fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) 
 
 /// `delete`.
 pub fn delete(call: &Call, _: &mut Out) -> Result<u8, Problem> {
-    with_each(call, |link, id| link.expect(&format!("delete {id}"), "DELETED").map(|_| ()))
+    with_each(call, &mut |link, id| link.expect(&format!("delete {id}"), "DELETED").map(|_| ()))
 }
 
 /// `kick`.
@@ -110,7 +107,7 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if count.is_some() {
         return Err(Problem::usage("--count goes with --tube"));
     }
-    with_each(call, |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(|_| ()))
+    with_each(call, &mut |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(|_| ()))
 }
 
 /// Takes a job, whatever its state, to put it somewhere else; its priority.
@@ -127,7 +124,7 @@ fn take(link: &mut Link, id: u64) -> Result<u64, Problem> {
 /// `bury`.
 pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let pri = call.short_number(&NEW_PRI)?;
-    with_each(call, |link, id| {
+    with_each(call, &mut |link, id| {
         let old = take(link, id)?;
         let pri = pri.map_or(old, u64::from);
         link.expect(&format!("bury {id} {pri}"), "BURIED").map(|_| ())
@@ -138,7 +135,7 @@ pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
 pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let pri = call.short_number(&NEW_PRI)?;
     let delay = call.short_number(&DELAY)?.unwrap_or(0);
-    with_each(call, |link, id| {
+    with_each(call, &mut |link, id| {
         let old = take(link, id)?;
         let pri = pri.map_or(old, u64::from);
         link.expect(&format!("release {id} {pri} {delay}"), "RELEASED").map(|_| ())

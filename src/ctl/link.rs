@@ -71,7 +71,7 @@ impl Link {
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
             crate::client::ClientError::Io(error) => self.failed(&error),
-            refused => Problem::refused(refused),
+            refused => Problem::refused(refused.to_string()),
         })
     }
 
@@ -137,10 +137,7 @@ impl Link {
     }
 
     /// Sends these commands some at a time and hands each reply on, with the place of its command.
-    pub fn each<F>(&mut self, commands: &[String], mut each: F) -> Result<(), Problem>
-    where
-        F: FnMut(&Link, usize, Reply) -> Result<(), Problem>,
-    {
+    pub fn each(&mut self, commands: &[String], each: Each) -> Result<(), Problem> {
         let mut place = 0;
         for some in commands.chunks(AHEAD) {
             self.send(some.concat().as_bytes())?;
@@ -158,6 +155,9 @@ impl Link {
         self.client.closer().map_err(|error| self.failed(&error))
     }
 }
+
+/// What is done with each reply: it is told the place of its command.
+pub type Each<'a> = &'a mut dyn FnMut(&Link, usize, Reply) -> Result<(), Problem>;
 
 /// The first word of a line.
 pub fn first_word(line: &str) -> &str {

@@ -25,7 +25,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
     let most = call.number(&SHOWN, 0, u64::MAX)?.unwrap_or(100);
     let above = call.number(&FROM, 0, u64::MAX)?.unwrap_or(0);
-    let wanted = Wanted { tubes: [name.to_owned()].into(), places: states_of(call)?, above };
+    let wanted = Wanted { tubes: vec![name.to_owned()], places: states_of(call)?, above };
     let mut link = Link::open(call)?;
     if link.figures(&format!("stats-tube {name}"))?.is_none() {
         return Err(Problem::refused(format!("there is no tube {name}")));
@@ -49,7 +49,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 fn print(call: &Call, out: &mut Out, link: &mut Link, tube: &str, jobs: &[Found]) -> Result<(), Problem> {
     let commands: Vec<String> = jobs.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
     let mut rows = Vec::new();
-    link.each(&commands, |_, place, reply| {
+    link.each(&commands, &mut |_, place, reply| {
         // It may have gone meanwhile.
         if reply.number("FOUND").is_none() {
             return Ok(());

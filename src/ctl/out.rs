@@ -55,7 +55,7 @@ impl Out {
         let widths: Vec<usize> = (0..heads.len()).map(width_of).collect();
         let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit());
         let right: Vec<bool> = (0..heads.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
-        let heads: Vec<String> = heads.iter().map(|head| head.to_uppercase()).collect();
+        let heads: Vec<String> = heads.iter().map(|head| head.to_ascii_uppercase()).collect();
         for row in [&heads].into_iter().chain(rows) {
             let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| match right {
                 true => format!("{cell:>width$}"),

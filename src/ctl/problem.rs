@@ -2,7 +2,6 @@
 //!
 //! Owns the exit codes and the words for what goes wrong with a server. Must not write them anywhere.
 
-use std::fmt::Display;
 use std::io;
 
 use crate::options::BAD_USAGE;
@@ -30,18 +29,18 @@ pub struct Problem {
 
 impl Problem {
     /// The server refused it, or it is not there.
-    pub fn refused(text: impl Display) -> Problem {
-        Problem { code: REFUSED, text: text.to_string() }
+    pub fn refused(text: impl Into<String>) -> Problem {
+        Problem { code: REFUSED, text: text.into() }
     }
 
     /// The command line is wrong.
-    pub fn usage(text: impl Display) -> Problem {
-        Problem { code: BAD_USAGE, text: text.to_string() }
+    pub fn usage(text: impl Into<String>) -> Problem {
+        Problem { code: BAD_USAGE, text: text.into() }
     }
 
     /// Nothing was found, or the time is over.
-    pub fn empty(text: impl Display) -> Problem {
-        Problem { code: EMPTY, text: text.to_string() }
+    pub fn empty(text: impl Into<String>) -> Problem {
+        Problem { code: EMPTY, text: text.into() }
     }
 
     /// The output cannot be written. That its reader has gone is nothing to speak of.
@@ -53,7 +52,7 @@ impl Problem {
     }
 
     /// A file cannot be read or written.
-    pub fn file(name: impl Display, error: &io::Error) -> Problem {
+    pub fn file(name: &str, error: &io::Error) -> Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 

@@ -69,7 +69,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         let size = size.filter(|about| about.is_file()).map(|about| about.len());
         state.take(&mut feed, &mut link, out, std::io::stdin().lock(), "stdin", (lines, size))?;
     }
-    feed.finish(&mut link, |(), reply| state.hear(out, &reply.line))?;
+    feed.finish(&mut link, &mut |(), reply| state.hear(out, &reply.line))?;
     if lines {
         out.flush()?;
         tell(&format!("{} jobs are in tube {name}, {} were refused", state.done, state.refused));
@@ -80,7 +80,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 impl Put {
     fn add(&mut self, feed: &mut Feed<()>, link: &mut Link, out: &mut Out, body: &[u8]) -> Result<(), Problem> {
         put(feed.add(()), self.pri, self.delay, self.ttr, body);
-        feed.flow(link, |(), reply| self.hear(out, &reply.line))
+        feed.flow(link, &mut |(), reply| self.hear(out, &reply.line))
     }
 
     /// One job of all bytes, or of each line.

@@ -3,8 +3,6 @@
 //! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a tube of
 //! its own, out of every worker's reach, and deleted at once, since its id tells the highest.
 
-use std::collections::BTreeSet;
-
 use super::figures::of_tubes;
 use super::link::{first_word, refusal, Link, AHEAD};
 use super::moving::OUT_OF_REACH;
@@ -34,7 +32,7 @@ pub struct Found {
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Of these tubes; of all if there are none.
-    pub tubes: BTreeSet<String>,
+    pub tubes: Vec<String>,
     /// In these states; in all if there are none.
     pub places: Vec<Place>,
     /// With ids above this one.
@@ -54,7 +52,8 @@ pub struct Scan {
 
 impl Wanted {
     fn wants(&self, tube: &str, place: Place) -> bool {
-        (self.tubes.is_empty() || self.tubes.contains(tube)) && (self.places.is_empty() || self.places.contains(&place))
+        (self.tubes.is_empty() || self.tubes.iter().any(|name| name == tube))
+            && (self.places.is_empty() || self.places.contains(&place))
     }
 
     /// How many jobs the server counts that are meant, by place.
@@ -71,8 +70,7 @@ impl Wanted {
             add(&link.stats()?);
             return Ok(counts);
         }
-        let names: Vec<String> = self.tubes.iter().cloned().collect();
-        of_tubes(link, &names, |_, figures| {
+        of_tubes(link, &self.tubes, &mut |_, figures| {
             figures.iter().for_each(&mut add);
             Ok(())
         })?;
@@ -97,7 +95,7 @@ impl Scan {
 
     /// By `list-jobs`; false if the server does not know it.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<bool, Problem> {
-        let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.iter().cloned().collect() };
+        let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
         for tube in &names {
             for (_, state) in PLACES.iter().filter(|(place, _)| wanted.wants(tube, *place)) {
                 let mut above = wanted.above;
@@ -146,7 +144,7 @@ impl Scan {
     /// Asks for these jobs and keeps those that are meant.
     pub fn look(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
         let commands: Vec<String> = ids.iter().map(|id| format!("stats-job {id}\r\n")).collect();
-        link.each(&commands, |link, _, reply| {
+        link.each(&commands, &mut |link, _, reply| {
             let Some(figures) = link.figures_of("stats-job", reply)? else { return Ok(()) };
             let Some(record) = Record::of(&figures) else { return Ok(()) };
             let name = figures.text("tube");

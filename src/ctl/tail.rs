@@ -67,7 +67,7 @@ fn look(
     jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let commands: Vec<String> = jobs.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
     let mut printed = 0;
-    link.each(&commands, |_, place, reply| {
+    link.each(&commands, &mut |_, place, reply| {
         if reply.number("FOUND").is_none() {
             return Ok(());
         }

@@ -2,8 +2,11 @@
 //!
 //! Owns the connection, and makes a new one when it fails. Of very many tubes it asks about some at each look, in turn.
 
-use std::sync::mpsc::{channel, Receiver, Sender};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::model::Look;
 use crate::ctl::figures::of_tubes;
@@ -55,27 +58,52 @@ struct Fetcher {
     next: usize,
 }
 
-/// Starts it, with a connection; `only` are the tubes to show, or all if there are none.
-pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<(Sender<Ask>, Receiver<Told>)> {
-    let (ask, asked) = channel::<Ask>();
-    let (tell, told) = channel();
-    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0 };
-    std::thread::Builder::new().name("fetch".to_owned()).spawn(move || {
-        // Until the terminal's side has gone.
-        for wish in asked {
-            let answer = fetcher.carry_out(wish).unwrap_or_else(|problem| {
-                if problem.code != NO_CONNECTION {
-                    return Told::Done(problem.text);
-                }
-                fetcher.link = None;
-                Told::Lost(problem.text)
-            });
-            if tell.send(answer).is_err() {
-                return;
+/// What the two threads hand each other.
+#[derive(Debug, Default)]
+pub struct Desk {
+    papers: Mutex<(VecDeque<Ask>, VecDeque<Told>)>,
+    bell: Condvar,
+}
+
+impl Desk {
+    /// Asks for something.
+    pub fn ask(&self, wish: Ask) {
+        self.papers.lock().0.push_back(wish);
+        self.bell.notify_one();
+    }
+
+    /// What was told, the oldest first.
+    pub fn told(&self) -> Option<Told> {
+        self.papers.lock().1.pop_front()
+    }
+
+    fn next_wish(&self) -> Ask {
+        let mut papers = self.papers.lock();
+        loop {
+            if let Some(wish) = papers.0.pop_front() {
+                return wish;
             }
+            self.bell.wait(&mut papers);
         }
+    }
+}
+
+/// Starts it, with a connection; `only` are the tubes to show, or all if there are none. It goes when the program ends.
+pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc<Desk>> {
+    let desk = Arc::new(Desk::default());
+    let own = desk.clone();
+    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0 };
+    std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
+        let answer = fetcher.carry_out(own.next_wish()).unwrap_or_else(|problem| {
+            if problem.code != NO_CONNECTION {
+                return Told::Done(problem.text);
+            }
+            fetcher.link = None;
+            Told::Lost(problem.text)
+        });
+        own.papers.lock().1.push_back(answer);
     })?;
-    Ok((ask, told))
+    Ok(desk)
 }
 
 impl Fetcher {
@@ -120,7 +148,7 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
     *next = to;
     let at = Instant::now();
     let mut tubes = Vec::new();
-    of_tubes(link, &names[from..to], |name, figures| {
+    of_tubes(link, &names[from..to], &mut |name, figures| {
         // It may have vanished since it was listed.
         tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
         Ok(())

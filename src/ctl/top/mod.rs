@@ -10,7 +10,6 @@ mod screen;
 mod terminal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use super::out::Out;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION};
 use super::table::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::tell;
-use fetch::{Ask, Told};
+use fetch::{Ask, Desk, Told};
 use keys::Key;
 use model::{Model, COLUMNS};
 use screen::View;
@@ -46,8 +45,7 @@ enum Question {
 struct Top {
     model: Model,
     view: View,
-    ask: Sender<Ask>,
-    told: Receiver<Told>,
+    desk: Arc<Desk>,
     /// What is asked, and what was typed.
     question: Option<(Question, String)>,
     /// When to look again.
@@ -72,7 +70,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut model = Model { filter: call.value(&FILTER).unwrap_or_default(), ..Model::default() };
     if let Some(name) = call.value(&SORT) {
         let place = COLUMNS.iter().position(|column| column.head.eq_ignore_ascii_case(&name));
-        let names = COLUMNS.map(|column| column.head.to_lowercase()).join(", ");
+        let names = COLUMNS.map(|column| column.head.to_ascii_lowercase()).join(", ");
         model.sort = place.ok_or_else(|| Problem::usage(format!("--sort: {name}; it must be one of {names}")))?;
     }
     let reach = Reach::of(call)?;
@@ -92,7 +90,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         return Err(Problem::refused(text));
     }
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
     let view = View {
         server: reach.name(),
         interval,
@@ -102,10 +100,9 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     };
     let link = reach.connect()?;
     let fail = |error: std::io::Error| Problem::refused(format!("top: {}", plain(&error)));
-    let (ask, told) = fetch::start(reach, link, only).map_err(fail)?;
+    let desk = fetch::start(reach, link, only).map_err(fail)?;
     let flags = Flags::catch().map_err(fail)?;
-    let mut top =
-        Top { model, view, ask, told, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
+    let mut top = Top { model, view, desk, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
     top.watch(&flags).map_err(fail)?;
     Ok(DONE)
 }
@@ -164,25 +161,15 @@ impl Top {
     /// Takes what the fetcher tells, and sends it out again when it is time; whether there is something new.
     fn hear(&mut self) -> bool {
         let mut is_new = false;
-        loop {
-            match self.told.try_recv() {
-                Ok(told) => {
-                    self.take(told);
-                    is_new = true;
-                }
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    self.view.lost = Some("the thread that asks the server has ended".to_owned());
-                    return true;
-                }
-            }
+        while let Some(told) = self.desk.told() {
+            self.take(told);
+            is_new = true;
         }
         if !self.is_waiting && !self.view.is_frozen && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
             self.is_waiting = true;
             let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
-            // If it has gone, that is told above.
-            let _ = self.ask.send(Ask::Look(open));
+            self.desk.ask(Ask::Look(open));
         }
         is_new
     }
@@ -349,7 +336,7 @@ impl Top {
                 return;
             }
         };
-        let _ = self.ask.send(wish);
+        self.desk.ask(wish);
         self.is_waiting = true;
     }
 }
@@ -399,7 +386,7 @@ fn print(out: &mut Out, model: &Model, server: &str) -> Result<(), Problem> {
         .map(|state| format!("{state} {}", figures.number(&format!("current-jobs-{state}"))));
     let tubes = model.count();
     out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", figures.join("  "), summary.done))?;
-    let heads = COLUMNS.map(|column| column.head.to_lowercase());
+    let heads = COLUMNS.map(|column| column.head.to_ascii_lowercase());
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows = model.rows().into_iter().map(|tube| {
         let numbers = tube.cells.iter().map(u64::to_string);

@@ -2,7 +2,7 @@
 //!
 //! Owns the arithmetic of rates, the columns, and the order and choice of tubes. Must not touch a terminal or a server.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::ctl::yaml::Figures;
@@ -47,8 +47,6 @@ pub struct Tube {
     pub cells: [u64; 8],
     /// Jobs put and deleted, and when that was so.
     totals: Option<(u64, u64, Instant)>,
-    /// Whether it was there at the last look at the list.
-    is_there: bool,
 }
 
 /// The server as a whole.
@@ -70,7 +68,7 @@ pub struct Look {
     pub at: Instant,
     /// Of the server.
     pub server: Figures,
-    /// The names of all tubes.
+    /// The names of all tubes, sorted.
     pub names: Vec<String>,
     /// The tubes that were asked about.
     pub tubes: Vec<(String, Figures)>,
@@ -81,7 +79,8 @@ pub struct Look {
 pub struct Model {
     /// The server.
     pub summary: Summary,
-    pub(super) tubes: BTreeMap<String, Tube>,
+    /// By their names.
+    pub(super) tubes: Vec<Tube>,
     /// Only names with this in them.
     pub filter: String,
     /// The column to sort by.
@@ -109,14 +108,16 @@ impl Model {
         }
         self.summary.totals = Some((puts, deletes, look.at));
         self.summary.figures = look.server;
-        self.tubes.values_mut().for_each(|tube| tube.is_there = false);
+        // Both lists are sorted: what is known of a tube that is still there stays.
+        let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in look.names {
-            let tube = self.tubes.entry(name).or_insert_with_key(|name| Tube { name: name.clone(), ..Tube::default() });
-            tube.is_there = true;
+            while known.next_if(|tube| tube.name < name).is_some() {}
+            let old = known.next_if(|tube| tube.name == name);
+            self.tubes.push(old.unwrap_or_else(|| Tube { name, ..Tube::default() }));
         }
-        self.tubes.retain(|_, tube| tube.is_there);
         for (name, figures) in look.tubes {
-            let Some(tube) = self.tubes.get_mut(&name) else { continue };
+            let Ok(place) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
+            let tube = &mut self.tubes[place];
             let (puts, deletes) = (figures.number("total-jobs"), figures.number("cmd-delete"));
             let (put, done) = tube.totals.map_or((0, 0), |(old_puts, old_deletes, at)| {
                 (rate(old_puts, puts, look.at - at), rate(old_deletes, deletes, look.at - at))
@@ -143,10 +144,11 @@ impl Model {
 
     /// The tubes to show, in order: names go up, and numbers down unless they are reversed.
     pub fn rows(&self) -> Vec<&Tube> {
-        let mut rows: Vec<&Tube> = self.tubes.values().filter(|tube| tube.name.contains(&self.filter)).collect();
+        let mut rows: Vec<&Tube> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
-            // A stable sort leaves equal ones in the order of their names.
-            rows.sort_by_key(|tube| std::cmp::Reverse(tube.cells[cell]));
+            rows.sort_unstable_by(|left, right| {
+                right.cells[cell].cmp(&left.cells[cell]).then_with(|| left.name.cmp(&right.name))
+            });
         }
         if self.is_reversed {
             rows.reverse();

@@ -177,8 +177,9 @@ impl Worker {
         };
         if !self.plan.quiet || told.is_some() || connection.is_err() {
             let went = told.as_deref().unwrap_or("done");
-            let seconds = begun.elapsed().as_secs_f64();
-            tell(&format!("job {id} of {}: {went} after {seconds:.3} s; {verdict}", job.about.tube));
+            let millis = begun.elapsed().as_millis() as u64;
+            let (seconds, millis) = (millis / 1000, millis % 1000);
+            tell(&format!("job {id} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.about.tube));
         }
         match connection {
             Err(problem) if problem.code == NO_CONNECTION => Err(problem),
