@@ -15,7 +15,7 @@ use crate::engine::{Engine, Limits};
 
 /// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
-    carry_out(&call.operands, out).map_err(|text| Problem { code: EMPTY, text })
+    carry_out(&call.operands, out).map_err(|text| Problem::new(EMPTY, text))
 }
 
 fn carry_out(arguments: &[String], out: &mut Out) -> Result<u8, String> {

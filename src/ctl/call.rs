@@ -49,11 +49,13 @@ impl Call {
     }
 
     /// Whether an option without a value was given.
+    #[inline(never)]
     pub fn has(&self, opt: &Opt) -> bool {
         self.matches.opt_present(opt.long)
     }
 
     /// The last value of an option.
+    #[inline(never)]
     pub fn value(&self, opt: &Opt) -> Option<String> {
         // Other subcommands share the function that asks.
         if !self.matches.opt_defined(opt.long) {
@@ -63,16 +65,19 @@ impl Call {
     }
 
     /// All values of an option.
+    #[inline(never)]
     pub fn values(&self, opt: &Opt) -> Vec<String> {
         self.matches.opt_strs(opt.long)
     }
 
     /// The value of an option that is a number.
+    #[inline(never)]
     pub fn number(&self, opt: &Opt, least: u64, most: u64) -> Result<Option<u64>, Problem> {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
 
     /// The same in 32 bits, as priorities and seconds have them.
+    #[inline(never)]
     pub fn short_number(&self, opt: &Opt) -> Result<Option<u32>, Problem> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
@@ -83,6 +88,7 @@ impl Call {
     }
 
     /// The operands, which are ids.
+    #[inline(never)]
     pub fn ids(&self) -> Result<Vec<u64>, Problem> {
         self.operands.iter().map(|text| number("a job", text, 1, u64::MAX)).collect()
     }
@@ -98,6 +104,7 @@ pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Prob
 }
 
 /// The name of a tube, which goes into commands: nothing else may.
+#[inline(never)]
 pub fn tube(name: &str) -> Result<&str, Problem> {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte);
     let good = (1..=200).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(known);
@@ -105,6 +112,7 @@ pub fn tube(name: &str) -> Result<&str, Problem> {
 }
 
 /// Asks people whether to do something that cannot be undone; who cannot be asked must have said so.
+#[inline(never)]
 pub fn confirm(question: &str, is_sure: bool) -> Result<(), Problem> {
     if is_sure {
         return Ok(());

@@ -73,7 +73,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     };
     let done = state.all(&call.operands, &mut link);
     if let Err(problem) = done {
-        return Err(Problem { text: state.how_far(&problem.text), ..problem });
+        return Err(Problem::new(problem.code, state.how_far(&problem.text)));
     }
     let after = count(&mut link)?;
     tell(&format!(

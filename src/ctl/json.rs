@@ -24,6 +24,7 @@ impl Json {
         Json("{".to_owned())
     }
 
+    #[inline(never)]
     fn key(&mut self, key: &str) {
         if self.0.len() > 1 {
             self.0.push(',');
@@ -33,6 +34,7 @@ impl Json {
     }
 
     /// A member that is a text.
+    #[inline(never)]
     pub fn text(&mut self, key: &str, value: &str) {
         self.key(key);
         quote(value, &mut self.0);
@@ -45,11 +47,13 @@ impl Json {
     }
 
     /// A member that is a number.
+    #[inline(never)]
     pub fn number(&mut self, key: &str, value: u64) {
         self.raw(key, itoa::Buffer::new().format(value));
     }
 
     /// A job's body: `body` if it is text in UTF-8, else `body-base64`.
+    #[inline(never)]
     pub fn body(&mut self, body: &[u8]) {
         match std::str::from_utf8(body) {
             Ok(text) => self.text("body", text),
@@ -65,6 +69,7 @@ impl Json {
 }
 
 /// Quotes a text. What could break a line, in a terminal or a file, is escaped as well.
+#[inline(never)]
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for letter in text.chars() {
@@ -83,6 +88,7 @@ fn quote(text: &str, out: &mut String) {
 }
 
 /// Bytes as base64, padded.
+#[inline(never)]
 pub fn to_base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
@@ -135,11 +141,13 @@ impl<'a> Object<'a> {
     }
 
     /// A member that is a text.
+    #[inline(never)]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(found, _, is_text)| found == key && *is_text).map(|(_, value, _)| &**value)
     }
 
     /// A member that is a whole number from 0 up; what stands there if it is something else.
+    #[inline(never)]
     pub fn number(&self, key: &str) -> Result<Option<u64>, &str> {
         match self.0.iter().find(|(found, ..)| found == key) {
             None => Ok(None),

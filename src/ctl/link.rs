@@ -33,6 +33,7 @@ pub struct Link {
 
 impl Reach {
     /// What the command line and the environment say.
+    #[inline(never)]
     pub fn of(call: &Call) -> Result<Reach, Problem> {
         let server = Server::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
@@ -45,6 +46,7 @@ impl Reach {
     }
 
     /// Connects.
+    #[inline(never)]
     pub fn connect(&self) -> Result<Link, Problem> {
         let limit = self.timeout.map(Duration::from_secs);
         let connected = match &self.server {
@@ -63,11 +65,13 @@ impl Reach {
 
 impl Link {
     /// Connects to the server that the command line means.
+    #[inline(never)]
     pub fn open(call: &Call) -> Result<Link, Problem> {
         Reach::of(call)?.connect()
     }
 
     /// Sends bytes: whole commands, whose replies are read later.
+    #[inline(never)]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
             crate::client::ClientError::Io(error) => self.failed(&error),
@@ -76,21 +80,25 @@ impl Link {
     }
 
     /// The next reply.
+    #[inline(never)]
     pub fn reply(&mut self) -> Result<Reply, Problem> {
         self.client.reply().map_err(|error| self.failed(&error))
     }
 
+    #[inline(never)]
     fn failed(&self, error: &std::io::Error) -> Problem {
         Problem::connection(&self.name, error, self.timeout)
     }
 
     /// Sends one command, without its CR LF, and reads its reply, whatever that is.
+    #[inline(never)]
     pub fn ask(&mut self, command: &str) -> Result<Reply, Problem> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 
     /// The same; the server may take so many seconds, or as long as it likes, beside its time-out.
+    #[inline(never)]
     pub fn ask_patiently(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
         let limit = self.timeout.zip(seconds).map(|(timeout, seconds)| Duration::from_secs(timeout + seconds));
         self.client.set_timeout(limit).map_err(|error| self.failed(&error))?;
@@ -100,6 +108,7 @@ impl Link {
     }
 
     /// Sends one command, whose reply must begin with this word.
+    #[inline(never)]
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply, Problem> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -109,12 +118,14 @@ impl Link {
     }
 
     /// The figures that this command asks for; none if what they are about is not there.
+    #[inline(never)]
     pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
         self.figures_of(command, reply)
     }
 
     /// The same from its reply.
+    #[inline(never)]
     pub fn figures_of(&self, command: &str, reply: Reply) -> Result<Option<Figures>, Problem> {
         match first_word(&reply.line) {
             "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -124,11 +135,13 @@ impl Link {
     }
 
     /// The figures of the server.
+    #[inline(never)]
     pub fn stats(&mut self) -> Result<Figures, Problem> {
         self.figures("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
     /// The names of all tubes, sorted.
+    #[inline(never)]
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let list = self.expect("list-tubes", "OK")?;
         let mut tubes = super::yaml::list(&String::from_utf8_lossy(&list.body));
@@ -165,6 +178,7 @@ pub fn first_word(line: &str) -> &str {
 }
 
 /// What it means that the server answered this to a command.
+#[inline(never)]
 pub fn refusal(command: &str, line: &str) -> Problem {
     let verb = first_word(command);
     let object = command.split(' ').nth(1).unwrap_or_default();

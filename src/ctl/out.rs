@@ -25,11 +25,13 @@ impl Out {
     }
 
     /// A line.
+    #[inline(never)]
     pub fn line(&mut self, text: &str) -> Result<(), Problem> {
         writeln!(self.file, "{text}").map_err(|error| Problem::output(&error))
     }
 
     /// A body: as it is, and on a terminal escaped and with an end of line.
+    #[inline(never)]
     pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -38,6 +40,7 @@ impl Out {
     }
 
     /// Hands on what is written.
+    #[inline(never)]
     pub fn flush(&mut self) -> Result<(), Problem> {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
@@ -84,6 +87,7 @@ pub fn shown(bytes: &[u8]) -> String {
 }
 
 /// The beginning of a body, on one line.
+#[inline(never)]
 pub fn excerpt(body: &[u8]) -> String {
     // A letter has at most four bytes.
     let some = &body[..body.len().min(EXCERPT * 4)];

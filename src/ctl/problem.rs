@@ -3,6 +3,7 @@
 //! Owns the exit codes and the words for what goes wrong with a server. Must not write them anywhere.
 
 use std::io;
+use std::ops::Deref;
 
 use crate::options::BAD_USAGE;
 
@@ -18,45 +19,65 @@ pub const EMPTY: u8 = 2;
 /// There is no connection to the server, or no more.
 pub const NO_CONNECTION: u8 = 3;
 
-/// What ends a subcommand before its time.
+/// What ends a subcommand before its time. It is one pointer, since nearly every function hands it on.
 #[derive(Debug)]
-pub struct Problem {
+pub struct Problem(Box<Reason>);
+
+/// See [`Problem`].
+#[derive(Debug)]
+pub struct Reason {
     /// The exit code.
     pub code: u8,
     /// One line; empty if there is nothing to say.
     pub text: String,
 }
 
+impl Deref for Problem {
+    type Target = Reason;
+    fn deref(&self) -> &Reason {
+        &self.0
+    }
+}
+
 impl Problem {
+    /// With this exit code.
+    #[inline(never)]
+    pub fn new(code: u8, text: String) -> Problem {
+        Problem(Box::new(Reason { code, text }))
+    }
+
     /// The server refused it, or it is not there.
     pub fn refused(text: impl Into<String>) -> Problem {
-        Problem { code: REFUSED, text: text.into() }
+        Problem::new(REFUSED, text.into())
     }
 
     /// The command line is wrong.
     pub fn usage(text: impl Into<String>) -> Problem {
-        Problem { code: BAD_USAGE, text: text.into() }
+        Problem::new(BAD_USAGE, text.into())
     }
 
     /// Nothing was found, or the time is over.
     pub fn empty(text: impl Into<String>) -> Problem {
-        Problem { code: EMPTY, text: text.into() }
+        Problem::new(EMPTY, text.into())
     }
 
     /// The output cannot be written. That its reader has gone is nothing to speak of.
+    #[inline(never)]
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Problem { code: DONE, text: String::new() },
+            io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
             _ => Problem::refused(format!("cannot write: {}", plain(error))),
         }
     }
 
     /// A file cannot be read or written.
+    #[inline(never)]
     pub fn file(name: &str, error: &io::Error) -> Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
     /// The connection to a server of this name failed.
+    #[inline(never)]
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
@@ -66,7 +87,7 @@ impl Problem {
             (io::ErrorKind::InvalidData, _) => format!("{server}: that is no reply of a beanstalk server"),
             _ => format!("{server}: {}", plain(error)),
         };
-        Problem { code: NO_CONNECTION, text }
+        Problem::new(NO_CONNECTION, text)
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Progress {
 
 impl Progress {
     /// Begins; `what` is counted, in the plural.
+    #[inline(never)]
     pub fn new(what: &'static str) -> Progress {
         let now = Instant::now();
         // What is over at once needs no bar.
@@ -30,6 +31,7 @@ impl Progress {
     }
 
     /// So many are done, and of all the work so much of so much, if that is known.
+    #[inline(never)]
     pub fn tell(&mut self, count: u64, part: Option<(u64, u64)>) {
         if !self.is_shown {
             return;
@@ -45,6 +47,7 @@ impl Progress {
     }
 
     /// Takes the line away.
+    #[inline(never)]
     pub fn end(&mut self) {
         if std::mem::take(&mut self.is_written) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -128,7 +128,7 @@ impl Line {
             _ => return Err("there must be one body or body-base64".to_owned()),
         };
         let tube = object.text("tube").map(|name| super::call::tube(name).map(str::to_owned));
-        let tube = tube.transpose().map_err(|problem| problem.text)?;
+        let tube = tube.transpose().map_err(|problem| problem.text.clone())?;
         let delay = number("delay", 0)?;
         // A delay that has just ended is none.
         let place = if place == Place::Delayed && delay == 0 { Place::Ready } else { place };

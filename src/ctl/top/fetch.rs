@@ -96,10 +96,10 @@ pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
         let answer = fetcher.carry_out(own.next_wish()).unwrap_or_else(|problem| {
             if problem.code != NO_CONNECTION {
-                return Told::Done(problem.text);
+                return Told::Done(problem.text.clone());
             }
             fetcher.link = None;
-            Told::Lost(problem.text)
+            Told::Lost(problem.text.clone())
         });
         own.papers.lock().1.push_back(answer);
     })?;

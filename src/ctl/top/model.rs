@@ -171,10 +171,12 @@ mod tests {
         let figures = |ready: u64, total: u64| {
             Figures::parse(&format!("---\ncurrent-jobs-ready: {ready}\ntotal-jobs: {total}\ncmd-put: {total}\n"))
         };
+        let mut names: Vec<String> = tubes.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        names.sort_unstable();
         Look {
             at,
             server: figures(0, tubes.iter().map(|(_, _, total)| total).sum()),
-            names: tubes.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+            names,
             tubes: tubes.iter().map(|(name, ready, total)| ((*name).to_owned(), figures(*ready, *total))).collect(),
         }
     }
