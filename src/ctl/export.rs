@@ -17,6 +17,9 @@ use super::tell;
 use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State};
 
+/// Jobs that are asked for at a time.
+const PIECE: usize = 8192;
+
 /// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let tubes = call.tubes()?;
@@ -59,7 +62,7 @@ fn write(link: &mut Link, tubes: &[String], jobs: &[Found], out: &mut Out) -> Re
     let mut counts = [0; 4];
     let mut progress = Progress::new("jobs written");
     // In pieces: the commands for all of them would take more memory than the jobs found.
-    for some in jobs.chunks(super::link::AHEAD) {
+    for some in jobs.chunks(PIECE) {
         let commands: Vec<String> = some.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
         link.each(&commands, &mut |_, place, reply| {
             // It may have gone meanwhile.

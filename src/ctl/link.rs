@@ -12,8 +12,8 @@ use super::table::{SERVER, TIMEOUT};
 use super::yaml::Figures;
 use crate::client::{Client, Closer, Reply};
 
-/// Commands that are sent before the first reply is read. Their replies fit into the system's buffers, so that the server
-/// never stops reading for the sake of replies that nobody reads.
+/// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server stop
+/// reading for the sake of replies that are not read yet.
 pub const AHEAD: usize = 512;
 
 /// How to reach the server.
@@ -152,9 +152,15 @@ impl Link {
     /// Sends these commands some at a time and hands each reply on, with the place of its command.
     pub fn each(&mut self, commands: &[String], each: Each) -> Result<(), Problem> {
         let mut place = 0;
-        for some in commands.chunks(AHEAD) {
-            self.send(some.concat().as_bytes())?;
-            for _ in some {
+        let mut sent = 0;
+        while place < commands.len() {
+            // The next ones are there before the server has answered these, so that it need not wait.
+            let most = (place + 2 * AHEAD).min(commands.len());
+            if sent < most {
+                self.send(commands[sent..most].concat().as_bytes())?;
+                sent = most;
+            }
+            for _ in 0..AHEAD.min(sent - place) {
                 let reply = self.reply()?;
                 each(self, place, reply)?;
                 place += 1;

@@ -117,3 +117,57 @@ pub fn size() -> (usize, usize) {
         _ => (80, 24),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+    use std::sync::Arc;
+
+    use nix::pty::openpty;
+
+    use super::*;
+
+    /// Not a test of its own: what the next one runs on a terminal.
+    #[test]
+    #[ignore = "it panics, which the test below wants to see"]
+    fn panics() {
+        if std::env::var_os("BEANPOLE_PANICS").is_some() {
+            let _terminal = std::mem::ManuallyDrop::new(Terminal::enter().expect("a terminal"));
+            panic!("as it should");
+        }
+    }
+
+    /// The hook alone does it: a program that aborts drops nothing.
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        let pair = openpty(None, None).expect("a terminal");
+        let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
+        let before = tcgetattr(pair.slave.as_fd()).expect("settings");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--ignored", "--exact", "ctl::top::terminal::tests::panics"]).env("BEANPOLE_PANICS", "1");
+        let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("this program");
+        let seen = Arc::new(Mutex::new(String::new()));
+        let text = seen.clone();
+        let mut master = File::from(pair.master);
+        // Somebody must read all the while, and the terminal stay open until its settings are looked at.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(length @ 1..) = master.read(&mut bytes) {
+                text.lock().push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+        });
+        child.wait().expect("a child");
+        let after = tcgetattr(pair.slave.as_fd()).expect("settings");
+        assert_eq!(after.local_flags, before.local_flags);
+        while !seen.lock().contains("as it should") {
+            std::thread::yield_now();
+        }
+        let seen = seen.lock().clone();
+        assert!(seen.find("\x1b[?1049h") < seen.find("\x1b[?1049l"), "{seen}");
+        assert!(
+            seen.find("\x1b[?1049l") < seen.find("as it should"),
+            "the message is on the screen that stays: {seen}"
+        );
+    }
+}
