@@ -19,7 +19,7 @@ use beanpole::{ctl, machine, Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
-use signals::Wish;
+use signals::SignalAction;
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
 const WATCH_STACK: usize = 64 * 1024;
@@ -180,12 +180,12 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) ->
         }
         loop {
             match (signals::next(&mut signals), reopens) {
-                (Wish::Drain, _) => {
+                (SignalAction::Drain, _) => {
                     server.drain();
                     log::info!("draining: no more jobs are taken");
                 }
-                (Wish::HangUp, true) => reopen(),
-                (Wish::HangUp, false) | (Wish::Stop, _) => break,
+                (SignalAction::HangUp, true) => reopen(),
+                (SignalAction::HangUp, false) | (SignalAction::Stop, _) => break,
             }
         }
         log::info!("stopping");

@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum SignalAction {
     /// Take no more jobs.
     Drain,
     /// Open the log again, if it is a file; else end.
@@ -39,10 +39,10 @@ fn ignored() -> u64 {
 }
 
 /// Waits for the next one, or until their handle is closed, which means the end as well.
-pub fn next(signals: &mut Signals) -> Wish {
+pub fn next(signals: &mut Signals) -> SignalAction {
     match signals.forever().next() {
-        Some(SIGUSR1) => Wish::Drain,
-        Some(SIGHUP) => Wish::HangUp,
-        _ => Wish::Stop,
+        Some(SIGUSR1) => SignalAction::Drain,
+        Some(SIGHUP) => SignalAction::HangUp,
+        _ => SignalAction::Stop,
     }
 }
