@@ -51,15 +51,15 @@ impl Transport {
 
 /// Ends a connection from another thread, whatever its owner waits for.
 #[derive(Debug)]
-pub struct Closer(Wire);
+pub struct Closer(Transport);
 
 impl Closer {
     /// Ends it; who reads from it is told that it has ended.
     pub fn close(&self) {
         // It may have ended already.
         let _ = match &self.0 {
-            Wire::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Wire::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Transport::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Transport::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 }
@@ -141,7 +141,7 @@ impl Client {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                    return Ok(Client { stream: BufReader::new(Wire::Tcp(stream)) });
+                    return Ok(Client { stream: BufReader::new(Transport::Tcp(stream)) });
                 }
                 Err(error) => last = error,
             }
@@ -153,16 +153,16 @@ impl Client {
     /// bytes of a command. The connection is of no use then. None, which is the default: waits without end.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self.stream.get_ref() {
-            Wire::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
-            Wire::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+            Transport::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+            Transport::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
         }
     }
 
     /// What ends this connection from another thread.
     pub fn closer(&self) -> io::Result<Closer> {
         Ok(Closer(match self.stream.get_ref() {
-            Wire::Tcp(stream) => Wire::Tcp(stream.try_clone()?),
-            Wire::Unix(stream) => Wire::Unix(stream.try_clone()?),
+            Transport::Tcp(stream) => Transport::Tcp(stream.try_clone()?),
+            Transport::Unix(stream) => Transport::Unix(stream.try_clone()?),
         }))
     }
 
