@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::call::Call;
 use super::link::Link;
-use super::out::Out;
+use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
 use super::record::{Place, Record, PLACES};
@@ -88,14 +88,15 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
         let tube = String::from_utf8_lossy(engine.tube_of(job));
         job.state() != State::Finished && (wanted.tubes.is_empty() || wanted.tubes.iter().any(|name| *name == tube))
     };
-    let mut jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
+    let jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
     // Buried jobs are kicked in the order in which they were buried, others served by their ids.
-    jobs.sort_unstable_by_key(|job| match job.state() {
-        State::Buried => (1, job.due().nanos(), job.id().0),
-        _ => (0, job.id().0, 0),
-    });
+    let key = |place: usize| match jobs[place].state() {
+        State::Buried => (1, jobs[place].due().nanos(), jobs[place].id().0),
+        _ => (0, jobs[place].id().0, 0),
+    };
+    let order = in_order(jobs.len(), &|left, right| key(left).cmp(&key(right)));
     let mut counts = [0; 4];
-    for job in &jobs {
+    for job in order.into_iter().map(|place| &jobs[place]) {
         let record = record(job, now);
         counts[record.place as usize] += 1;
         out.line(&record.line(&String::from_utf8_lossy(engine.tube_of(job)), job.body().bytes()))?;

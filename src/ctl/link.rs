@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::call::Call;
+use super::out::in_order;
 use super::problem::Problem;
 use super::server::Server;
 use super::table::{SERVER, TIMEOUT};
@@ -145,8 +146,8 @@ impl Link {
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let list = self.expect("list-tubes", "OK")?;
         let mut tubes = super::yaml::list(&String::from_utf8_lossy(&list.body));
-        tubes.sort_unstable();
-        Ok(tubes)
+        let order = in_order(tubes.len(), &|left, right| tubes[left].cmp(&tubes[right]));
+        Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
     }
 
     /// Sends these commands some at a time and hands each reply on, with the place of its command.

@@ -6,6 +6,7 @@
 use super::figures::of_tubes;
 use super::link::{first_word, refusal, Link};
 use super::moving::OUT_OF_REACH;
+use super::out::in_order;
 use super::problem::Problem;
 use super::progress::Progress;
 use super::record::{Place, Record, PLACES};
@@ -87,7 +88,9 @@ impl Scan {
         if !scan.list(link, wanted, total, &mut progress)? {
             scan.search(link, wanted, total, &mut progress)?;
         }
-        scan.jobs.sort_unstable_by_key(|found| found.record.id);
+        let id = |place: usize| scan.jobs[place].record.id;
+        let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
+        scan.jobs = order.into_iter().map(|place| scan.jobs[place].clone()).collect();
         // One that changed its state meanwhile may have been listed twice.
         scan.jobs.dedup_by_key(|found| found.record.id);
         Ok(scan)

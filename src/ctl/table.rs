@@ -68,52 +68,52 @@ const fn value(short: Option<char>, long: &'static str, value: &'static str, hel
     Opt { short, long, value: Some(value), help }
 }
 
-pub(super) const HELP: Opt = flag(Some('h'), "help", "print this and end");
-pub(super) const SERVER: Opt =
+pub(super) static HELP: Opt = flag(Some('h'), "help", "print this and end");
+pub(super) static SERVER: Opt =
     value(Some('s'), "server", "SERVER", "HOST, HOST:PORT, :PORT or unix:PATH (default 127.0.0.1:11300)");
-pub(super) const TIMEOUT: Opt =
+pub(super) static TIMEOUT: Opt =
     value(None, "timeout", "SECONDS", "give up a server that is silent for so long (default 5; 0: never)");
-pub(super) const JSON: Opt = flag(None, "json", "print objects of JSON, one a line");
-pub(super) const YES: Opt = flag(Some('y'), "yes", "do not ask first");
-pub(super) const TUBE: Opt = value(Some('t'), "tube", "TUBE", "the tube (default: default)");
-pub(super) const OF_TUBE: Opt = value(Some('t'), "tube", "TUBE", "jobs of this tube instead of ids");
-pub(super) const INTO_TUBE: Opt = value(Some('t'), "tube", "TUBE", "put all jobs into this tube");
-pub(super) const JOB: Opt = value(Some('i'), "job", "ID", "the figures of this job; may be repeated");
-pub(super) const PRI: Opt = value(Some('p'), "pri", "PRI", "priority, 0 is the most urgent (default 1024)");
-pub(super) const NEW_PRI: Opt = value(Some('p'), "pri", "PRI", "a new priority (default: as it is)");
-pub(super) const DELAY: Opt = value(Some('d'), "delay", "SECONDS", "ready only after so long (default 0)");
-pub(super) const TTR: Opt = value(Some('r'), "ttr", "SECONDS", "time to run (default 60)");
-pub(super) const LINES: Opt = flag(Some('l'), "lines", "each line of the input is a job");
-pub(super) const FILE: Opt = value(Some('f'), "file", "FILE", "read this file instead of stdin; may be repeated");
-pub(super) const WAIT: Opt = value(Some('w'), "wait", "SECONDS", "wait for a job for so long (default: without end)");
-pub(super) const DELETE: Opt = flag(None, "delete", "delete the job when it is printed");
-pub(super) const BURY: Opt = flag(None, "bury", "bury the job when it is printed");
-pub(super) const STATE: Opt = value(None, "state", "STATE", "jobs that are ready, delayed or buried (default ready)");
-pub(super) const STATES: Opt = value(None, "state", "STATE", "only jobs in this state; may be repeated");
-pub(super) const COUNT: Opt = value(Some('n'), "count", "N", "at most so many jobs (default 1)");
-pub(super) const SHOWN: Opt = value(Some('n'), "count", "N", "at most so many jobs (default 100; 0: all)");
-pub(super) const MOVED: Opt = value(Some('n'), "count", "N", "at most so many jobs (default: all)");
-pub(super) const ENOUGH: Opt = value(Some('n'), "count", "N", "end after so many jobs");
-pub(super) const FROM: Opt = value(None, "from", "ID", "only jobs whose ids are above this one");
-pub(super) const BINLOG: Opt = value(Some('b'), "binlog", "DIR", "read a binlog that no server uses, not a server");
-pub(super) const SKIP: Opt = value(None, "skip", "N", "leave out the first N lines");
-pub(super) const INTERVAL: Opt = value(None, "interval", "SECONDS", "look so often (default 1)");
-pub(super) const JOBS: Opt = value(Some('j'), "jobs", "N", "run so many at a time (default 1, at most 256)");
-pub(super) const ONCE: Opt = flag(None, "once", "end after one job");
-pub(super) const RETRIES: Opt = value(None, "retries", "N", "bury a job that fails once more than this (default 3)");
-pub(super) const BACKOFF: Opt =
+pub(super) static JSON: Opt = flag(None, "json", "print objects of JSON, one a line");
+pub(super) static YES: Opt = flag(Some('y'), "yes", "do not ask first");
+pub(super) static TUBE: Opt = value(Some('t'), "tube", "TUBE", "the tube (default: default)");
+pub(super) static OF_TUBE: Opt = value(Some('t'), "tube", "TUBE", "jobs of this tube instead of ids");
+pub(super) static INTO_TUBE: Opt = value(Some('t'), "tube", "TUBE", "put all jobs into this tube");
+pub(super) static JOB: Opt = value(Some('i'), "job", "ID", "the figures of this job; may be repeated");
+pub(super) static PRI: Opt = value(Some('p'), "pri", "PRI", "priority, 0 is the most urgent (default 1024)");
+pub(super) static NEW_PRI: Opt = value(Some('p'), "pri", "PRI", "a new priority (default: as it is)");
+pub(super) static DELAY: Opt = value(Some('d'), "delay", "SECONDS", "ready only after so long (default 0)");
+pub(super) static TTR: Opt = value(Some('r'), "ttr", "SECONDS", "time to run (default 60)");
+pub(super) static LINES: Opt = flag(Some('l'), "lines", "each line of the input is a job");
+pub(super) static FILE: Opt = value(Some('f'), "file", "FILE", "read this file instead of stdin; may be repeated");
+pub(super) static WAIT: Opt = value(Some('w'), "wait", "SECONDS", "wait for a job for so long (default: without end)");
+pub(super) static DELETE: Opt = flag(None, "delete", "delete the job when it is printed");
+pub(super) static BURY: Opt = flag(None, "bury", "bury the job when it is printed");
+pub(super) static STATE: Opt = value(None, "state", "STATE", "jobs that are ready, delayed or buried (default ready)");
+pub(super) static STATES: Opt = value(None, "state", "STATE", "only jobs in this state; may be repeated");
+pub(super) static COUNT: Opt = value(Some('n'), "count", "N", "at most so many jobs (default 1)");
+pub(super) static SHOWN: Opt = value(Some('n'), "count", "N", "at most so many jobs (default 100; 0: all)");
+pub(super) static MOVED: Opt = value(Some('n'), "count", "N", "at most so many jobs (default: all)");
+pub(super) static ENOUGH: Opt = value(Some('n'), "count", "N", "end after so many jobs");
+pub(super) static FROM: Opt = value(None, "from", "ID", "only jobs whose ids are above this one");
+pub(super) static BINLOG: Opt = value(Some('b'), "binlog", "DIR", "read a binlog that no server uses, not a server");
+pub(super) static SKIP: Opt = value(None, "skip", "N", "leave out the first N lines");
+pub(super) static INTERVAL: Opt = value(None, "interval", "SECONDS", "look so often (default 1)");
+pub(super) static JOBS: Opt = value(Some('j'), "jobs", "N", "run so many at a time (default 1, at most 256)");
+pub(super) static ONCE: Opt = flag(None, "once", "end after one job");
+pub(super) static RETRIES: Opt = value(None, "retries", "N", "bury a job that fails once more than this (default 3)");
+pub(super) static BACKOFF: Opt =
     value(None, "backoff", "SECONDS", "wait before the first retry, then twice as long (default 1)");
-pub(super) const MAX_TIME: Opt = value(None, "max-time", "SECONDS", "kill a command that takes longer: it has failed");
-pub(super) const QUIET: Opt = flag(Some('q'), "quiet", "log only what goes wrong");
-pub(super) const BATCH: Opt = flag(Some('b'), "batch", "print tables instead of taking the terminal");
-pub(super) const ROUNDS: Opt = value(Some('n'), "count", "N", "end after so many looks");
-pub(super) const SORT: Opt = value(None, "sort", "COLUMN", "sort by this column (default: tube)");
-pub(super) const FILTER: Opt = value(None, "filter", "TEXT", "only tubes whose names have this in them");
+pub(super) static MAX_TIME: Opt = value(None, "max-time", "SECONDS", "kill a command that takes longer: it has failed");
+pub(super) static QUIET: Opt = flag(Some('q'), "quiet", "log only what goes wrong");
+pub(super) static BATCH: Opt = flag(Some('b'), "batch", "print tables instead of taking the terminal");
+pub(super) static ROUNDS: Opt = value(Some('n'), "count", "N", "end after so many looks");
+pub(super) static SORT: Opt = value(None, "sort", "COLUMN", "sort by this column (default: tube)");
+pub(super) static FILTER: Opt = value(None, "filter", "TEXT", "only tubes whose names have this in them");
 
 const MANY: usize = usize::MAX;
 
 /// See the module's page.
-pub const SUBCOMMANDS: [Subcommand; 23] = [
+pub static SUBCOMMANDS: [Subcommand; 23] = [
     Subcommand {
         name: "stats",
         operands: "[TUBE...]",

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::ctl::out::in_order;
 use crate::ctl::yaml::Figures;
 
 /// Looks that the line of rates shows.
@@ -146,9 +147,11 @@ impl Model {
     pub fn rows(&self) -> Vec<&Tube> {
         let mut rows: Vec<&Tube> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
-            rows.sort_unstable_by(|left, right| {
+            let order = in_order(rows.len(), &|left, right| {
+                let (left, right) = (rows[left], rows[right]);
                 right.cells[cell].cmp(&left.cells[cell]).then_with(|| left.name.cmp(&right.name))
             });
+            rows = order.into_iter().map(|place| rows[place]).collect();
         }
         if self.is_reversed {
             rows.reverse();
