@@ -103,7 +103,9 @@ mod support {
 
     /// Runs a command with these bytes on its stdin.
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        // The program must not hold the end that is written to.
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
+        let mut writer = std::fs::File::from(writer);
         command.stdin(reader);
         let input = input.to_vec();
         let writing = std::thread::spawn(move || drop(writer.write_all(&input)));

@@ -1,14 +1,30 @@
-//! A command line of a subcommand, read by its row of the table.
+//! A command line of a subcommand, read by its form.
 //!
 //! Owns how options and operands are told from each other, and the words for what is wrong with them.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::ops::RangeInclusive;
 
 use getopts::{HasArg, Matches, Occur, Options};
 
+use super::opts::{Opt, HELP};
 use super::problem::Problem;
-use super::table::{Kind, Opt, Subcommand, HELP};
 use crate::options::complaint;
+
+/// What a command line may look like.
+#[derive(Debug)]
+pub struct Form<'a> {
+    /// The subcommand.
+    pub name: &'a str,
+    /// Its operands, as the usage says them.
+    pub operands: &'a str,
+    /// Its options, without `-h`.
+    pub options: &'a [&'static Opt],
+    /// Whether it takes another program's command line behind `--`.
+    pub has_command: bool,
+    /// How many operands it takes.
+    pub bounds: RangeInclusive<usize>,
+}
 
 /// What the command line says.
 pub struct Call {
@@ -21,28 +37,28 @@ pub struct Call {
 
 impl Call {
     /// Reads it; nothing if it asks for help.
-    pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
+    pub fn parse(form: &Form, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
-        for opt in row.options.iter().chain([&&HELP]) {
+        for opt in form.options.iter().chain([&&HELP]) {
             let short = opt.short.map_or(String::new(), |letter| letter.to_string());
             let has = if opt.value.is_some() { HasArg::Yes } else { HasArg::No };
             parser.opt(&short, opt.long, "", "", has, Occur::Multi);
         }
-        let advice = format!("usage: beanpole {} {}", row.name, row.operands);
+        let advice = format!("usage: beanpole {} {}", form.name, form.operands);
         // What stands behind is not for this program to read.
         let own = match arguments.iter().position(|word| word == "--") {
-            Some(place) if row.takes == Kind::Command => &arguments[..place],
+            Some(place) if form.has_command => &arguments[..place],
             _ => arguments,
         };
         let command = arguments[(own.len() + 1).min(arguments.len())..].to_vec();
         let matches = parser.parse(own).map_err(|fail| {
-            Problem::usage(format!("{}: {} (beanpole {} -h lists the options)", row.name, complaint(fail), row.name))
+            Problem::usage(format!("{}: {} (beanpole {} -h lists the options)", form.name, complaint(fail), form.name))
         })?;
         if matches.opt_present(HELP.long) {
             return Ok(None);
         }
         let operands = matches.free.clone();
-        if !(row.least..=row.most).contains(&operands.len()) {
+        if !form.bounds.contains(&operands.len()) {
             return Err(Problem::usage(advice));
         }
         Ok(Some(Call { matches, operands, command }))

@@ -5,10 +5,10 @@
 
 use super::call::{confirm, tube, Call};
 use super::link::{first_word, refusal, Link};
+use super::opts::{STATES, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 use super::progress::Progress;
-use super::table::{STATES, YES};
 use super::tell;
 use super::yaml::Figures;
 

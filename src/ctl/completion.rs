@@ -4,9 +4,10 @@
 //! for the names of tubes.
 
 use super::call::Call;
+use super::opts::{Opt, HELP};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::table::{Kind, Opt, Subcommand, HELP, SUBCOMMANDS};
+use super::table::{Kind, Subcommand, SUBCOMMANDS};
 use crate::options::OPTIONS;
 
 /// Carries it out.

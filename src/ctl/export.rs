@@ -7,12 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::call::Call;
 use super::link::Link;
+use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
 use super::record::{Place, Record, PLACES};
 use super::scan::{Found, Scan, Wanted};
-use super::table::BINLOG;
 use super::tell;
 use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State};

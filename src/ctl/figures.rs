@@ -5,9 +5,9 @@
 use super::call::{number, tube, Call};
 use super::json::Json;
 use super::link::Link;
+use super::opts::{JOB, JSON};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
-use super::table::{JOB, JSON};
 use super::tell;
 use super::yaml::Figures;
 

@@ -10,12 +10,12 @@ use super::call::{tube, Call};
 use super::feed::{put, Feed};
 use super::link::{first_word, refusal, Link};
 use super::moving::OUT_OF_REACH;
+use super::opts::{INTO_TUBE, SKIP};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
 use super::record::{Line, Place};
 use super::scan::Wanted;
-use super::table::{INTO_TUBE, SKIP};
 use super::tell;
 
 /// Bad lines that are told one by one.

@@ -6,9 +6,9 @@
 use super::call::{tube, Call};
 use super::json::Json;
 use super::link::{first_word, refusal, Link};
+use super::opts::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
-use super::table::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::tell;
 
 /// Does something to each job that is named; what is refused is told, and the rest goes on.

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::call::Call;
+use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
 use super::server::Server;
-use super::table::{SERVER, TIMEOUT};
 use super::yaml::Figures;
 use crate::client::{Client, Closer, Reply};
 

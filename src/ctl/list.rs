@@ -4,11 +4,11 @@
 
 use super::call::{tube, Call};
 use super::link::Link;
+use super::opts::{FROM, JSON, SHOWN, STATES};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE};
 use super::record::{Place, COUNTS};
 use super::scan::{Found, Scan, Wanted};
-use super::table::{FROM, JSON, SHOWN, STATES};
 use super::tell;
 
 /// The columns before those of [`COUNTS`] and the body.

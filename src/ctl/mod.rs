@@ -1,6 +1,6 @@
 //! The subcommands of the command line: what the program does beside running a server.
 //!
-//! `table` has all of them, `call` reads a command line by it. They reach a server through a `link`, as any other client
+//! `table` has all of them, `opts` their options, `call` reads a command line by it. They reach a server through a `link`, as any other client
 //! does, so that most of them serve beanstalkd as well; `scan` finds the jobs of a server that cannot list them. Owns what
 //! is printed and the exit codes (`problem`). Must not start a server.
 
@@ -18,6 +18,7 @@ mod json;
 mod link;
 mod list;
 mod moving;
+mod opts;
 mod out;
 mod pausing;
 mod problem;
@@ -36,10 +37,11 @@ mod yaml;
 use std::io::Write;
 
 use call::Call;
+pub use opts::Opt;
 use out::Out;
 use problem::Problem;
 pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
-pub use table::{Kind, Opt, Subcommand, SUBCOMMANDS};
+pub use table::{Kind, Subcommand, SUBCOMMANDS};
 
 /// All subcommands, for people.
 pub fn usage() -> String {
@@ -54,7 +56,7 @@ impl Subcommand {
     /// Its options and operands, for people.
     pub fn usage(&self) -> String {
         let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
-        for opt in self.options.iter().chain([&&table::HELP]) {
+        for opt in self.options.iter().chain([&&opts::HELP]) {
             let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
             let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
             text += &format!("  {:24} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
@@ -68,7 +70,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = SUBCOMMANDS.iter().find(|row| row.name == *first)?;
     let mut out = Out::new();
-    let done = Call::parse(row, rest).and_then(|call| match call {
+    let done = Call::parse(&row.form(), rest).and_then(|call| match call {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
         Some(call) => (row.run)(&call, &mut out),
     });
@@ -97,6 +99,11 @@ fn complain(problem: &Problem) {
 /// A line on stderr. What cannot be written is no reason to panic: who reads it may be gone.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {text}");
+}
+
+/// Prints completions, which are made from the table.
+fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    completion::run(call, out)
 }
 
 /// Prints the usage.

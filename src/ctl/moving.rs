@@ -7,11 +7,11 @@ use super::call::{confirm, number, tube, Call};
 use super::feed::put;
 use super::jobs::state_of;
 use super::link::{first_word, refusal, Link};
+use super::opts::{MOVED, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 use super::progress::Progress;
 use super::record::{Place, Record};
-use super::table::{MOVED, YES};
 use super::tell;
 
 /// Jobs are put with this delay if they are to be buried: nobody is given one meanwhile.

@@ -9,10 +9,10 @@ use super::call::{tube, Call};
 use super::feed::{put, Feed};
 use super::json::Json;
 use super::link::{first_word, refusal, Link};
+use super::opts::{DELAY, FILE, JSON, LINES, PRI, TTR, TUBE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
-use super::table::{DELAY, FILE, JSON, LINES, PRI, TTR, TUBE};
 use super::tell;
 
 /// Refusals that are told one by one.

@@ -5,9 +5,9 @@
 use super::call::{tube, Call};
 use super::jobs::print;
 use super::link::{first_word, refusal, Link};
+use super::opts::{BURY, DELETE, WAIT};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::table::{BURY, DELETE, WAIT};
 
 /// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {

@@ -1,26 +1,14 @@
 //! THE table of subcommands: parsing, usage, the completions and the man page's test walk it.
 //!
-//! Owns names, options, operands, and one line of help for each. Must not carry anything out.
+//! Owns names, operands, and which options there are for each. Must not carry anything out.
 
-use super::call::Call;
+use super::call::{Call, Form};
+use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
 use super::{
-    backup, check, clear, completion, export, figures, import, jobs, list, moving, pausing, put, reserve, tail, top,
-    work,
+    backup, check, clear, export, figures, import, jobs, list, moving, pausing, put, reserve, tail, top, work,
 };
-
-/// An option of one or several subcommands.
-pub struct Opt {
-    /// Its letter, if it has one.
-    pub short: Option<char>,
-    /// Its long name.
-    pub long: &'static str,
-    /// What its value is called, if it takes one.
-    pub value: Option<&'static str>,
-    /// What it does, in one line.
-    pub help: &'static str,
-}
 
 /// What operands are, for those who complete them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,55 +48,13 @@ pub struct Subcommand {
     pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
 }
 
-const fn flag(short: Option<char>, long: &'static str, help: &'static str) -> Opt {
-    Opt { short, long, value: None, help }
+impl Subcommand {
+    /// The form of its command line.
+    pub(super) fn form(&self) -> Form<'_> {
+        let Subcommand { name, operands, options, least, most, .. } = *self;
+        Form { name, operands, options, has_command: self.takes == Kind::Command, bounds: least..=most }
+    }
 }
-
-const fn value(short: Option<char>, long: &'static str, value: &'static str, help: &'static str) -> Opt {
-    Opt { short, long, value: Some(value), help }
-}
-
-pub(super) static HELP: Opt = flag(Some('h'), "help", "print this and end");
-pub(super) static SERVER: Opt =
-    value(Some('s'), "server", "SERVER", "HOST, HOST:PORT, :PORT or unix:PATH (default 127.0.0.1:11300)");
-pub(super) static TIMEOUT: Opt =
-    value(None, "timeout", "SECONDS", "give up a server that is silent for so long (default 5; 0: never)");
-pub(super) static JSON: Opt = flag(None, "json", "print objects of JSON, one a line");
-pub(super) static YES: Opt = flag(Some('y'), "yes", "do not ask first");
-pub(super) static TUBE: Opt = value(Some('t'), "tube", "TUBE", "the tube (default: default)");
-pub(super) static OF_TUBE: Opt = value(Some('t'), "tube", "TUBE", "jobs of this tube instead of ids");
-pub(super) static INTO_TUBE: Opt = value(Some('t'), "tube", "TUBE", "put all jobs into this tube");
-pub(super) static JOB: Opt = value(Some('i'), "job", "ID", "the figures of this job; may be repeated");
-pub(super) static PRI: Opt = value(Some('p'), "pri", "PRI", "priority, 0 is the most urgent (default 1024)");
-pub(super) static NEW_PRI: Opt = value(Some('p'), "pri", "PRI", "a new priority (default: as it is)");
-pub(super) static DELAY: Opt = value(Some('d'), "delay", "SECONDS", "ready only after so long (default 0)");
-pub(super) static TTR: Opt = value(Some('r'), "ttr", "SECONDS", "time to run (default 60)");
-pub(super) static LINES: Opt = flag(Some('l'), "lines", "each line of the input is a job");
-pub(super) static FILE: Opt = value(Some('f'), "file", "FILE", "read this file instead of stdin; may be repeated");
-pub(super) static WAIT: Opt = value(Some('w'), "wait", "SECONDS", "wait for a job for so long (default: without end)");
-pub(super) static DELETE: Opt = flag(None, "delete", "delete the job when it is printed");
-pub(super) static BURY: Opt = flag(None, "bury", "bury the job when it is printed");
-pub(super) static STATE: Opt = value(None, "state", "STATE", "jobs that are ready, delayed or buried (default ready)");
-pub(super) static STATES: Opt = value(None, "state", "STATE", "only jobs in this state; may be repeated");
-pub(super) static COUNT: Opt = value(Some('n'), "count", "N", "at most so many jobs (default 1)");
-pub(super) static SHOWN: Opt = value(Some('n'), "count", "N", "at most so many jobs (default 100; 0: all)");
-pub(super) static MOVED: Opt = value(Some('n'), "count", "N", "at most so many jobs (default: all)");
-pub(super) static ENOUGH: Opt = value(Some('n'), "count", "N", "end after so many jobs");
-pub(super) static FROM: Opt = value(None, "from", "ID", "only jobs whose ids are above this one");
-pub(super) static BINLOG: Opt = value(Some('b'), "binlog", "DIR", "read a binlog that no server uses, not a server");
-pub(super) static SKIP: Opt = value(None, "skip", "N", "leave out the first N lines");
-pub(super) static INTERVAL: Opt = value(None, "interval", "SECONDS", "look so often (default 1)");
-pub(super) static JOBS: Opt = value(Some('j'), "jobs", "N", "run so many at a time (default 1, at most 256)");
-pub(super) static ONCE: Opt = flag(None, "once", "end after one job");
-pub(super) static RETRIES: Opt = value(None, "retries", "N", "bury a job that fails once more than this (default 3)");
-pub(super) static BACKOFF: Opt =
-    value(None, "backoff", "SECONDS", "wait before the first retry, then twice as long (default 1)");
-pub(super) static MAX_TIME: Opt = value(None, "max-time", "SECONDS", "kill a command that takes longer: it has failed");
-pub(super) static QUIET: Opt = flag(Some('q'), "quiet", "log only what goes wrong");
-pub(super) static BATCH: Opt = flag(Some('b'), "batch", "print tables instead of taking the terminal");
-pub(super) static ROUNDS: Opt = value(Some('n'), "count", "N", "end after so many looks");
-pub(super) static SORT: Opt = value(None, "sort", "COLUMN", "sort by this column (default: tube)");
-pub(super) static FILTER: Opt = value(None, "filter", "TEXT", "only tubes whose names have this in them");
 
 const MANY: usize = usize::MAX;
 
@@ -332,7 +278,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         takes: Kind::Shell,
         least: 1,
         most: 1,
-        run: completion::run,
+        run: super::complete,
     },
     Subcommand {
         name: "help",

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::link::Link;
+use super::opts::{ENOUGH, INTERVAL, JSON};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE};
 use super::scan::{highest, Found, Scan, Wanted};
-use super::table::{ENOUGH, INTERVAL, JSON};
 use super::tell;
 
 /// Ids that are asked for beyond what was counted: a server may give none to a job that it refuses, or give and skip it.

@@ -28,6 +28,9 @@ pub enum Ask {
     Pause(String, u64),
 }
 
+/// The id and the body of a job.
+pub type NextJob = (u64, Vec<u8>);
+
 /// A tube that was looked at closely.
 #[derive(Debug)]
 pub struct Detail {
@@ -36,7 +39,7 @@ pub struct Detail {
     /// What the server tells; nothing if it has gone.
     pub figures: Option<Figures>,
     /// Of each state: the id and body of the next job.
-    pub next: Vec<(&'static str, Option<(u64, Vec<u8>)>)>,
+    pub next: Vec<(&'static str, Option<NextJob>)>,
 }
 
 /// What it tells.

@@ -18,9 +18,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::call::Call;
 use super::link::Reach;
+use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE, NO_CONNECTION};
-use super::table::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::tell;
 use fetch::{Ask, Desk, Told};
 use keys::Key;

@@ -17,9 +17,9 @@ use signal_hook::iterator::Signals;
 
 use super::call::Call;
 use super::link::Reach;
+use super::opts::{BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, WAIT};
 use super::out::Out;
 use super::problem::{plain, Problem, DONE};
-use super::table::{BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, WAIT};
 use bench::Bench;
 use worker::Worker;
 
