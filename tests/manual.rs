@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use beanpole::engine::{JOB_COST, TUBE_COST, WATCH_COST};
-use beanpole::options::{usage, Opt, OPTIONS};
-use beanpole::protocol::beanstalk::{COMMANDS, MAX_LINE};
-use beanpole::CONNECTION_COST;
+use beanpole::internals::config::CONNECTION_COST;
+use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
+use beanpole::internals::options::{usage, Opt, OPTIONS};
+use beanpole::internals::protocol::beanstalk::{COMMANDS, MAX_LINE};
 use beanpole::{Client, Config, Server};
 
 /// The README is for a first look; more than this nobody reads at a stretch.
@@ -140,7 +140,7 @@ fn the_help_is_the_table() {
     let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
     let help = String::from_utf8(run.stderr).expect("text");
     assert_eq!((run.status.code(), run.stdout.len()), (Some(0), 0));
-    assert_eq!(help, format!("{}\n{}", usage(), beanpole::ctl::usage()));
+    assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
     let options = usage();
     let lines: Vec<&str> = options.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(lines.len(), OPTIONS.len());
@@ -176,7 +176,8 @@ fn the_readme_is_short_and_speaks_of_what_exists() {
     for code in code(&readme) {
         let mut words = code.split(' ').peekable();
         let program = words.next_if(|word| !word.starts_with('-')).unwrap_or("beanpole");
-        let row = beanpole::ctl::SUBCOMMANDS.iter().find(|row| words.peek().is_some_and(|word| *word == row.name));
+        let row =
+            beanpole::internals::ctl::SUBCOMMANDS.iter().find(|row| words.peek().is_some_and(|word| *word == row.name));
         if let Some(row) = row {
             // What stands behind `--` is another program's.
             let own = words.take_while(|word| *word != "--").filter(|word| word.starts_with('-'));
@@ -254,7 +255,8 @@ fn what_is_made_can_be_made() {
     complain(problems);
 }
 
-/// systemd starts a unit and stops those it conflicts with at the same time, unless an order is given: they share a port.
+/// systemd starts a unit and stops those it conflicts with at the same time, unless an order is given: they share a
+/// port.
 #[test]
 fn the_units_start_when_those_in_their_place_have_stopped() {
     for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanpole.socket"] {
@@ -325,7 +327,7 @@ fn the_page_names_each_subcommand() {
     let page = read("man/beanpole.8");
     let section = page.split(".Sh SUBCOMMANDS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("them");
     let told: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix(".Cm ")?.split(' ').next()).collect();
-    assert_eq!(told, beanpole::ctl::SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>());
+    assert_eq!(told, beanpole::internals::ctl::SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>());
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn tail_tells_of_jobs_as_they_are_put() {
 fn help_is_everywhere() {
     let all = run(&["help"]);
     assert_eq!((all.code, all.err.as_str()), (0, ""));
-    for row in &beanpole::ctl::SUBCOMMANDS {
+    for row in &beanpole::internals::ctl::SUBCOMMANDS {
         assert!(all.out.lines().any(|line| line.starts_with(&format!("  {} ", row.name)) && line.ends_with(row.help)));
         let own = run(&[row.name, "--help"]);
         assert_eq!((own.code, own.err.as_str()), (0, ""), "{}", row.name);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use beanpole::ctl::{Opt, Subcommand, SUBCOMMANDS};
+use beanpole::internals::ctl::{Opt, Subcommand, SUBCOMMANDS};
 
 use crate::daemon::{run, Folder, PROGRAM};
 use crate::support::Server;
@@ -78,7 +78,11 @@ fn options_do_not_clash_and_help_fits_a_screen() {
         assert_eq!(letters.iter().collect::<BTreeSet<_>>().len(), letters.len(), "{}", row.name);
         assert!(row.usage().lines().all(|line| line.len() <= 100), "{}", row.usage());
     }
-    assert!(beanpole::ctl::usage().lines().all(|line| line.len() <= 110), "{}", beanpole::ctl::usage());
+    assert!(
+        beanpole::internals::ctl::usage().lines().all(|line| line.len() <= 110),
+        "{}",
+        beanpole::internals::ctl::usage()
+    );
     let names: BTreeSet<&str> = SUBCOMMANDS.iter().map(|row| row.name).collect();
     assert_eq!(names.len(), SUBCOMMANDS.len());
 }
@@ -137,7 +141,7 @@ fn all_completions_have_all_and_are_well_formed() {
             assert!(ended.out.contains(row.name), "{shell}: {}", row.name);
             row.options.iter().for_each(|opt| assert!(ended.out.contains(opt.long), "{shell}: {}", opt.long));
         }
-        beanpole::options::OPTIONS
+        beanpole::internals::options::OPTIONS
             .iter()
             .for_each(|opt| assert!(ended.out.contains(opt.long), "{shell}: {}", opt.long));
         let file = folder.file(shell);
