@@ -1,8 +1,8 @@
 //! A small blocking client for the beanstalk protocol.
 //!
 //! Owns one connection, from the outside: it knows the wire and nothing of the server's rooms, so it talks to
-//! beanstalkd as well. For tests, tools, and programs that embed a queue. A method sends one command and reads its reply;
-//! whoever wants many on their way at a time calls [`Client::send`], and then [`Client::reply`] as often.
+//! beanstalkd as well. For tests, tools, and programs that embed a queue. A method sends one command and reads its
+//! reply; whoever wants many on their way at a time calls [`Client::send`], and then [`Client::reply`] as often.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -67,7 +67,7 @@ impl Closer {
 /// A reply as it came: its first line without CR LF, and the bytes behind it if it announces some.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// For example `INSERTED 7`.
+    /// What came before the CR LF, for example `INSERTED 7`.
     pub line: String,
     /// For example the bytes of the job that `FOUND 7 5` announces; empty if it announces none.
     pub body: Vec<u8>,
@@ -131,8 +131,9 @@ impl Client {
         Ok(Client { stream: BufReader::new(Transport::Unix(UnixStream::connect(path)?)) })
     }
 
-    /// Connects over TCP to the first of these addresses that answers, each within this time. The system then asks a silent
-    /// peer for a sign of life after a minute, so that no wait for a job outlives a server whose machine is gone.
+    /// Connects over TCP to the first of these addresses that answers, each within this time. The system then asks a
+    /// silent peer for a sign of life after a minute, so that no wait for a job outlives a server whose machine is
+    /// gone.
     pub fn connect_within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<Client> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
@@ -149,8 +150,8 @@ impl Client {
         Err(last)
     }
 
-    /// Fails with `WouldBlock` or `TimedOut` what takes the server longer than this: a part of a reply, or room for more
-    /// bytes of a command. The connection is of no use then. None, which is the default: waits without end.
+    /// Fails with `WouldBlock` or `TimedOut` what takes the server longer than this: a part of a reply, or room for
+    /// more bytes of a command. The connection is of no use then. None, which is the default: waits without end.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self.stream.get_ref() {
             Transport::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),

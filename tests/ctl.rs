@@ -1,8 +1,8 @@
 //! The subcommands of the command line, as a user meets them: the real program against the real server, and against
 //! beanstalkd where it is there.
 //!
-//! Owns the two servers that everything is tried on. `BEANSTALKD` names the other one, as `make compat` does; else Debian's
-//! place and that of `make compat` are looked at. Without it, its half is left out, and that is said.
+//! Owns the two servers that everything is tried on. `BEANSTALKD` names the other one, as `make compat` does; else
+//! Debian's place and that of `make compat` are looked at. Without it, its half is left out, and that is said.
 
 mod daemon;
 
@@ -120,8 +120,8 @@ mod support {
         Server::beanstalkd(&[]).iter().for_each(each);
     }
 
-    /// A server that says to each line what it is told to say, and nothing if that is nothing; for one connection after the
-    /// other.
+    /// A server that says to each line what it is told to say, and nothing if that is nothing; for one connection
+    /// after the other.
     pub fn pretender(reply: impl Fn(&str) -> Option<&'static str> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -13,7 +13,6 @@ use super::problem::{Problem, DONE, EMPTY, REFUSED};
 use crate::binlog::{back_up, inspect, Folder};
 use crate::engine::{Engine, Limits};
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     carry_out(&call.operands, out).map_err(|text| Problem::new(EMPTY, text))
 }

@@ -7,19 +7,17 @@ use std::ops::RangeInclusive;
 
 use getopts::{HasArg, Matches, Occur, Options};
 
-use super::opts::{Opt, HELP};
+use super::opts::{Flag, HELP};
 use super::problem::Problem;
 use crate::options::complaint;
 
 /// What a command line may look like.
 #[derive(Debug)]
 pub struct Form<'a> {
-    /// The subcommand.
     pub name: &'a str,
     /// Its operands, as the usage says them.
     pub operands: &'a str,
-    /// Its options, without `-h`.
-    pub options: &'a [&'static Opt],
+    pub options: &'a [&'static Flag],
     /// Whether it takes another program's command line behind `--`.
     pub has_command: bool,
     /// How many operands it takes.
@@ -29,7 +27,6 @@ pub struct Form<'a> {
 /// What the command line says.
 pub struct Call {
     matches: Matches,
-    /// What is no option.
     pub operands: Vec<String>,
     /// What stands behind `--`, where that is another program's command line.
     pub command: Vec<String>,
@@ -66,13 +63,13 @@ impl Call {
 
     /// Whether an option without a value was given.
     #[inline(never)]
-    pub fn has(&self, opt: &Opt) -> bool {
+    pub fn has(&self, opt: &Flag) -> bool {
         self.matches.opt_present(opt.long)
     }
 
     /// The last value of an option.
     #[inline(never)]
-    pub fn value(&self, opt: &Opt) -> Option<String> {
+    pub fn value(&self, opt: &Flag) -> Option<String> {
         // Other subcommands share the function that asks.
         if !self.matches.opt_defined(opt.long) {
             return None;
@@ -82,19 +79,19 @@ impl Call {
 
     /// All values of an option.
     #[inline(never)]
-    pub fn values(&self, opt: &Opt) -> Vec<String> {
+    pub fn values(&self, opt: &Flag) -> Vec<String> {
         self.matches.opt_strs(opt.long)
     }
 
     /// The value of an option that is a number.
     #[inline(never)]
-    pub fn number(&self, opt: &Opt, least: u64, most: u64) -> Result<Option<u64>, Problem> {
+    pub fn number(&self, opt: &Flag, least: u64, most: u64) -> Result<Option<u64>, Problem> {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, least, most)).transpose()
     }
 
     /// The same in 32 bits, as priorities and seconds have them.
     #[inline(never)]
-    pub fn short_number(&self, opt: &Opt) -> Result<Option<u32>, Problem> {
+    pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>, Problem> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
 
@@ -110,7 +107,6 @@ impl Call {
     }
 }
 
-/// A number within bounds.
 pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Problem> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = if digits { text.parse().ok() } else { None };

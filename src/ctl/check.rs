@@ -24,7 +24,6 @@ const STATES: [(State, &str); 5] = [
     (State::Finished, "finished"),
 ];
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     carry_out(&call.operands, out).map_err(|text| Problem::new(EMPTY, text))
 }

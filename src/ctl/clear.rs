@@ -1,7 +1,7 @@
 //! `clear`: deletes the jobs of tubes.
 //!
-//! Owns the way round for servers without `flush-tube`: jobs are looked at and deleted, or, where many are ready, reserved in
-//! batches. Jobs that others have reserved are deleted by `flush-tube` only.
+//! Owns the way round for servers without `flush-tube`: jobs are looked at and deleted, or, where many are ready,
+//! reserved in batches. Jobs that others have reserved are deleted by `flush-tube` only.
 
 use super::call::{confirm, tube, Call};
 use super::link::{first_word, refusal, Link};
@@ -15,7 +15,6 @@ use super::yaml::Figures;
 /// Jobs that are reserved at a time.
 const BATCH: usize = 100;
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let names: Vec<&str> = call.operands.iter().map(|name| tube(name)).collect::<Result<_, _>>()?;
     let mut states = call.values(&STATES);
@@ -58,7 +57,6 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
     }
 }
 
-/// One by one.
 fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> Result<u64, Problem> {
     let mut progress = Progress::new("jobs deleted");
     let mut deleted = 0;

@@ -1,16 +1,15 @@
 //! `completion`: what a shell needs to complete a command line.
 //!
-//! Owns the three scripts, which are made from the tables of options and subcommands. Must not ask a server but in the shell,
-//! for the names of tubes.
+//! Owns the three scripts, which are made from the tables of options and subcommands. Must not ask a server but in
+//! the shell, for the names of tubes.
 
 use super::call::Call;
-use super::opts::{Opt, HELP};
+use super::opts::{Flag, HELP};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::table::{Kind, Subcommand, SUBCOMMANDS};
+use super::table::{OperandKind, Subcommand, SUBCOMMANDS};
 use crate::options::OPTIONS;
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let text = match call.operands[0].as_str() {
         "bash" => bash(),
@@ -28,7 +27,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 /// The options of a row, `-h` with them.
-fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Opt> + '_ {
+fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> + '_ {
     row.options.iter().copied().chain([&HELP])
 }
 
@@ -43,14 +42,14 @@ fn names(row: &Subcommand) -> Vec<String> {
 }
 
 /// What completes the operands in bash.
-fn operands(kind: Kind) -> &'static str {
+fn operands(kind: OperandKind) -> &'static str {
     match kind {
-        Kind::Tube => "words \"$(_beanpole_tubes)\"",
-        Kind::Command => "words \"$(_beanpole_tubes) --\"",
-        Kind::File => "files -f",
-        Kind::Folder => "files -d",
-        Kind::Shell => "words 'bash zsh fish'",
-        Kind::Job | Kind::Text => "words ''",
+        OperandKind::Tube => "words \"$(_beanpole_tubes)\"",
+        OperandKind::Command => "words \"$(_beanpole_tubes) --\"",
+        OperandKind::File => "files -f",
+        OperandKind::Folder => "files -d",
+        OperandKind::Shell => "words 'bash zsh fish'",
+        OperandKind::Job | OperandKind::Text => "words ''",
     }
 }
 
@@ -103,11 +102,11 @@ fn zsh() -> String {
             names.map(move |name| format!("'*{name}[{}]{value}'", zsh_help(opt.help)))
         });
         let operand = match row.takes {
-            Kind::Tube | Kind::Command => "'*:tube:_beanpole_tubes'",
-            Kind::File => "'*:file:_files'",
-            Kind::Folder => "'*:folder:_files -/'",
-            Kind::Shell => "'*:shell:(bash zsh fish)'",
-            Kind::Job | Kind::Text => "'*:text: '",
+            OperandKind::Tube | OperandKind::Command => "'*:tube:_beanpole_tubes'",
+            OperandKind::File => "'*:file:_files'",
+            OperandKind::Folder => "'*:folder:_files -/'",
+            OperandKind::Shell => "'*:shell:(bash zsh fish)'",
+            OperandKind::Job | OperandKind::Text => "'*:text: '",
         };
         let specs: Vec<String> = specs.chain([operand.to_owned()]).collect();
         text += &format!("  {})\n    shift words; (( CURRENT-- ))\n    _arguments {} ;;\n", row.name, specs.join(" "));
@@ -119,7 +118,7 @@ fn zsh() -> String {
     text + " ;;\n  esac\n}\n_beanpole \"$@\"\n"
 }
 
-fn zsh_value(opt: &Opt) -> &'static str {
+fn zsh_value(opt: &Flag) -> &'static str {
     match opt.long {
         "tube" => "_beanpole_tubes",
         "file" => "_files",
@@ -158,10 +157,10 @@ fn fish() -> String {
             text += &format!("{when}{short} -l {}{value} -d {}\n", opt.long, quoted(opt.help));
         }
         match row.takes {
-            Kind::Tube | Kind::Command => text += &format!("{when} -a '(__beanpole_tubes)'\n"),
-            Kind::File | Kind::Folder => text += &format!("{when} -F\n"),
-            Kind::Shell => text += &format!("{when} -a 'bash zsh fish'\n"),
-            Kind::Job | Kind::Text => {}
+            OperandKind::Tube | OperandKind::Command => text += &format!("{when} -a '(__beanpole_tubes)'\n"),
+            OperandKind::File | OperandKind::Folder => text += &format!("{when} -F\n"),
+            OperandKind::Shell => text += &format!("{when} -a 'bash zsh fish'\n"),
+            OperandKind::Job | OperandKind::Text => {}
         }
     }
     text

@@ -20,7 +20,6 @@ use crate::engine::{Engine, JobView, Limits, State};
 /// Jobs that are asked for at a time.
 const PIECE: usize = 8192;
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let tubes = call.tubes()?;
     let wanted = Wanted { tubes, ..Wanted::default() };

@@ -1,7 +1,7 @@
 //! Commands that are sent ahead of their replies, so that the server never waits for its client.
 //!
-//! Owns what is on its way: while the replies to one batch are read, the next one is there already. Batches are bounded, in
-//! commands since nobody reads their replies meanwhile, and in bytes.
+//! Owns what is on its way: while the replies to one batch are read, the next one is there already. Batches are
+//! bounded, in commands since nobody reads their replies meanwhile, and in bytes.
 
 use std::collections::VecDeque;
 
@@ -64,7 +64,6 @@ impl<T> Feed<T> {
     }
 }
 
-/// Writes a `put`.
 pub fn put(bytes: &mut Vec<u8>, pri: u32, delay: u32, ttr: u32, body: &[u8]) {
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);

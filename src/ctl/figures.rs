@@ -24,7 +24,6 @@ pub const COLUMNS: [(&str, &str); 9] = [
     ("paused", "pause-time-left"),
 ];
 
-/// `stats`.
 pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut commands = Vec::new();
     for name in &call.operands {
@@ -56,7 +55,7 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-/// One figure a line.
+/// Prints one figure on each line.
 fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
     let width = figures.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in figures.iter() {
@@ -74,7 +73,6 @@ fn object(figures: &Figures) -> String {
     json.end()
 }
 
-/// `tubes`.
 pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let named = call.tubes::<Vec<_>>()?;
     let mut link = Link::open(call)?;

@@ -1,7 +1,7 @@
 //! `import`: puts the jobs that `export` has written.
 //!
-//! Owns how a job gets into its state. One that is to be buried is put out of every worker's reach, reserved by its id and
-//! buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here.
+//! Owns how a job gets into its state. One that is to be buried is put out of every worker's reach, reserved by its
+//! id and buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,7 @@ use super::opts::{INTO_TUBE, SKIP};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
-use super::record::{Line, Place};
+use super::record::{ImportLine, Place};
 use super::scan::Wanted;
 use super::tell;
 
@@ -26,11 +26,9 @@ const MAX_LINE: u64 = 6 << 30;
 
 /// A command on its way.
 enum Note {
-    /// `use`, in this tube.
     Use,
     /// `put`, of the job in this line; with its priority if it is to be buried.
     Put(u64, Option<u32>),
-    /// `reserve-job` and `bury`.
     Hold,
     Bury(u64),
 }
@@ -51,7 +49,6 @@ struct Import {
     to_bury: Vec<(u64, u32)>,
 }
 
-/// Carries it out.
 pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let into = call.value(&INTO_TUBE);
     into.as_deref().map(tube).transpose()?;
@@ -126,7 +123,7 @@ impl Import {
             bytes += length as u64;
             self.line += 1;
             if self.line > self.skip && !line.trim_ascii().is_empty() {
-                match Line::parse(&line) {
+                match ImportLine::parse(&line) {
                     Ok(job) => self.add(&mut feed, link, job)?,
                     Err(problem) => self.refuse(self.line, &problem),
                 }
@@ -137,7 +134,7 @@ impl Import {
         self.bury(link)
     }
 
-    fn add(&mut self, feed: &mut Feed<Note>, link: &mut Link, job: Line) -> Result<(), Problem> {
+    fn add(&mut self, feed: &mut Feed<Note>, link: &mut Link, job: ImportLine) -> Result<(), Problem> {
         let tube = self.into.clone().or(job.tube).unwrap_or_else(|| "default".to_owned());
         if tube != self.used {
             feed.add(Note::Use).extend_from_slice(format!("use {tube}\r\n").as_bytes());

@@ -1,7 +1,7 @@
 //! Subcommands about single jobs: `peek`, `delete`, `kick`, `bury`, `release`.
 //!
-//! Owns the detour that the protocol demands: only the client that has reserved a job may bury or release it, so these two
-//! reserve it first. What fails for one job does not stop the others.
+//! Owns the detour that the protocol demands: only the client that has reserved a job may bury or release it, so
+//! these two reserve it first. What fails for one job does not stop the others.
 
 use super::call::{tube, Call};
 use super::json::Json;
@@ -38,7 +38,6 @@ fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
     }
 }
 
-/// `peek`.
 pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if let Some(tube) = tube_or_ids(call)? {
         let state = state_of(call)?;
@@ -84,12 +83,10 @@ pub fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) 
     out.line(&json.end())
 }
 
-/// `delete`.
 pub fn delete(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     with_each(call, &mut |link, id| link.expect(&format!("delete {id}"), "DELETED").map(|_| ()))
 }
 
-/// `kick`.
 pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let count = call.number(&COUNT, 1, u32::MAX.into())?;
     if let Some(tube) = tube_or_ids(call)? {
@@ -121,7 +118,6 @@ fn take(link: &mut Link, id: u64) -> Result<u64, Problem> {
     Ok(figures.number("pri"))
 }
 
-/// `bury`.
 pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let pri = call.short_number(&NEW_PRI)?;
     with_each(call, &mut |link, id| {
@@ -131,7 +127,6 @@ pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-/// `release`.
 pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let pri = call.short_number(&NEW_PRI)?;
     let delay = call.short_number(&DELAY)?.unwrap_or(0);

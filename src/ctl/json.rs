@@ -11,7 +11,6 @@ use hifijson::SliceLexer;
 /// Depth of objects and lists in each other that is read.
 const DEPTH: usize = 16;
 
-/// Digits of base64.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// An object that is being written.
@@ -19,7 +18,6 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 pub struct Json(String);
 
 impl Json {
-    /// Begins one.
     pub fn object() -> Json {
         Json("{".to_owned())
     }
@@ -61,7 +59,6 @@ impl Json {
         }
     }
 
-    /// Ends it.
     pub fn end(mut self) -> String {
         self.0.push('}');
         self.0
@@ -87,7 +84,6 @@ fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Bytes as base64, padded.
 #[inline(never)]
 pub fn to_base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

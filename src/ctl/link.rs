@@ -1,7 +1,7 @@
 //! A subcommand's connection to its server.
 //!
-//! Owns the time-out, the words for what goes wrong, and commands that are sent ahead of their replies. Must not know which
-//! subcommand it serves.
+//! Owns the time-out, the words for what goes wrong, and commands that are sent ahead of their replies. Must not know
+//! which subcommand it serves.
 
 use std::time::Duration;
 
@@ -9,22 +9,21 @@ use super::call::Call;
 use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
-use super::server::Server;
+use super::server::ServerName;
 use super::yaml::Figures;
 use crate::client::{Client, Closer, Reply};
 
-/// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server stop
-/// reading for the sake of replies that are not read yet.
+/// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server
+/// stop reading for the sake of replies that are not read yet.
 pub const AHEAD: usize = 512;
 
 /// How to reach the server.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    server: Server,
+    server: ServerName,
     timeout: Option<u64>,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub struct Link {
     client: Client,
@@ -36,23 +35,21 @@ impl Reach {
     /// What the command line and the environment say.
     #[inline(never)]
     pub fn of(call: &Call) -> Result<Reach, Problem> {
-        let server = Server::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
+        let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
         Ok(Reach { server, timeout: Some(timeout).filter(|timeout| *timeout > 0) })
     }
 
-    /// The server's name.
     pub fn name(&self) -> String {
         self.server.name()
     }
 
-    /// Connects.
     #[inline(never)]
     pub fn connect(&self) -> Result<Link, Problem> {
         let limit = self.timeout.map(Duration::from_secs);
         let connected = match &self.server {
-            Server::Unix(path) => Client::connect_unix(path),
-            Server::Tcp(host, port) => match limit {
+            ServerName::Unix(path) => Client::connect_unix(path),
+            ServerName::Tcp(host, port) => match limit {
                 Some(limit) => Client::connect_within((host.as_str(), *port), limit),
                 None => Client::connect((host.as_str(), *port)),
             },
@@ -80,7 +77,6 @@ impl Link {
         })
     }
 
-    /// The next reply.
     #[inline(never)]
     pub fn reply(&mut self) -> Result<Reply, Problem> {
         self.client.reply().map_err(|error| self.failed(&error))

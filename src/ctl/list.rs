@@ -20,7 +20,6 @@ pub fn states_of(call: &Call) -> Result<Vec<Place>, Problem> {
     call.values(&STATES).iter().map(|name| Place::named(name).ok_or_else(|| wrong(name))).collect()
 }
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
     let most = call.number(&SHOWN, 0, u64::MAX)?.unwrap_or(100);

@@ -1,8 +1,8 @@
 //! The subcommands of the command line: what the program does beside running a server.
 //!
-//! `table` has all of them, `opts` their options, `call` reads a command line by it. They reach a server through a `link`, as any other client
-//! does, so that most of them serve beanstalkd as well; `scan` finds the jobs of a server that cannot list them. Owns what
-//! is printed and the exit codes (`problem`). Must not start a server.
+//! `table` has all of them, `opts` their options, and `call` reads a command line by these. They reach a server through
+//! a `link`, as any other client does, so that most of them serve beanstalkd as well; `scan` finds the jobs of a server
+//! that cannot list them. Owns what is printed and the exit codes (`problem`). Must not start a server.
 
 mod backup;
 mod call;
@@ -37,13 +37,12 @@ mod yaml;
 use std::io::Write;
 
 use call::Call;
-pub use opts::Opt;
+pub use opts::Flag;
 use out::Out;
 use problem::Problem;
 pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
-pub use table::{Kind, Subcommand, SUBCOMMANDS};
+pub use table::{OperandKind, Subcommand, SUBCOMMANDS};
 
-/// All subcommands, for people.
 pub fn usage() -> String {
     let mut text = String::from("Instead of options, a subcommand (beanpole WORD -h lists its options):\n\n");
     for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
@@ -89,7 +88,6 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Tells it on stderr.
 fn complain(problem: &Problem) {
     if !problem.text.is_empty() {
         tell(&problem.text);
@@ -106,7 +104,6 @@ fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     completion::run(call, out)
 }
 
-/// Prints the usage.
 fn help(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let text = match call.operands.first() {
         None => format!("{}\n{}", crate::options::usage(), usage()),

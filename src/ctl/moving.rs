@@ -1,7 +1,8 @@
 //! `move`: the jobs of one tube into another.
 //!
-//! Owns the way round for servers without `move-tube`: each job is reserved, put anew, and then deleted. Whatever fails in
-//! between, no job is lost; one may be there twice. It gets a new id, its age and counts begin again, and that is told.
+//! Owns the way round for servers without `move-tube`: each job is reserved, put anew, and then deleted. Whatever
+//! fails in between, no job is lost; one may be there twice. It gets a new id, its age and counts begin again, and
+//! that is told.
 
 use super::call::{confirm, number, tube, Call};
 use super::feed::put;
@@ -17,7 +18,6 @@ use super::tell;
 /// Jobs are put with this delay if they are to be buried: nobody is given one meanwhile.
 pub const OUT_OF_REACH: u32 = u32::MAX;
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
     if from == to {

@@ -1,7 +1,7 @@
 //! What a subcommand prints: lines, bytes, tables.
 //!
-//! Owns stdout while it runs. A table is aligned on a terminal, and tab separated for programs. What comes from a job never
-//! reaches a terminal unescaped.
+//! Owns stdout while it runs. A table is aligned on a terminal, and tab separated for programs. What comes from a job
+//! never reaches a terminal unescaped.
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -11,21 +11,17 @@ use super::problem::Problem;
 /// Letters of a body that a table shows.
 const EXCERPT: usize = 60;
 
-/// Where it goes.
 #[derive(Debug)]
 pub struct Out {
     file: BufWriter<Stdout>,
-    /// Whether people read it.
     pub is_terminal: bool,
 }
 
 impl Out {
-    /// Stdout.
     pub fn new() -> Out {
         Out { file: BufWriter::new(io::stdout()), is_terminal: io::stdout().is_terminal() }
     }
 
-    /// A line.
     #[inline(never)]
     pub fn line(&mut self, text: &str) -> Result<(), Problem> {
         writeln!(self.file, "{text}").map_err(|error| Problem::output(&error))
@@ -71,7 +67,8 @@ impl Out {
     }
 }
 
-/// The places 0 to `count`, in this order. There is one sort for all lists, since each of its own takes 8 KB of program.
+/// The places 0 to `count`, in this order. There is one sort for all lists, since each of its own takes 8 KB of
+/// program.
 #[inline(never)]
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();

@@ -8,7 +8,6 @@ use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
 
-/// `pause`.
 pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
     let seconds = number("pause", &call.operands[1], 0, u32::MAX.into())?;
@@ -17,7 +16,6 @@ pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-/// `resume`.
 pub fn resume(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     call.operands.iter().try_for_each(|name| tube(name).map(|_| ()))?;
     let mut link = Link::open(call)?;

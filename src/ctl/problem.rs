@@ -23,10 +23,8 @@ pub const NO_CONNECTION: u8 = 3;
 #[derive(Debug)]
 pub struct Problem(Box<Reason>);
 
-/// See [`Problem`].
 #[derive(Debug)]
 pub struct Reason {
-    /// The exit code.
     pub code: u8,
     /// One line; empty if there is nothing to say.
     pub text: String,
@@ -40,7 +38,6 @@ impl Deref for Problem {
 }
 
 impl Problem {
-    /// With this exit code.
     #[inline(never)]
     pub fn new(code: u8, text: String) -> Problem {
         Problem(Box::new(Reason { code, text }))

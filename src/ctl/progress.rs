@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 /// How often it is written.
 const PACE: Duration = Duration::from_millis(200);
 
-/// Columns of the bar.
 const BAR: u64 = 20;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Progress {
     what: &'static str,
@@ -46,7 +44,6 @@ impl Progress {
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     }
 
-    /// Takes the line away.
     #[inline(never)]
     pub fn end(&mut self) {
         if std::mem::take(&mut self.is_written) {

@@ -30,7 +30,6 @@ struct Put {
     refused: u64,
 }
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = call.value(&TUBE).unwrap_or_else(|| "default".to_owned());
     let lines = call.has(&LINES);

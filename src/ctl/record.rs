@@ -8,16 +8,11 @@ use super::yaml::Figures;
 /// What happened to a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
-/// Where a job stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Ready.
     Ready,
-    /// Delayed.
     Delayed,
-    /// Reserved by somebody.
     Reserved,
-    /// Buried.
     Buried,
 }
 
@@ -31,7 +26,6 @@ impl Place {
         PLACES.iter().find(|(_, known)| *known == name).map(|(place, _)| *place)
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         PLACES[self as usize].1
     }
@@ -42,9 +36,7 @@ impl Place {
 pub struct Record {
     /// Its id, where it was.
     pub id: u64,
-    /// Its place.
     pub place: Place,
-    /// Its priority.
     pub pri: u32,
     /// Seconds until it is ready, if it is delayed.
     pub delay: u32,
@@ -52,7 +44,6 @@ pub struct Record {
     pub ttr: u32,
     /// Seconds since it was put.
     pub age: u64,
-    /// See [`COUNTS`].
     pub counts: [u32; 5],
 }
 
@@ -96,24 +87,22 @@ impl Record {
 
 /// A line that was read: what a `put` needs.
 #[derive(Debug)]
-pub struct Line {
+pub struct ImportLine {
     /// The tube, if it names one.
     pub tube: Option<String>,
     /// Ready if it says nothing.
     pub place: Place,
-    /// Its priority.
     pub pri: u32,
     /// Seconds until it is ready.
     pub delay: u32,
     /// Its time to run in seconds.
     pub ttr: u32,
-    /// Its bytes.
     pub body: Vec<u8>,
 }
 
-impl Line {
+impl ImportLine {
     /// Reads one; the error says what is wrong with it.
-    pub fn parse(line: &[u8]) -> Result<Line, String> {
+    pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let object = Object::parse(line)?;
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),
@@ -132,7 +121,7 @@ impl Line {
         let delay = number("delay", 0)?;
         // A delay that has just ended is none.
         let place = if place == Place::Delayed && delay == 0 { Place::Ready } else { place };
-        Ok(Line { tube, place, pri: number("pri", 1024)?, delay, ttr: number("ttr", 60)?, body })
+        Ok(ImportLine { tube, place, pri: number("pri", 1024)?, delay, ttr: number("ttr", 60)?, body })
     }
 }
 
@@ -147,7 +136,7 @@ mod tests {
         for body in [&b"plain \"text\"\n"[..], b"", b"\xff\x00\x80", "\u{1f980}\u{0}\u{2028}".as_bytes()] {
             let line = record.line("mail", body);
             assert!(!line.contains('\n'));
-            let read = Line::parse(line.as_bytes()).expect("a job");
+            let read = ImportLine::parse(line.as_bytes()).expect("a job");
             assert_eq!((read.tube.as_deref(), read.place, read.pri), (Some("mail"), Place::Delayed, 3));
             assert_eq!((read.delay, read.ttr, read.body.as_slice()), (9, 60, body));
         }
@@ -167,7 +156,7 @@ mod tests {
             ("{\"body\":\"\",\"tube\":\"a b\"}", "invalid name of a tube"),
             ("{\"body\":\"\",\"tube\":\"a\\r\\nquit\"}", "invalid name of a tube"),
         ] {
-            let error = Line::parse(line.as_bytes()).expect_err(line);
+            let error = ImportLine::parse(line.as_bytes()).expect_err(line);
             assert!(error.contains(expected), "{line}: {error}");
         }
     }

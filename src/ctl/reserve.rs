@@ -1,6 +1,7 @@
 //! `reserve`: the next job of some tubes, printed.
 //!
-//! Owns the order: first the job is written, and only then deleted or buried. What cannot be written stays in the queue.
+//! Owns the order: first the job is written, and only then deleted or buried. What cannot be written stays in the
+//! queue.
 
 use super::call::{tube, Call};
 use super::jobs::print;
@@ -9,7 +10,6 @@ use super::opts::{BURY, DELETE, WAIT};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("either --delete or --bury"));

@@ -1,7 +1,7 @@
 //! Finding the jobs of a server: by `list-jobs` where it has that, else by asking for every id that there may be.
 //!
-//! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a tube of
-//! its own, out of every worker's reach, and deleted at once, since its id tells the highest.
+//! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a
+//! tube of its own, out of every worker's reach, and deleted at once, since its id tells the highest.
 
 use super::figures::of_tubes;
 use super::link::{first_word, refusal, Link};
@@ -23,7 +23,6 @@ const BEYOND: u64 = 1_000_000;
 /// A job that was found, without its body.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The job.
     pub record: Record,
     /// The place of its tube in [`Scan::tubes`].
     pub tube: u32,
@@ -43,7 +42,6 @@ pub struct Wanted {
 /// What a search has found.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Names of tubes.
     pub tubes: Vec<String>,
     /// The jobs by their ids.
     pub jobs: Vec<Found>,
@@ -80,7 +78,6 @@ impl Wanted {
 }
 
 impl Scan {
-    /// Searches.
     pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
         let mut scan = Scan::default();
         let total = wanted.count(link)?.iter().sum();

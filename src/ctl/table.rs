@@ -12,35 +12,26 @@ use super::{
 
 /// What operands are, for those who complete them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Names of tubes.
+pub enum OperandKind {
     Tube,
-    /// Ids of jobs.
     Job,
-    /// Files.
     File,
-    /// Directories.
     Folder,
     /// Tubes, then `--` and another program's command line.
     Command,
     /// The name of a shell.
     Shell,
-    /// Anything.
     Text,
 }
 
-/// A row.
 pub struct Subcommand {
-    /// Its word.
     pub name: &'static str,
     /// What it takes beside options, as the usage says it.
     pub operands: &'static str,
     /// What it does, in one line.
     pub help: &'static str,
-    /// Its options, without `-h`.
-    pub options: &'static [&'static Opt],
-    /// What its operands are.
-    pub takes: Kind,
+    pub options: &'static [&'static Flag],
+    pub takes: OperandKind,
     /// How few operands it takes.
     pub least: usize,
     /// How many operands it takes.
@@ -52,20 +43,19 @@ impl Subcommand {
     /// The form of its command line.
     pub(super) fn form(&self) -> Form<'_> {
         let Subcommand { name, operands, options, least, most, .. } = *self;
-        Form { name, operands, options, has_command: self.takes == Kind::Command, bounds: least..=most }
+        Form { name, operands, options, has_command: self.takes == OperandKind::Command, bounds: least..=most }
     }
 }
 
 const MANY: usize = usize::MAX;
 
-/// See the module's page.
 pub static SUBCOMMANDS: [Subcommand; 23] = [
     Subcommand {
         name: "stats",
         operands: "[TUBE...]",
         help: "the figures of the server, of tubes, or of jobs",
         options: &[&SERVER, &TIMEOUT, &JSON, &JOB],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 0,
         most: MANY,
         run: figures::stats,
@@ -75,7 +65,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[TUBE...]",
         help: "a table of all tubes, or of these",
         options: &[&SERVER, &TIMEOUT, &JSON],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 0,
         most: MANY,
         run: figures::tubes,
@@ -85,7 +75,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[TUBE...]",
         help: "watch the server and its tubes; ? explains the keys",
         options: &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 0,
         most: MANY,
         run: top::run,
@@ -95,7 +85,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[BODY...]",
         help: "put jobs: each BODY, or else what stdin or files have",
         options: &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &LINES, &FILE],
-        takes: Kind::Text,
+        takes: OperandKind::Text,
         least: 0,
         most: MANY,
         run: put::run,
@@ -105,7 +95,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[TUBE...]",
         help: "reserve a job of these tubes, print it, and give it back",
         options: &[&SERVER, &TIMEOUT, &JSON, &WAIT, &DELETE, &BURY],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 0,
         most: MANY,
         run: reserve::run,
@@ -115,7 +105,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[ID...]",
         help: "print jobs, or the next one of a tube",
         options: &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &STATE],
-        takes: Kind::Job,
+        takes: OperandKind::Job,
         least: 0,
         most: MANY,
         run: jobs::peek,
@@ -125,7 +115,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[TUBE...]",
         help: "print jobs as they are put, and take none",
         options: &[&SERVER, &TIMEOUT, &JSON, &INTERVAL, &ENOUGH],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 0,
         most: MANY,
         run: tail::run,
@@ -135,7 +125,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "ID...",
         help: "delete jobs",
         options: &[&SERVER, &TIMEOUT],
-        takes: Kind::Job,
+        takes: OperandKind::Job,
         least: 1,
         most: MANY,
         run: jobs::delete,
@@ -145,7 +135,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[ID...]",
         help: "make jobs ready that are buried or delayed",
         options: &[&SERVER, &TIMEOUT, &OF_TUBE, &COUNT],
-        takes: Kind::Job,
+        takes: OperandKind::Job,
         least: 0,
         most: MANY,
         run: jobs::kick,
@@ -155,7 +145,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "ID...",
         help: "set jobs aside",
         options: &[&SERVER, &TIMEOUT, &NEW_PRI],
-        takes: Kind::Job,
+        takes: OperandKind::Job,
         least: 1,
         most: MANY,
         run: jobs::bury,
@@ -165,7 +155,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "ID...",
         help: "make jobs ready, now or after a delay",
         options: &[&SERVER, &TIMEOUT, &NEW_PRI, &DELAY],
-        takes: Kind::Job,
+        takes: OperandKind::Job,
         least: 1,
         most: MANY,
         run: jobs::release,
@@ -175,7 +165,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "TUBE SECONDS",
         help: "give out no job of a tube for so long",
         options: &[&SERVER, &TIMEOUT],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 2,
         most: 2,
         run: pausing::pause,
@@ -185,7 +175,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "TUBE...",
         help: "end the pauses of tubes",
         options: &[&SERVER, &TIMEOUT],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 1,
         most: MANY,
         run: pausing::resume,
@@ -195,7 +185,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "FROM TO",
         help: "bring the jobs of one tube into another",
         options: &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 2,
         most: 2,
         run: moving::run,
@@ -205,7 +195,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "TUBE...",
         help: "delete the jobs of tubes",
         options: &[&SERVER, &TIMEOUT, &STATES, &YES],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 1,
         most: MANY,
         run: clear::run,
@@ -215,7 +205,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "TUBE",
         help: "list the jobs of a tube",
         options: &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 1,
         most: 1,
         run: list::run,
@@ -225,7 +215,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[TUBE...]",
         help: "write all jobs to stdout as lines of JSON",
         options: &[&SERVER, &TIMEOUT, &BINLOG],
-        takes: Kind::Tube,
+        takes: OperandKind::Tube,
         least: 0,
         most: MANY,
         run: export::run,
@@ -235,7 +225,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[FILE...]",
         help: "put the jobs that export has written",
         options: &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP],
-        takes: Kind::File,
+        takes: OperandKind::File,
         least: 0,
         most: MANY,
         run: import::run,
@@ -245,7 +235,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[TUBE...] -- COMMAND [ARG...]",
         help: "run a command for each job, with the body on its stdin",
         options: &[&SERVER, &TIMEOUT, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET],
-        takes: Kind::Command,
+        takes: OperandKind::Command,
         least: 0,
         most: MANY,
         run: work::run,
@@ -255,7 +245,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "DIR",
         help: "verify a binlog and tell what is in it",
         options: &[],
-        takes: Kind::Folder,
+        takes: OperandKind::Folder,
         least: 1,
         most: 1,
         run: check::run,
@@ -265,7 +255,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "DIR DEST",
         help: "copy a binlog, also of a running server",
         options: &[],
-        takes: Kind::Folder,
+        takes: OperandKind::Folder,
         least: 2,
         most: 2,
         run: backup::run,
@@ -275,7 +265,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "SHELL",
         help: "print the completions for bash, zsh or fish",
         options: &[],
-        takes: Kind::Shell,
+        takes: OperandKind::Shell,
         least: 1,
         most: 1,
         run: super::complete,
@@ -285,7 +275,7 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         operands: "[SUBCOMMAND]",
         help: "print all options and subcommands, or those of one",
         options: &[],
-        takes: Kind::Text,
+        takes: OperandKind::Text,
         least: 0,
         most: 1,
         run: super::help,

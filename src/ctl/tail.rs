@@ -1,7 +1,7 @@
 //! `tail`: jobs as they are put.
 //!
-//! Owns the guess where the next ids are: the server tells how many jobs were put, and gives ids one after the other. No job
-//! is taken; one that is done between two looks is counted, but not shown.
+//! Owns the guess where the next ids are: the server tells how many jobs were put, and gives ids one after the other.
+//! No job is taken; one that is done between two looks is counted, but not shown.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use super::problem::{Problem, DONE};
 use super::scan::{highest, Found, Scan, Wanted};
 use super::tell;
 
-/// Ids that are asked for beyond what was counted: a server may give none to a job that it refuses, or give and skip it.
+/// Ids that are asked for beyond what was counted: a server may give none to a job that it refuses, or give and skip
+/// it.
 const SLACK: u64 = 64;
 
 /// Ids that are asked for in one look.
 const MOST: u64 = 100_000;
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let tubes = call.tubes()?;
     let wanted = Wanted { tubes, ..Wanted::default() };

@@ -12,7 +12,6 @@ const TEXTS: [&str; 7] = ["version", "id", "hostname", "os", "platform", "name",
 pub struct Figures(Vec<(String, String)>);
 
 impl Figures {
-    /// Reads them.
     pub fn parse(text: &str) -> Figures {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
         Figures(lines.map(|(key, value)| (key.to_owned(), bare(value).to_owned())).collect())

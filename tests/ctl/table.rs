@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use beanpole::internals::ctl::{Opt, Subcommand, SUBCOMMANDS};
+use beanpole::internals::ctl::{Flag, Subcommand, SUBCOMMANDS};
 
 use crate::daemon::{run, Folder, PROGRAM};
 use crate::support::Server;
@@ -28,7 +28,7 @@ fn part<'a>(page: &'a str, row: &Subcommand) -> &'a str {
 }
 
 /// How the page must write the names of an option and of its value.
-fn heading(opt: &Opt) -> String {
+fn heading(opt: &Flag) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
     let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter}{value} , "));
     format!(".It {short}Fl -{}{value}\n", opt.long)

@@ -34,7 +34,6 @@ pub type NextJob = (u64, Vec<u8>);
 /// A tube that was looked at closely.
 #[derive(Debug)]
 pub struct Detail {
-    /// Its name.
     pub name: String,
     /// What the server tells; nothing if it has gone.
     pub figures: Option<Figures>,
@@ -42,10 +41,8 @@ pub struct Detail {
     pub next: Vec<(&'static str, Option<NextJob>)>,
 }
 
-/// What it tells.
 #[derive(Debug)]
 pub enum Told {
-    /// It has looked.
     Look(Look, Option<Detail>),
     /// Something was done, or refused.
     Done(String),
@@ -69,7 +66,6 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Asks for something.
     pub fn ask(&self, wish: Ask) {
         self.papers.lock().0.push_back(wish);
         self.bell.notify_one();

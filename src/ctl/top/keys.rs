@@ -2,34 +2,21 @@
 //!
 //! Owns the escape sequences of the keys that `top` knows. Must not know what a key does.
 
-/// A key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
     /// A letter, a digit, or another sign.
     Sign(char),
-    /// Enter.
     Enter,
-    /// Escape, alone.
     Escape,
-    /// Backspace.
     Back,
-    /// Ctrl-C.
     Interrupt,
-    /// Ctrl-Z.
     Suspend,
-    /// Ctrl-L.
     Redraw,
-    /// One line up.
     Up,
-    /// One line down.
     Down,
-    /// A page up.
     PageUp,
-    /// A page down.
     PageDown,
-    /// To the first line.
     Home,
-    /// To the last line.
     End,
 }
 

@@ -48,7 +48,6 @@ struct Top {
     desk: Arc<Desk>,
     /// What is asked, and what was typed.
     question: Option<(Question, String)>,
-    /// When to look again.
     next: Instant,
     /// Whether the fetcher has not answered yet.
     is_waiting: bool,
@@ -56,13 +55,11 @@ struct Top {
     has_chosen: bool,
 }
 
-/// What the signals say.
 struct Flags {
     end: Arc<AtomicBool>,
     suspend: Arc<AtomicBool>,
 }
 
-/// Carries it out.
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let only: Vec<String> = call.tubes()?;
     let interval = call.number(&INTERVAL, 1, MAX_INTERVAL)?.unwrap_or(1);
@@ -119,7 +116,6 @@ impl Flags {
 }
 
 impl Top {
-    /// Until somebody quits.
     fn watch(&mut self, flags: &Flags) -> std::io::Result<()> {
         let mut terminal = Terminal::enter()?;
         let mut is_new = true;
@@ -219,7 +215,6 @@ impl Top {
         view.first = view.first.min(view.selected).max((view.selected + 1).saturating_sub(room));
     }
 
-    /// Lines for tubes.
     fn room(&self) -> usize {
         self.view.size.1.saturating_sub(5).max(1)
     }
@@ -288,7 +283,6 @@ impl Top {
         self.pose();
     }
 
-    /// Shows the question.
     fn pose(&mut self) {
         self.view.asks = self.question.is_some();
         self.view.status = match &self.question {

@@ -11,10 +11,8 @@ use crate::ctl::yaml::Figures;
 /// Looks that the line of rates shows.
 pub const HISTORY: usize = 60;
 
-/// A column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Its head.
     pub head: &'static str,
     /// The key that sorts by it.
     pub key: char,
@@ -26,7 +24,6 @@ const fn column(head: &'static str, key: char, width: usize) -> Column {
     Column { head, key, width }
 }
 
-/// All columns.
 pub const COLUMNS: [Column; 9] = [
     column("TUBE", 't', 0),
     column("READY", 'r', 7),
@@ -39,10 +36,8 @@ pub const COLUMNS: [Column; 9] = [
     column("PAUSED", 'a', 6),
 ];
 
-/// A tube.
 #[derive(Clone, Debug, Default)]
 pub struct Tube {
-    /// Its name.
     pub name: String,
     /// What the columns behind the name show.
     pub cells: [u64; 8],
@@ -53,7 +48,6 @@ pub struct Tube {
 /// The server as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Its figures.
     pub figures: Figures,
     /// Jobs put in a second, over the last looks; the newest last.
     pub puts: VecDeque<u64>,
@@ -65,9 +59,7 @@ pub struct Summary {
 /// What one look has found.
 #[derive(Debug)]
 pub struct Look {
-    /// When.
     pub at: Instant,
-    /// Of the server.
     pub server: Figures,
     /// The names of all tubes, sorted.
     pub names: Vec<String>,
@@ -75,18 +67,16 @@ pub struct Look {
     pub tubes: Vec<(String, Figures)>,
 }
 
-/// See the module's page.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// The server.
     pub summary: Summary,
-    /// By their names.
+    /// They are sorted by their names.
     pub(super) tubes: Vec<Tube>,
     /// Only names with this in them.
     pub filter: String,
     /// The column to sort by.
     pub sort: usize,
-    /// Against its usual direction.
+    /// Whether the order is against its usual direction.
     pub is_reversed: bool,
 }
 
@@ -97,7 +87,6 @@ fn rate(before: u64, now: u64, time: Duration) -> u64 {
 }
 
 impl Model {
-    /// Takes in a look.
     pub fn take(&mut self, look: Look) {
         let (puts, deletes) = (look.server.number("cmd-put"), look.server.number("cmd-delete"));
         if let Some((old_puts, old_deletes, at)) = self.summary.totals {

@@ -16,9 +16,7 @@ const AROUND: usize = 5;
 /// What else is to be seen.
 #[derive(Debug, Default)]
 pub struct View {
-    /// The server's name.
     pub server: String,
-    /// Columns and lines.
     pub size: (usize, usize),
     /// The place of the tube that is marked.
     pub selected: usize,
@@ -28,15 +26,13 @@ pub struct View {
     pub status: String,
     /// Whether the last line is a question.
     pub asks: bool,
-    /// Whether nothing moves.
     pub is_frozen: bool,
     /// Whether the help is shown.
     pub helps: bool,
     /// Why there is no connection.
     pub lost: Option<String>,
-    /// Seconds between two looks.
+    /// Seconds between two looks at the server.
     pub interval: u64,
-    /// Whether colours are wanted.
     pub colours: bool,
     /// Whether the terminal shows letters beyond ASCII.
     pub unicode: bool,
@@ -83,7 +79,6 @@ fn cell(number: u64, width: usize) -> String {
     format!("{short:>width$}")
 }
 
-/// `2d3h`, `0h20m`.
 fn uptime(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match days {

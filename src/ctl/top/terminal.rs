@@ -1,7 +1,7 @@
 //! The terminal that `top` has for itself.
 //!
-//! Owns its settings: keys come one by one, unseen, on a screen of its own. They are given back whatever ends the program,
-//! but for a SIGKILL: at the end, in a panic, and while it is suspended.
+//! Owns its settings: keys come one by one, unseen, on a screen of its own. They are given back whatever ends the
+//! program, but for a SIGKILL: at the end, in a panic, and while it is suspended.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 /// Another screen, no cursor, no wrapping.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
-/// Back from that.
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// How the terminal was, while it is not so.
@@ -25,7 +24,6 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 pub struct Terminal(());
 
 impl Terminal {
-    /// Takes it over.
     pub fn enter() -> io::Result<Terminal> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -49,7 +47,6 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Columns and lines.
     pub fn size(&self) -> (usize, usize) {
         size()
     }

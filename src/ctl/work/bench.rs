@@ -1,7 +1,7 @@
 //! What the threads of `work` share: whether to stop, and a bell for the ends of commands.
 //!
-//! Owns the one race that matters: a thread that waits for a job is ended by closing its connection, one that has a job is
-//! not. A job that arrives in that moment is ready again when its connection has ended.
+//! Owns the one race that matters: a thread that waits for a job is ended by closing its connection, one that has a
+//! job is not. A job that arrives in that moment is ready again when its connection has ended.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,9 @@ use crate::client::Closer;
 /// How much is left to do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Stop {
-    /// Everything.
     #[default]
     No,
-    /// To finish what runs.
     Soon,
-    /// To end what runs.
     Now,
 }
 
@@ -31,7 +28,6 @@ struct State {
     left: usize,
 }
 
-/// See the module's page.
 #[derive(Debug, Default)]
 pub struct Bench {
     state: Mutex<State>,
@@ -55,13 +51,11 @@ impl Bench {
         self.bell.notify_all();
     }
 
-    /// A command has ended.
     pub fn wake(&self) {
         self.state.lock().bells += 1;
         self.bell.notify_all();
     }
 
-    /// Whether to stop.
     pub fn wish(&self) -> Stop {
         self.state.lock().stop
     }

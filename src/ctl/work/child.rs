@@ -1,7 +1,7 @@
 //! A command that runs for one job.
 //!
-//! Owns what the command is given: the body on stdin, from a file without a name, so that a command that does not read it
-//! holds up nobody; three variables; and a process group of its own, so that Ctrl-C reaches the worker only.
+//! Owns what the command is given: the body on stdin, from a file without a name, so that a command that does not
+//! read it holds up nobody; three variables; and a process group of its own, so that Ctrl-C reaches the worker only.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -15,15 +15,12 @@ use super::Plan;
 /// What the command is told about its job.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Its id.
     pub id: u64,
-    /// Its tube.
     pub tube: String,
     /// How often it was reserved, this time included.
     pub reserves: u64,
 }
 
-/// Starts it.
 pub fn start(plan: &Plan, about: &About, body: &[u8]) -> io::Result<Child> {
     let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(body)?;

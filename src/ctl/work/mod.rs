@@ -1,8 +1,8 @@
 //! `work`: a worker that runs a command for each job.
 //!
-//! `bench` is what its threads share, `worker` a thread with a connection of its own, `child` a running command. Owns the
-//! signals: the first one lets what runs finish, the second kills it. A job's bytes reach the command on its stdin, never
-//! a shell or an argument.
+//! `bench` is what its threads share, `worker` a thread with a connection of its own, `child` a running command. Owns
+//! the signals: the first one lets what runs finish, the second kills it. A job's bytes reach the command on its stdin,
+//! never a shell or an argument.
 
 mod bench;
 mod child;
@@ -26,14 +26,12 @@ use worker::Worker;
 /// The longest wait before a retry, in seconds.
 pub const MAX_BACKOFF: u64 = 3600;
 
-/// How to work.
 #[derive(Debug)]
 pub struct Plan {
     reach: Reach,
     tubes: Vec<String>,
     program: PathBuf,
     arguments: Vec<String>,
-    /// End after one job.
     once: bool,
     /// Seconds to wait for a job; then it ends.
     wait: Option<u64>,
@@ -44,7 +42,6 @@ pub struct Plan {
     quiet: bool,
 }
 
-/// Carries it out.
 pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let (program, arguments) =
         call.command.split_first().ok_or_else(|| Problem::usage("work: no command behind --"))?;

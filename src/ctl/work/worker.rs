@@ -1,8 +1,8 @@
 //! A thread of `work`: its connection, and the way of a job through it.
 //!
-//! Owns what becomes of a job: done is deleted, failed is released with a growing delay, and buried when it has failed too
-//! often. A verdict goes over the connection that has reserved the job, or is not given: ids may mean other jobs for a
-//! server that has begun anew. So whatever dies, the job stays, and may be done twice.
+//! Owns what becomes of a job: done is deleted, failed is released with a growing delay, and buried when it has
+//! failed too often. A verdict goes over the connection that has reserved the job, or is not given: ids may mean
+//! other jobs for a server that has begun anew. So whatever dies, the job stays, and may be done twice.
 
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use crate::ctl::{reserve, tell};
 /// Waits between attempts to connect go up to this, from a second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
 
-/// See the module's page.
 pub struct Worker {
     plan: Arc<Plan>,
     bench: Arc<Bench>,
@@ -28,17 +27,15 @@ pub struct Worker {
     done: u64,
 }
 
-/// A job in hand.
 struct Job {
     about: About,
     pri: u64,
-    /// Seconds.
+    /// The time to run, in seconds.
     ttr: u64,
     /// How often it was tried since it was kicked, this time included.
     tries: u64,
 }
 
-/// How the command went.
 enum Outcome {
     Ended(ExitStatus),
     /// It was killed, since it took too long.
@@ -187,8 +184,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the end of the command, keeping the job alive at half its time to run. Beside the outcome: whether the job is
-    /// still this worker's.
+    /// Waits for the end of the command, keeping the job alive at half its time to run. Beside the outcome: whether
+    /// the job is still this worker's.
     fn attend(&mut self, mut child: Child, job: &Job, begun: Instant) -> (Outcome, Result<String, Problem>) {
         let mut ours = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
