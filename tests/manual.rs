@@ -138,8 +138,8 @@ fn the_synopsis_has_every_option_that_does_something() {
 #[test]
 fn the_help_is_the_table() {
     let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
-    let help = String::from_utf8(run.stderr).expect("text");
-    assert_eq!((run.status.code(), run.stdout.len()), (Some(0), 0));
+    let help = String::from_utf8(run.stdout).expect("text");
+    assert_eq!((run.status.code(), run.stderr.len()), (Some(0), 0));
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::words::usage()));
     let options = usage();
     let lines: Vec<&str> = options.lines().filter(|line| line.starts_with("  ")).collect();

@@ -397,7 +397,6 @@ impl Connection {
         let mut bytes = &desk.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &intake) else { break };
-            log::trace!("{}: {}", self.client.0, request.name());
             if first.is_none() {
                 first = Some(request);
             } else {
@@ -422,6 +421,7 @@ impl Connection {
         let mut silent = false;
         let stop = &mut desk.stop;
         let max_output = hub.max_output();
+        desk.scratch.is_noting = log::log_enabled!(log::Level::Trace);
         hub.turn(&mut desk.scratch, |core, scratch, begin| {
             let before = core.promised();
             let (mut now, mut first, mut lacking) = (begin, true, 0);
@@ -431,8 +431,13 @@ impl Connection {
                     lacking = self.pending.iter().map(Request::log_size).sum();
                     break Flow::Next;
                 }
+                let noted = scratch.is_noting.then(|| (core.note_request(&request, now), out.len()));
                 let mut world = core.world(hub, self.client, now, self.half_closed);
                 let flow = self.dialogue.execute(request, &mut world, &mut out);
+                if let Some((words, before)) = noted {
+                    let reply = core.note_reply(self.client, &out, before, now);
+                    scratch.notes.push(format!("{}: {words}: {reply}", self.client.0));
+                }
                 stop.tired = core.spend(COMMAND);
                 if !matches!(flow, Flow::Next) || stop.tired || out.len() > max_output {
                     break flow;

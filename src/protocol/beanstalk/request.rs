@@ -113,6 +113,28 @@ pub enum Act {
     UnknownCommand,
 }
 
+impl Act {
+    /// The arguments for the log, and the job that they name. A body is told by its size.
+    pub fn words(&self) -> (String, Option<JobId>) {
+        let shown = |tube: &[u8]| (tube.escape_ascii().to_string(), None);
+        match self {
+            Act::Put { pri, delay, ttr, body } => {
+                let [delay, ttr] = [delay, ttr].map(|span| span.secs());
+                (format!("{pri} {delay} {ttr} {}", body.len()), None)
+            }
+            Act::Peek(id) | Act::ReserveJob(id) | Act::Delete(id) => (id.0.to_string(), Some(*id)),
+            Act::KickJob(id) | Act::Touch(id) | Act::StatsJob(id) => (id.0.to_string(), Some(*id)),
+            Act::Release { id, pri, delay } => (format!("{} {pri} {}", id.0, delay.secs()), Some(*id)),
+            Act::Bury { id, pri } => (format!("{} {pri}", id.0), Some(*id)),
+            Act::Kick(bound) => (bound.to_string(), None),
+            Act::Reserve(Some(timeout)) => (timeout.secs().to_string(), None),
+            Act::StatsTube(tube) | Act::Use(tube) | Act::Watch(tube) | Act::Ignore(tube) => shown(tube),
+            Act::PauseTube { tube, length } => (format!("{} {}", tube.escape_ascii(), length.secs()), None),
+            _ => (String::new(), None),
+        }
+    }
+}
+
 /// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
 /// line again, with more behind it.
 #[derive(Debug, Default)]
