@@ -58,7 +58,7 @@ deb: dist ## make Debian packages; ARCH=arm64 crosses
 	    -e "s|@DATE@|$$(date -R -u -d "@$$(git -C '$(CURDIR)' log -1 --format=%ct)")|" debian/control debian/changelog
 	$(if $(filter $(ARCH),$(NATIVE)),,program=$$($(MAKE) -s cross TARGET=$(TARGET_$(ARCH)) | tail -n 1) && \
 	    BEANPOLE_PROGRAM=$$(realpath "$$program") && export BEANPOLE_PROGRAM && )\
-	    cd '$(DEB)/$(DIST)' && \
+	    cd '$(DEB)/$(DIST)' && RUSTUP_HOME="$${RUSTUP_HOME:-$$HOME/.rustup}" \
 	    dpkg-buildpackage --host-arch $(ARCH) -d -b -us -uc $(if $(filter $(ARCH),$(NATIVE)),,-B)
 	cp '$(DEB)'/*.deb '$(OUT)'
 	@if command -v lintian >/dev/null; then \
