@@ -5,8 +5,8 @@
 #   MAINTAINER  whose name the packages bear
 
 ARCH ?= $(shell dpkg --print-architecture 2>/dev/null || echo amd64)
-MAINTAINER ?= The beanpole authors <beanpole@localhost.localdomain>
-HOMEPAGE ?= https://localhost.localdomain/beanpole
+MAINTAINER ?= The beanpole authors <beanpole@packages.invalid>
+HOMEPAGE ?= https://packages.invalid/beanpole
 NFPM ?= nfpm
 CYCLONEDX ?= $(firstword $(wildcard $(TARGET_DIR)/tools/bin/cargo-cyclonedx) cargo-cyclonedx)
 
