@@ -183,7 +183,8 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
 
 /// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as that.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
-    let before = arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
+    let before =
+        arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
     let meant = OPTIONS.iter().filter(|opt| opt.optional);
     match before.and_then(|before| meant.into_iter().find(|opt| *before == format!("--{}", opt.long))) {
         Some(opt) => format!("unknown argument: {stray}; an address for --{0} is joined by =: --{0}={stray}", opt.long),

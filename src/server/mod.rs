@@ -191,15 +191,16 @@ impl Server {
     ) -> Result<Server, StartError> {
         let bound = bind_all(&config, inherited.is_empty())?;
         let folder = config.log_folder.clone();
-        host::settle(config.user.as_deref(), folder.as_deref()).map_err(|(code, message)| StartError { code, message })?;
+        host::settle(config.user.as_deref(), folder.as_deref())
+            .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
         let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
-            listener.prepare(&hub.config().keepalive).map_err(|error| {
-                StartError::address(&listener.name(), Wire::Beanstalk, &error)
-            })?;
+            listener
+                .prepare(&hub.config().keepalive)
+                .map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
         }
         let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {

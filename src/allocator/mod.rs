@@ -1,9 +1,16 @@
-//! The memory allocator of the C library, told once how to behave.
+//! The memory allocator: that of the C library, told once how to behave, or with musl one of our own.
 //!
-//! Owns the settings of glibc's malloc for this program. With its own, malloc learns from each large piece that is freed to
+//! Owns the settings of glibc's malloc for this program, and which allocator is used. With its own, malloc learns from each large piece that is freed to
 //! cut pieces of that size from its heaps, and a heap gives nothing back to the system that lies below a piece in use: a
-//! queue that was once long, or clients that once did not read, would take their memory for ever. Other C libraries map and
-//! unmap large pieces anyway, and are left alone.
+//! queue that was once long, or clients that once did not read, would take their memory for ever. musl's gives everything back,
+//! and pays for that with each few bodies; `heap` takes its place. Other C libraries are left alone.
+
+#[cfg(any(target_env = "musl", test))]
+mod heap;
+
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
 
 /// Bytes from which on a piece of memory is mapped by itself, and goes back to the system when it is freed. The engine's
 /// tables and the buffers of replies grow in pieces of at least this size; bodies of the default size limit are below it, for
@@ -51,8 +58,12 @@ pub fn configure(_is_limited: bool) {}
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 
+/// What does so with musl.
+#[cfg(target_env = "musl")]
+pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
+
 /// This one does.
-#[cfg(not(target_env = "gnu"))]
+#[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
 
 #[cfg(target_env = "gnu")]
