@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use beanpole::engine::Fingerprints;
 use beanpole::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
-use beanpole::protocol::beanstalk::{execute, Act, Decoder, Request, Tally};
-use beanpole::protocol::{Facts, Host, Intake, Output, Roster, Settings, Usage, World};
+use beanpole::protocol::beanstalk::{execute, Command, CommandCounters, Decoder, Request};
+use beanpole::protocol::{ClientRegistry, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage};
 use rounds::Cases;
 
 /// Requests in a batch.
@@ -41,12 +41,12 @@ fn main() -> ExitCode {
         decode(cases, "release", b"release 1234567 1024 60\r\n".to_vec());
         decode(cases, "an unknown command", b"frobnicate the tube\r\n".to_vec());
         cut(cases);
-        answer(cases, "reply with a job of 64 bytes", 64, || Act::Peek(JobId(1)));
-        answer(cases, "reply with a job of 4 KiB", 4096, || Act::Peek(JobId(1)));
-        answer(cases, "reply with a shared job of 60 KB", 60_000, || Act::Peek(JobId(1)));
-        answer(cases, "reply NOT_FOUND", 64, || Act::PeekNext(State::Buried));
-        answer(cases, "reply to stats", 64, || Act::Stats);
-        answer(cases, "reply to stats-job", 64, || Act::StatsJob(JobId(1)));
+        answer(cases, "reply with a job of 64 bytes", 64, || Command::Peek(JobId(1)));
+        answer(cases, "reply with a job of 4 KiB", 4096, || Command::Peek(JobId(1)));
+        answer(cases, "reply with a shared job of 60 KB", 60_000, || Command::Peek(JobId(1)));
+        answer(cases, "reply NOT_FOUND", 64, || Command::PeekNext(State::Buried));
+        answer(cases, "reply to stats", 64, || Command::Stats);
+        answer(cases, "reply to stats-job", 64, || Command::StatsJob(JobId(1)));
     })
 }
 
@@ -57,8 +57,8 @@ fn put(length: usize) -> Vec<u8> {
     bytes
 }
 
-const INTAKE: Intake =
-    Intake { max_job_size: 65_535, room: u64::MAX, max_packet: 0, fingerprints: Fingerprints::new(1) };
+const INTAKE: DecodeLimits =
+    DecodeLimits { max_job_size: 65_535, room: u64::MAX, max_packet: 0, fingerprints: Fingerprints::new(1) };
 
 /// Whole requests, a batch at a time.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
@@ -100,7 +100,7 @@ fn cut(cases: &mut Cases) {
 }
 
 /// Requests that cost the engine next to nothing, and their answers.
-fn answer(cases: &mut Cases, name: &str, length: usize, act: impl Fn() -> Act + 'static) {
+fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Command + 'static) {
     let batches = cases.count(BATCHES);
     let prepare = move || {
         let limits = Limits { max_memory: u64::MAX, max_tubes: 10, max_watched: 10, hash_secret: 7, ..Limits::NONE };
@@ -109,14 +109,23 @@ fn answer(cases: &mut Cases, name: &str, length: usize, act: impl Fn() -> Act + 
         let body = Body::from(vec![7; length]);
         let job = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::from_secs(60), body };
         engine.put(client, job, Time::default()).expect("room for a job");
-        (engine, client, Tally::default(), Roster::default(), Settings::default(), host(), Output::new())
+        (
+            engine,
+            client,
+            CommandCounters::default(),
+            ClientRegistry::default(),
+            ProtocolSettings::default(),
+            host(),
+            Output::new(),
+        )
     };
-    cases.add(name, batches * BATCH, prepare, move |(engine, client, tally, roster, settings, host, out)| {
+    cases.add(name, batches * BATCH, prepare, move |(engine, client, counters, registry, settings, host, out)| {
         let (client, now) = (*client, Time::from_nanos(1 << 60));
-        let mut world = World { engine, tally, roster, settings, host, log: None, now, client, half_closed: false };
+        let mut world =
+            Context { engine, counters, registry, settings, host, log: None, now, client, half_closed: false };
         for _ in 0..batches {
             for _ in 0..BATCH {
-                execute(Request { counts: None, act: act() }, &mut world, out);
+                execute(Request { counts: None, command: command() }, &mut world, out);
             }
             out.consume(std::hint::black_box(out.len()));
         }

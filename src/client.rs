@@ -12,29 +12,29 @@ use std::path::Path;
 /// A connection to a beanstalk server.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<Wire>,
+    stream: BufReader<Transport>,
 }
 
 #[derive(Debug)]
-enum Wire {
+enum Transport {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Read for Wire {
+impl Read for Transport {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Wire::Tcp(stream) => stream.read(buffer),
-            Wire::Unix(stream) => stream.read(buffer),
+            Transport::Tcp(stream) => stream.read(buffer),
+            Transport::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Wire {
+impl Transport {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Wire::Tcp(stream) => stream.write_all(bytes),
-            Wire::Unix(stream) => stream.write_all(bytes),
+            Transport::Tcp(stream) => stream.write_all(bytes),
+            Transport::Unix(stream) => stream.write_all(bytes),
         }
     }
 }
@@ -81,12 +81,12 @@ impl Client {
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(Wire::Tcp(stream)) })
+        Ok(Client { stream: BufReader::new(Transport::Tcp(stream)) })
     }
 
     /// Connects over a Unix socket.
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Client> {
-        Ok(Client { stream: BufReader::new(Wire::Unix(UnixStream::connect(path)?)) })
+        Ok(Client { stream: BufReader::new(Transport::Unix(UnixStream::connect(path)?)) })
     }
 
     /// Puts a job into the used tube; `delay` and `ttr` in seconds. Returns its id.

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::binlog::{Settings, SyncMode};
+use crate::binlog::{BinlogSettings, SyncMode};
 use crate::machine;
 
 /// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a password
@@ -91,7 +91,7 @@ pub struct Config {
     /// The same for Workq's.
     pub workq_port: u16,
     /// What the protocols are told to do.
-    pub protocols: crate::protocol::Settings,
+    pub protocols: crate::protocol::ProtocolSettings,
     /// After [`crate::Server::drain`], the server stops when no job is left.
     pub ends_when_drained: bool,
     /// What the handles of Gearman's jobs begin with, instead of `H:` and the name of the host.
@@ -113,7 +113,7 @@ pub struct Config {
     /// The folder of the log; without one, jobs live in memory only.
     pub log_folder: Option<PathBuf>,
     /// How the log is kept.
-    pub log: Settings,
+    pub log: BinlogSettings,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
@@ -151,7 +151,7 @@ impl Default for Config {
             workq: Vec::new(),
             gearman_port: GEARMAN_PORT,
             workq_port: WORKQ_PORT,
-            protocols: crate::protocol::Settings::default(),
+            protocols: crate::protocol::ProtocolSettings::default(),
             ends_when_drained: false,
             handle_prefix: None,
             job_retries: None,
@@ -162,7 +162,7 @@ impl Default for Config {
             user: None,
             threads: (machine::cpus() / 2).clamp(1, 4),
             log_folder: None,
-            log: Settings {
+            log: BinlogSettings {
                 segment_size: DEFAULT_SEGMENT_SIZE,
                 mode: SyncMode::Every(DEFAULT_SYNC_MILLIS),
                 strict: false,

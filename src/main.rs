@@ -21,7 +21,7 @@ use beanpole::{machine, words, Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
-use signals::Wish;
+use signals::SignalAction;
 use starter::{Parent, PortFile, ReadyFile};
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
@@ -147,7 +147,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
-    let signals = match signals::catch() {
+    let signals = match signals::catch(reopens) {
         Ok(signals) => signals,
         Err(error) => {
             log::error!("signals cannot be caught: {error}");
@@ -208,12 +208,12 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) ->
         }
         loop {
             match (signals::next(&mut signals), reopens) {
-                (Wish::Drain, _) => {
+                (SignalAction::Drain, _) => {
                     server.drain();
                     log::info!("draining: no more jobs are taken");
                 }
-                (Wish::HangUp, true) => reopen(),
-                (Wish::HangUp, false) | (Wish::Stop, _) => break,
+                (SignalAction::HangUp, true) => reopen(),
+                (SignalAction::HangUp, false) | (SignalAction::Stop, _) => break,
             }
         }
         log::info!("stopping");

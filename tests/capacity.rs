@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use beanpole::engine::{Awaited, Body, ClientId, Engine, Limits, Manner, NewJob, Span, Time};
+use beanpole::engine::{Awaited, Body, ClientId, Engine, Limits, NewJob, ReservePolicy, Span, Time};
 use beanpole::Client;
 use daemon::{wait_until, Daemon};
 use wire::{allow_files, at_rest, figure, put, served, stat, Wire};
@@ -298,7 +298,7 @@ fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let producer = engine.connect();
     let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
     let job = engine.put(producer, new, now).expect("room for a job");
-    let mut clients: Vec<ClientId> = (0..IDLE).map(|_| engine.connect_as(Manner::Leaser)).collect();
+    let mut clients: Vec<ClientId> = (0..IDLE).map(|_| engine.connect_as(ReservePolicy::Lease)).collect();
     for &client in &clients {
         assert!(matches!(engine.wait_outcome(client, job, Span::from_secs(60), now), Awaited::Waiting));
     }

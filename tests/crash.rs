@@ -2,8 +2,8 @@
 //!
 //! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
 //! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and follows
-//! from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`terms` has its verbs
-//! for jobs with terms), `model` what must come back.
+//! from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its verbs
+//! for jobs with options), `model` what must come back.
 
 #[path = "crash/disk.rs"]
 mod disk;
@@ -13,12 +13,12 @@ mod driver;
 mod format;
 #[path = "crash/model.rs"]
 mod model;
+#[path = "crash/options.rs"]
+mod options;
 #[path = "crash/random.rs"]
 mod random;
 #[path = "crash/takeovers.rs"]
 mod takeovers;
-#[path = "crash/terms.rs"]
-mod terms;
 #[path = "crash/verbs.rs"]
 mod verbs;
 

@@ -45,14 +45,14 @@ const TORN: &str = "a record that is cut short";
 #[derive(Debug)]
 pub struct Record<'a> {
     /// What every record has.
-    pub job: JobRecord,
+    pub job: ForeignRecord,
     /// What a full one has.
     pub full: Option<Full<'a>>,
 }
 
 /// The part of a record that all of them have. Times are in nanoseconds, moments since 1970.
 #[derive(Clone, Debug)]
-pub struct JobRecord {
+pub struct ForeignRecord {
     /// The job's number.
     pub id: u64,
     /// Smaller is served first.
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
             return Err(format!("a tube name of {length} bytes"));
         }
         let tube = self.take(length as usize)?;
-        let job = JobRecord::read(self.take(self.format.job_size)?, self.format.unit);
+        let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
             // Also if its body is torn.
             self.last_id = self.last_id.max(job.id);
@@ -196,11 +196,11 @@ impl Record<'_> {
     }
 }
 
-impl JobRecord {
-    fn read(bytes: &[u8], unit: i64) -> JobRecord {
+impl ForeignRecord {
+    fn read(bytes: &[u8], unit: i64) -> ForeignRecord {
         let count = |at| u32::from_le_bytes(array(bytes, at));
         let nanos = |at| i64::from_le_bytes(array(bytes, at)).saturating_mul(unit);
-        JobRecord {
+        ForeignRecord {
             id: u64::from_le_bytes(array(bytes, 0)),
             pri: count(8),
             delay: nanos(16),

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::beanstalkd::{self, Full, JobRecord, Record, BURIED, DELAYED, DELETED, LOSS};
+use super::beanstalkd::{self, ForeignRecord, Full, Record, BURIED, DELAYED, DELETED, LOSS};
 use crate::engine::{Body, History, Span, State, Time};
 
 /// Problems told in full; of further ones only their number is.
@@ -71,7 +71,7 @@ struct Kept {
     tube: Box<[u8]>,
     body: Body,
     /// What was said of it last.
-    job: JobRecord,
+    job: ForeignRecord,
     order: u64,
 }
 
@@ -148,7 +148,7 @@ impl Importer {
     }
 
     /// A short record. The full one of an unknown job was in a file that was removed, or is behind a delete.
-    fn update(&mut self, identity: Identity, job: JobRecord) -> Result<(), String> {
+    fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {
             return Ok(());

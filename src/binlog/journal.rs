@@ -7,20 +7,17 @@
 //! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
 //! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
 
-#[path = "compaction.rs"]
 mod compaction;
-#[path = "found.rs"]
 mod found;
-#[path = "space.rs"]
 mod space;
 
 use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
-use super::homes::{Homes, Inhabitants};
+use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{full_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
 use super::segment::{Header, Key, Place, HEADER};
-use super::terms::{Batch, Cut, Health, LogStats, Promised, Retired, Synced};
+use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
 use crate::engine::{Change, Engine, Job};
 
 /// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
@@ -56,20 +53,20 @@ struct Segment {
     bytes: u64,
     /// Bytes that its inhabitants take when they are written again.
     live: u64,
-    inhabitants: Inhabitants,
-    /// The pauses that are at home in it.
-    pauses: Inhabitants,
+    live_jobs: SegmentJobs,
+    /// The pauses that live in it.
+    pauses: SegmentJobs,
     /// Must be emptied whatever the disk's use.
-    condemned: bool,
+    evacuating: bool,
     /// Because it is damaged: it is set aside then.
     damaged: bool,
 }
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (inhabitants, pauses) = (Inhabitants::EMPTY, Inhabitants::EMPTY);
+        let (live_jobs, pauses) = (SegmentJobs::EMPTY, SegmentJobs::EMPTY);
         let key = Key::new(log, number);
-        Segment { number, key, size, bytes, live: 0, inhabitants, pauses, condemned: false, damaged: false }
+        Segment { number, key, size, bytes, live: 0, live_jobs, pauses, evacuating: false, damaged: false }
     }
 }
 
@@ -91,12 +88,12 @@ pub struct Journal {
     /// Bytes of these, and how many are larger than usual.
     ready: u64,
     large: usize,
-    /// Segments that are condemned.
-    condemned: usize,
+    /// Segments that are being evacuated.
+    evacuating: usize,
     /// Bytes of records for which somebody waits.
-    wish: u64,
+    requested: u64,
     next_number: u64,
-    homes: Homes,
+    live_index: LiveIndex,
     jobs: u64,
     live: u64,
     /// Bytes in segments that are no longer written to.
@@ -109,8 +106,8 @@ pub struct Journal {
     written: u64,
     skipped: u64,
     /// Where each pause is written down, by the number of its tube.
-    pauses: Homes,
-    promised: Promised,
+    pauses: LiveIndex,
+    required: Required,
     /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
     synced: Synced,
     told: Synced,
@@ -141,10 +138,10 @@ impl Journal {
             prepared: VecDeque::new(),
             ready: 0,
             large: 0,
-            condemned: 0,
-            wish: 0,
+            evacuating: 0,
+            requested: 0,
             next_number: 1,
-            homes: Homes::default(),
+            live_index: LiveIndex::default(),
             jobs: 0,
             live: 0,
             old: 0,
@@ -154,8 +151,8 @@ impl Journal {
             migrated: 0,
             written: 0,
             skipped: 0,
-            pauses: Homes::default(),
-            promised: Promised::default(),
+            pauses: LiveIndex::default(),
+            required: Required::default(),
             synced: Synced::default(),
             told: Synced::default(),
             last_id: 0,
@@ -182,13 +179,13 @@ impl Journal {
     fn move_in(&mut self, slot: u32, size: u64) {
         let segment = self.segments.back_mut().expect("a segment");
         segment.live += size;
-        self.homes.move_in(slot, segment.number as u32, &mut segment.inhabitants);
+        self.live_index.move_in(slot, segment.number as u32, &mut segment.live_jobs);
     }
 
     fn move_out(&mut self, slot: u32, size: u64) {
         let place = self.home_of(slot);
         self.segments[place].live -= size;
-        self.homes.move_out(slot, &mut self.segments[place].inhabitants);
+        self.live_index.move_out(slot, &mut self.segments[place].live_jobs);
     }
 
     /// Writes down a job that no segment knows yet.
@@ -199,14 +196,14 @@ impl Journal {
         self.write_whole(slot, size, engine);
     }
 
-    /// Writes down the job in `slot` as it is, where it is at home from now on.
+    /// Writes down the job in `slot` as it is, where it is live from now on.
     fn write_whole(&mut self, slot: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         self.append_job(slot, engine, Record::Snapshot);
         self.move_in(slot, size);
     }
 
-    /// Writes down an outcome, by which the job that is at home somewhere already has grown. Compaction rewrites the job with
+    /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job with
     /// its outcome before the segment of its home goes, and segments go in order; so this record need not be kept.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
@@ -229,9 +226,9 @@ impl Journal {
         self.segments[place].live += bytes;
     }
 
-    /// The place of the segment that the job in `slot` is at home in.
+    /// The place of the segment that the job in `slot` is live in.
     fn home_of(&self, slot: u32) -> usize {
-        self.place_of(self.homes.of(slot))
+        self.place_of(self.live_index.of(slot))
     }
 
     fn place_of(&self, number: u32) -> usize {
@@ -250,12 +247,12 @@ impl Journal {
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. });
             self.record_one(change, engine);
             if promise {
-                self.promised.any = self.position;
-                self.promised.count += 1;
+                self.required.any = self.position;
+                self.required.count += 1;
             }
             if put {
-                self.promised.puts = self.position;
-                self.promised.put_count += 1;
+                self.required.puts = self.position;
+                self.required.put_count += 1;
             }
         }
         self.last_id = engine.last_id();
@@ -275,8 +272,8 @@ impl Journal {
     }
 
     /// Up to where the log must be safe before replies may be given.
-    pub fn promised(&self) -> Promised {
-        self.promised
+    pub fn required(&self) -> Required {
+        self.required
     }
 
     fn record_one(&mut self, change: Change, engine: &Engine) {
@@ -459,15 +456,15 @@ impl Journal {
     }
 
     /// Somebody waits for space for records of so many bytes; none if it is zero.
-    pub fn wish(&mut self, bytes: u64) {
-        self.wish = bytes;
+    pub fn request_space(&mut self, bytes: u64) {
+        self.requested = bytes;
     }
 
     /// The size of the next segment to be made ready.
     pub fn wanted_size(&self) -> u64 {
-        let needed = self.wish + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
+        let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
-        if self.wish > 0 && large {
+        if self.requested > 0 && large {
             needed
         } else {
             self.segment_size

@@ -9,11 +9,11 @@ use std::io;
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, IDS_AHEAD};
 use super::record::{JobRecord, Record};
-use super::recovery::{OpenError, Progress, Report};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
+use super::types::{OpenError, RecoveryProgress, Report};
 use crate::engine::{Body, Engine, JobId, Restored, RestoredJob, State, Time};
 
 /// Ids are smaller: it takes thousands of years to get there.
@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads all segments, the oldest first.
-    pub fn read_all(&mut self, watch: &mut dyn FnMut(Progress)) -> Result<(), OpenError> {
+    pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.report.progress.segments = self.chain.len();
         for place in 0..self.chain.len() {
             let link = self.chain[place];
@@ -122,7 +122,7 @@ impl<'a> Reading<'a> {
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
-                self.journal.condemn_oldest();
+                self.journal.evacuate_oldest();
                 self.damage(before, format!("{}: it is missing", segment_name(before)), false);
             }
         }
@@ -174,7 +174,7 @@ impl<'a> Reading<'a> {
         self.journal.found_segment(number, length);
         self.last = None;
         if std::mem::take(&mut self.after_missing) {
-            self.journal.condemn_newest();
+            self.journal.evacuate_newest();
         }
         match link.header {
             Some(header) => {
@@ -371,7 +371,7 @@ impl<'a> Reading<'a> {
             let ImportedJob { pri, delay, ttr, created, state, history, .. } = *job;
             self.engine
                 .restore_job(
-                    &RestoredJob { id, tube, pri, delay, ttr, created, state, due, history, body, terms: None },
+                    &RestoredJob { id, tube, pri, delay, ttr, created, state, due, history, body, options: None },
                     None,
                 )
                 .0

@@ -4,9 +4,9 @@
 //! it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
 //! Must not know files, and never trusts what it reads.
 
+use super::job_options;
 use super::segment::{Key, Place};
-use super::written;
-use crate::engine::{Contract, Engine, History, JobId, JobView, Pause, RestoredJob, Span, State, Time, WrittenTerms};
+use crate::engine::{Engine, History, JobExtras, JobId, JobView, Pause, RestoredJob, Span, State, StoredOptions, Time};
 
 /// Bytes of a record before its payload: length, check, kind.
 pub const PREFIX: usize = 9;
@@ -78,8 +78,8 @@ pub struct JobRecord<'a> {
     pub due: Time,
     /// What happened to it.
     pub history: History,
-    /// Its terms, if it has any.
-    pub terms: Option<WrittenTerms<'a>>,
+    /// Its options, if it has any.
+    pub options: Option<StoredOptions<'a>>,
 }
 
 /// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after a
@@ -164,13 +164,13 @@ pub enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Of what the last verdict about a job has come to.
+    /// Of what the last outcome about a job has come to.
     pub fn outcome(job: &JobView<'a>, engine: &'a Engine) -> Record<'a> {
         let outcome = engine.outcome(job);
         Record::Outcome {
             id: job.id().0,
             done: outcome.map(|(done, _)| done),
-            fails: engine.contract(job).map_or(0, Contract::fails),
+            fails: engine.extras(job).map_or(0, JobExtras::fails),
             result: outcome.map_or(&[], |(_, result)| result),
         }
     }
@@ -199,14 +199,14 @@ impl<'a> JobRecord<'a> {
             },
             due: job.due(),
             history: job.history(),
-            terms: engine.written_terms(&job),
+            options: engine.stored_options(&job),
         }
     }
 
     /// As the engine takes it back.
     pub fn restore(&self) -> RestoredJob<'a> {
-        let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history, terms } = *self;
-        RestoredJob { id: JobId(id), tube, pri, delay, ttr, created, state, due, history, body, terms }
+        let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history, options } = *self;
+        RestoredJob { id: JobId(id), tube, pri, delay, ttr, created, state, due, history, body, options }
     }
 }
 
@@ -270,7 +270,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
     match record {
         Record::Put(job) => {
             job_fields(job, out);
-            terms_and_body(job, b'P', out)
+            options_and_body(job, b'P', out)
         }
         Record::Snapshot(job) => {
             job_fields(job, out);
@@ -279,7 +279,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             let History { reserves, timeouts, releases, buries, kicks } = job.history;
             let counts = [reserves, timeouts, releases, buries, kicks];
             counts.iter().for_each(|&count| variable(count.into(), out));
-            terms_and_body(job, b'J', out)
+            options_and_body(job, b'J', out)
         }
         Record::Release { id, pri, delay, due, count } => {
             out.extend_from_slice(&id.to_le_bytes());
@@ -339,13 +339,13 @@ fn one_number(number: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
     kind
 }
 
-/// The kind of a record with terms is the small letter.
-fn terms_and_body(job: &JobRecord, kind: u8, out: &mut Vec<u8>) -> u8 {
-    if let Some(terms) = &job.terms {
-        written::encode(terms, out);
+/// The kind of a record with options is the small letter.
+fn options_and_body(job: &JobRecord, kind: u8, out: &mut Vec<u8>) -> u8 {
+    if let Some(options) = &job.options {
+        job_options::encode(options, out);
     }
     out.extend_from_slice(job.body);
-    if job.terms.is_some() {
+    if job.options.is_some() {
         kind.to_ascii_lowercase()
     } else {
         kind
@@ -496,12 +496,12 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
         due: created + delay,
         history: History::default(),
-        terms: None,
+        options: None,
     };
     if kind.eq_ignore_ascii_case(&b'P') {
-        read_terms_and_body(kind, fields, tail, &mut job)?;
+        read_options_and_body(kind, fields, tail, &mut job)?;
         // It has no outcome: that comes with a snapshot.
-        return job.terms.is_none_or(|terms| terms.outcome.is_none()).then_some(Record::Put(job));
+        return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
     job.state = match fields.take(1)? {
         b"r" => State::Ready,
@@ -519,16 +519,16 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         buries: fields.short()?,
         kicks: fields.short()?,
     };
-    read_terms_and_body(kind, fields, tail, &mut job)?;
-    let is_over = job.terms.is_some_and(|terms| terms.outcome.is_some());
+    read_options_and_body(kind, fields, tail, &mut job)?;
+    let is_over = job.options.is_some_and(|options| options.outcome.is_some());
     (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
 }
 
-fn read_terms_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut JobRecord<'a>) -> Option<()> {
+fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut JobRecord<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
-        let (terms, body) = written::decode(fields.0, tail)?;
-        (job.terms, job.body) = (Some(terms), body);
+        let (options, body) = job_options::decode(fields.0, tail)?;
+        (job.options, job.body) = (Some(options), body);
     }
     Some(())
 }
@@ -594,7 +594,7 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Ending, WrittenUnique};
+    use crate::engine::{CompletionPolicy, StoredKey};
 
     fn samples() -> Vec<Record<'static>> {
         let job = JobRecord {
@@ -608,11 +608,11 @@ mod tests {
             state: State::Delayed,
             due: Time::from_nanos(1050),
             history: History::default(),
-            terms: None,
+            options: None,
         };
-        let terms = WrittenTerms {
-            ending: Ending::Keep,
-            unique: WrittenUnique::Id([3; 16]),
+        let options = StoredOptions {
+            completion: CompletionPolicy::Keep,
+            dedup_key: StoredKey::Id([3; 16]),
             ttl: Span::from_secs(1),
             expires: Time::from_nanos(5),
             start: Time::NEVER,
@@ -623,10 +623,10 @@ mod tests {
             outcome: None,
             reducer: None,
         };
-        let bound = JobRecord { terms: Some(terms), ..job };
+        let bound = JobRecord { options: Some(options), ..job };
         let over = JobRecord {
             state: State::Finished,
-            terms: Some(WrittenTerms { outcome: Some((false, 5)), ..terms }),
+            options: Some(StoredOptions { outcome: Some((false, 5)), ..options }),
             ..job
         };
         let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
@@ -678,8 +678,8 @@ mod tests {
             assert_eq!(
                 length,
                 match record {
-                    Record::Put(JobRecord { terms: Some(_), .. })
-                    | Record::Snapshot(JobRecord { terms: Some(_), .. }) => length,
+                    Record::Put(JobRecord { options: Some(_), .. })
+                    | Record::Snapshot(JobRecord { options: Some(_), .. }) => length,
                     // An id, a priority and a delay of a byte, a time to run of six, and one for the name's length.
                     Record::Put(job) => prefix(job.body.len()) + 8 + 10 + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => PREFIX + 8 + 10 + 9 + 5 + job.tube.len() + job.body.len(),
@@ -709,7 +709,7 @@ mod tests {
             state: State::Buried,
             due: Time::NEVER,
             history,
-            terms: None,
+            options: None,
         };
         let mut bytes = Vec::new();
         assert_eq!(encode(&Record::Snapshot(job), key(), AT, &mut bytes) as u64, full_size(tube.len(), body.len()));

@@ -4,17 +4,17 @@
 //! what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same, and the log
 //! is failing. Must not serve anybody.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::journal::Journal;
-use super::migrate;
+use super::migrate::{self, flush};
 use super::reading::Reading;
 use super::segment::{segment_name, Place, ASIDE, NEAR, VERSION};
 use super::storage::{LogFile, Storage};
 use super::survey::{for_each_used, is_bad_disk, Survey};
+use super::types::{OpenError, RecoveryProgress, Report};
 use super::wal::Wal;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Time};
@@ -24,66 +24,13 @@ const LEAST_SPACE: u64 = 4096;
 
 /// How to keep the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct BinlogSettings {
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
     /// When it is synced.
     pub mode: SyncMode,
     /// Refuse to start on damage.
     pub strict: bool,
-}
-
-/// How far recovery is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
-    /// Segments read.
-    pub done: usize,
-    /// Segments there are.
-    pub segments: usize,
-    /// Bytes read.
-    pub bytes: u64,
-    /// Jobs found that still live.
-    pub jobs: u64,
-}
-
-/// What came of it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// Where it ended.
-    pub progress: Progress,
-    /// What was wrong, a line each.
-    pub problems: Vec<String>,
-    /// Jobs that came from a beanstalkd log.
-    pub imported: Option<usize>,
-}
-
-/// Why the log cannot be used.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The folder is missing, or another server has it.
-    Folder(io::Error),
-    /// A file cannot be read or made.
-    File(String, io::Error),
-    /// There is damage, and strictness was asked for.
-    Damaged(Vec<String>),
-    /// A segment has another version of the format.
-    Version(String, u32),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            OpenError::Folder(error) => error.fmt(formatter),
-            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
-            OpenError::Damaged(problems) => {
-                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
-            }
-            OpenError::Version(name, version) => {
-                let age = if *version > VERSION { "newer" } else { "older" };
-                write!(formatter, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
-            }
-        }
-    }
 }
 
 /// A log that is ready, and the queue in `engine` that it describes.
@@ -101,10 +48,10 @@ pub struct Opened {
 /// Opens the log in `storage`, restoring its jobs into `engine`, which must be empty. `watch` is told how far it is.
 pub fn open(
     storage: Arc<dyn Storage>,
-    settings: Settings,
+    settings: BinlogSettings,
     engine: &mut Engine,
     now: Time,
-    watch: &mut dyn FnMut(Progress),
+    watch: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Opened, OpenError> {
     storage.lock().map_err(OpenError::Folder)?;
     let imported = migrate::prepare(&*storage)?;
@@ -122,7 +69,7 @@ pub fn open(
     let Reading { mut journal, report, end, next, .. } = reading;
     // A pause that ends because nothing is left in its tube must not come back with the next restart.
     engine.keep_changes();
-    engine.settle(last_id, now);
+    engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
     let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
     let begun = match repaired {
@@ -251,7 +198,7 @@ fn go_on(
     next: Option<u64>,
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced_to());
-    let goes_on = end.segment > 0 && next.is_none() && !journal.is_condemned(end.segment);
+    let goes_on = end.segment > 0 && next.is_none() && !journal.is_evacuating(end.segment);
     let mut space = 0;
     if goes_on {
         let (file, length) = reopen(&*writer.storage(), end.segment)?;
@@ -300,14 +247,4 @@ fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Re
     let file = storage.create(&name, size).map_err(|error| OpenError::File(name, error))?;
     journal.found_number(number);
     Ok((number, file, size))
-}
-
-/// Writes and syncs all that was appended.
-pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
-    writer.write(journal.take(Vec::new(), writer.synced_to()))?;
-    let task = writer.whole_task();
-    task.run()?;
-    writer.synced(&task);
-    journal.is_synced(writer.synced_to());
-    Ok(())
 }

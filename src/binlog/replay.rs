@@ -346,7 +346,7 @@ mod tests {
                 state: State::Ready,
                 due: Time::from_nanos(1),
                 history: History::default(),
-                terms: None,
+                options: None,
             }
         }
         for length in [100, WINDOW - 100, WINDOW, 3 * WINDOW + 5] {

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::journal::{Journal, LARGE};
 use super::segment::segment_name;
 use super::storage::Storage;
-use super::terms::Health;
+use super::types::Health;
 use super::writer::{SyncMode, Writer};
 use crate::engine::Engine;
 
@@ -28,7 +28,7 @@ const SLOW: Duration = Duration::from_millis(2);
 const ROUNDS: usize = 8;
 
 /// The engine and its journal, behind whatever lock they are.
-pub trait Books {
+pub trait JournalAccess {
     /// Does something with both.
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
@@ -145,31 +145,31 @@ impl Wal {
     }
 
     /// Writes all that was appended; false if the disk fails.
-    pub fn write(&self, books: &impl Books) -> bool {
+    pub fn write(&self, access: &impl JournalAccess) -> bool {
         // Before the lock as well: whoever tries a failing disk holds it for long.
-        !self.is_failing() && self.write_with(self.writer.lock(), books, |_| false)
+        !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
     /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to others.
-    pub fn write_promptly(&self, books: &impl Books) -> bool {
+    pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
         // A write may have to wait for a sync that is under way, and nobody knows yet for how long.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
-        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, books, Journal::is_large))
+        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, access, Journal::is_large))
     }
 
     fn write_with(
         &self,
         mut writer: MutexGuard<Writer>,
-        books: &impl Books,
+        access: &impl JournalAccess,
         leave: impl FnOnce(&Journal) -> bool,
     ) -> bool {
         if self.is_failing() {
             return false;
         }
         let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced_to()));
-        let Some(batch) = books.with(|journal, _| take(journal)) else { return false };
+        let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
         // Of many bytes, so many as a pool thread would write count.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
         match self.writes.measure(share, || writer.write(batch)) {
@@ -178,21 +178,21 @@ impl Wal {
                 true
             }
             Err(error) => {
-                self.fail(books, &error);
+                self.fail(access, &error);
                 false
             }
         }
     }
 
     /// Syncs all that was written; false if the disk fails.
-    pub fn sync(&self, books: &impl Books) -> bool {
-        self.sync_with(&self.syncing.lock(), || Some(self.writer.lock()), books)
+    pub fn sync(&self, access: &impl JournalAccess) -> bool {
+        self.sync_with(&self.syncing.lock(), || Some(self.writer.lock()), access)
     }
 
     /// The same for who must not wait for a slow disk; false also if the sync is left to others.
-    pub fn sync_promptly(&self, books: &impl Books) -> bool {
+    pub fn sync_promptly(&self, access: &impl JournalAccess) -> bool {
         let turn = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
-        turn.is_some_and(|turn| self.sync_with(&turn, || self.writer.try_lock_for(SLOW), books))
+        turn.is_some_and(|turn| self.sync_with(&turn, || self.writer.try_lock_for(SLOW), access))
     }
 
     /// If the writer cannot be had after the sync, nobody learns of the sync, and whoever makes the next one does it again.
@@ -200,7 +200,7 @@ impl Wal {
         &self,
         _turn: &MutexGuard<()>,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
-        books: &impl Books,
+        access: &impl JournalAccess,
     ) -> bool {
         if self.is_failing() {
             return false;
@@ -216,7 +216,7 @@ impl Wal {
             writer.sync_task()
         };
         if let Err(error) = self.syncs.measure(1, || task.run()) {
-            self.fail(books, &error);
+            self.fail(access, &error);
             return false;
         }
         let Some(mut writer) = lock_writer() else { return false };
@@ -227,22 +227,22 @@ impl Wal {
 
     /// Looks whether the file that is written to is still in the folder: if it was removed, its bytes would be gone with the
     /// process. Not at every sync: each look makes the file system write down when the file was changed.
-    pub fn check(&self, books: &impl Books) {
+    pub fn check(&self, access: &impl JournalAccess) {
         let file = self.writer.lock().current_file();
         if !self.is_failing() && file.is_some_and(|file| matches!(file.is_linked(), Ok(false))) {
-            self.fail(books, &io::Error::new(io::ErrorKind::NotFound, "a segment was removed under the server"));
+            self.fail(access, &io::Error::new(io::ErrorKind::NotFound, "a segment was removed under the server"));
         }
     }
 
     /// Leaves the log in order; nothing may be appended afterwards.
-    pub fn close(&self, books: &impl Books) {
+    pub fn close(&self, access: &impl JournalAccess) {
         // In any mode: the last record says that everything before it is synced.
         self.demand_sync();
-        if !(self.write(books) && self.sync(books)) {
+        if !(self.write(access) && self.sync(access)) {
             return;
         }
-        books.with(|journal, _| journal.append_closed());
-        if !(self.write(books) && self.sync(books)) {
+        access.with(|journal, _| journal.append_closed());
+        if !(self.write(access) && self.sync(access)) {
             log::warn!("binlog: it is not left in order");
         }
     }
@@ -251,8 +251,8 @@ impl Wal {
         self.writer.lock().demand_sync();
     }
 
-    fn fail(&self, books: &impl Books, error: &io::Error) {
-        let was = books.with(|journal, _| {
+    fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
+        let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);
             self.failing.swap(true, Ordering::AcqRel)
         });
@@ -262,46 +262,46 @@ impl Wal {
     }
 
     /// Does what is to be done beside writing; true if there is more of it.
-    pub fn tidy(&self, books: &impl Books) -> bool {
-        self.tidy_and(books, true)
+    pub fn maintain(&self, access: &impl JournalAccess) -> bool {
+        self.maintain_and(access, true)
     }
 
     /// The same, but a full disk is only tried again if something was removed from it: each try fills it with zero bytes.
-    pub fn tidy_sparingly(&self, books: &impl Books) -> bool {
-        self.tidy_and(books, false)
+    pub fn maintain_sparingly(&self, access: &impl JournalAccess) -> bool {
+        self.maintain_and(access, false)
     }
 
-    fn tidy_and(&self, books: &impl Books, try_full: bool) -> bool {
+    fn maintain_and(&self, access: &impl JournalAccess, try_full: bool) -> bool {
         let _turn = self.tidying.lock();
-        if self.is_failing() && !self.recover(books) {
+        if self.is_failing() && !self.recover(access) {
             return false;
         }
-        let removed = self.drop_retired(books);
+        let removed = self.drop_retired(access);
         if removed || try_full || !self.is_full() {
-            self.prepare(books);
+            self.prepare(access);
         }
-        self.note_full(books);
-        books.with(|journal, engine| journal.compact(engine))
+        self.note_full(access);
+        access.with(|journal, engine| journal.compact(engine))
     }
 
-    fn note_full(&self, books: &impl Books) {
-        self.full.store(books.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
+    fn note_full(&self, access: &impl JournalAccess) {
+        self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
     /// Tries whether the disk is back: everything that is not safe goes into a new segment.
-    fn recover(&self, books: &impl Books) -> bool {
+    fn recover(&self, access: &impl JournalAccess) -> bool {
         let _turn = self.syncing.lock();
-        books.with(|journal, _| journal.abandon_prepared());
-        self.drop_retired(books);
+        access.with(|journal, _| journal.abandon_prepared());
+        self.drop_retired(access);
         let Ok(names) = self.storage.list() else { return false };
-        books.with(|journal, _| journal.condemn_missing(|number| names.contains(&segment_name(number))));
-        let again = self.writer.lock().unsafe_bytes();
-        let (number, size) = books.with(|journal, _| (journal.claim_number(), journal.take_over_size(again)));
+        access.with(|journal, _| journal.evacuate_missing(|number| names.contains(&segment_name(number))));
+        let again = self.writer.lock().unsynced_bytes();
+        let (number, size) = access.with(|journal, _| (journal.claim_number(), journal.take_over_size(again)));
         let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };
         let mut writer = self.writer.lock();
         let rely = self.mode != SyncMode::Never;
-        let (first, again, end) = (writer.first_unsafe(), writer.unsafe_bytes(), writer.safe_end());
-        let (pending, header) = books.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
+        let (first, again, end) = (writer.first_unsynced(), writer.unsynced_bytes(), writer.durable_end());
+        let (pending, header) = access.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
         if writer.take_over(pending, &header, file).is_err() {
             drop(writer);
             // It never counted, and each try would leave one.
@@ -309,18 +309,18 @@ impl Wal {
             return false;
         }
         self.safe.store(writer.safe(), Ordering::Release);
-        books.with(|journal, _| journal.set_health(Health::Ok));
+        access.with(|journal, _| journal.set_health(Health::Ok));
         self.failing.store(false, Ordering::Release);
         log::info!("binlog: the disk is back; jobs are taken again");
         true
     }
 
     /// Removes what nothing needs; tells whether there was something.
-    fn drop_retired(&self, books: &impl Books) -> bool {
+    fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
         // Whatever the mode: what was written again must be there before its first place goes.
         let synced = self.writer.lock().synced_to().position;
-        while let Some(retired) = books.with(|journal, _| journal.next_retired(synced)) {
+        while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             match Writer::drop_segment(&*self.storage, retired) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     // Those behind it hold the deletes of its jobs, so they must not go before it does.
@@ -331,7 +331,7 @@ impl Wal {
                 }
                 _ => {
                     self.stuck.store(false, Ordering::Relaxed);
-                    books.with(|journal, _| journal.gone(retired));
+                    access.with(|journal, _| journal.gone(retired));
                     removed = true;
                 }
             }
@@ -343,35 +343,35 @@ impl Wal {
     /// finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with deletes, it does
     /// so now: whoever makes work waits for it. Returns with less only if others have taken it, or if the disk is full or
     /// fails.
-    pub fn reserve(&self, books: &impl Books, bytes: u64) {
-        let lacks = || books.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
+    pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
+        let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
             if self.is_failing() || !lacks() {
                 return;
             }
-            self.tidy(books);
-            if lacks() && !books.with(|journal, _| journal.can_shrink()) {
+            self.maintain(access);
+            if lacks() && !access.with(|journal, _| journal.can_shrink()) {
                 break;
             }
-            if lacks() && !(self.write(books) && self.sync(books)) {
+            if lacks() && !(self.write(access) && self.sync(access)) {
                 return;
             }
         }
         let _turn = self.tidying.lock();
-        if books.with(|journal, _| journal.is_short(bytes)) {
-            books.with(|journal, _| journal.wish(bytes));
-            self.prepare(books);
-            self.note_full(books);
+        if access.with(|journal, _| journal.is_short(bytes)) {
+            access.with(|journal, _| journal.request_space(bytes));
+            self.prepare(access);
+            self.note_full(access);
         }
     }
 
-    fn prepare(&self, books: &impl Books) {
+    fn prepare(&self, access: &impl JournalAccess) {
         let wanted = |journal: &mut Journal| journal.wanted().then(|| (journal.claim_number(), journal.wanted_size()));
-        while let Some((number, size)) = books.with(|journal, _| wanted(journal)) {
+        while let Some((number, size)) = access.with(|journal, _| wanted(journal)) {
             match self.storage.create(&segment_name(number), size) {
                 Ok(file) => {
                     self.writer.lock().add_prepared(number, file);
-                    let was = books.with(|journal, _| {
+                    let was = access.with(|journal, _| {
                         journal.prepared(number, size);
                         journal.change_health(Health::Full, Health::Ok)
                     });
@@ -379,10 +379,10 @@ impl Wal {
                         log::info!("binlog: there is space again; jobs are taken again");
                     }
                 }
-                Err(error) if !is_no_space(&error) => return self.fail(books, &error),
+                Err(error) if !is_no_space(&error) => return self.fail(access, &error),
                 Err(error) => {
-                    books.with(|journal, _| journal.wish(0));
-                    if books.with(|journal, _| journal.change_health(Health::Ok, Health::Full)) {
+                    access.with(|journal, _| journal.request_space(0));
+                    if access.with(|journal, _| journal.change_health(Health::Ok, Health::Full)) {
                         log::error!(
                             "binlog: no space for another segment: {error}; new jobs are refused when the rest is used"
                         );
@@ -391,8 +391,8 @@ impl Wal {
                 }
             }
         }
-        books.with(|journal, _| journal.wish(0));
-        if books.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
+        access.with(|journal, _| journal.request_space(0));
+        if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
             log::info!("binlog: there is space enough; jobs are taken again");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::bytes::Bytes;
 use super::segment::{segment_name, Key, Place, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
-use super::terms::{Batch, Retired, Synced};
+use super::types::{Batch, Retired, Synced};
 
 /// When the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ pub struct Writer {
     /// Written but not safe, and behind them not even written, both in order.
     unsafe_pieces: VecDeque<Piece>,
     /// Where the pieces begin: all before it is known to be on the disk, or with -F written.
-    safe_end: Place,
+    durable_end: Place,
     /// How many of the pieces are written.
     written_pieces: usize,
     written: Synced,
@@ -85,7 +85,7 @@ pub struct Writer {
 impl Writer {
     /// Writes into segments in `storage`, of the log with this number. Everything before `end` is synced.
     pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: Place) -> Writer {
-        let (safe_end, end) = (end, Synced { place: end, position: 0 });
+        let (durable_end, end) = (end, Synced { place: end, position: 0 });
         Writer {
             storage,
             log,
@@ -94,7 +94,7 @@ impl Writer {
             current: None,
             left: Vec::new(),
             unsafe_pieces: VecDeque::new(),
-            safe_end,
+            durable_end,
             written_pieces: 0,
             written: end,
             synced: end,
@@ -244,7 +244,7 @@ impl Writer {
         while self.written_pieces > 0 && self.unsafe_pieces[0].end <= position {
             self.written_pieces -= 1;
             let piece = self.unsafe_pieces.pop_front().expect("a written piece");
-            self.safe_end = Place { segment: piece.segment, at: piece.place + piece.bytes.len() as u64 };
+            self.durable_end = Place { segment: piece.segment, at: piece.place + piece.bytes.len() as u64 };
             let mut bytes = piece.bytes.into_spare();
             if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
                 bytes.clear();
@@ -259,17 +259,17 @@ impl Writer {
     }
 
     /// The first segment of which not everything is known to be on the disk.
-    pub fn first_unsafe(&self) -> u64 {
+    pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
     /// Where the log ends, as far as it is known to be on the disk.
-    pub fn safe_end(&self) -> Place {
-        self.safe_end
+    pub fn durable_end(&self) -> Place {
+        self.durable_end
     }
 
     /// Bytes of records that are not safe.
-    pub fn unsafe_bytes(&self) -> u64 {
+    pub fn unsynced_bytes(&self) -> u64 {
         self.unsafe_pieces.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
@@ -291,7 +291,7 @@ impl Writer {
         let place = Place { segment: number, at: open.length };
         self.written = Synced { place, position: header.end };
         self.synced = self.written;
-        self.safe_end = place;
+        self.durable_end = place;
         self.current = Some(open);
         Ok(())
     }

@@ -24,7 +24,7 @@ const CLASSES: usize = 32;
 /// To free a body larger than this takes about as long as a turn.
 const RELEASED: usize = 1 << 20;
 
-/// Bodies that are gone and were lent that one look after them covers: clients decide how many there are, and who looks must
+/// Bodies that are gone and replies still hold that one look after them covers: clients decide how many there are, and who looks must
 /// not pay for all.
 const LOOKS: usize = 32;
 
@@ -44,16 +44,16 @@ pub struct Bodies {
     /// What is spare in all classes.
     spare: u64,
     /// Bytes that belong to replies only: they take memory until those are sent.
-    lent: VecDeque<Lent>,
+    in_flight: VecDeque<InFlight>,
     /// Their bytes.
-    lent_bytes: u64,
+    in_flight_bytes: u64,
     /// Bodies that are gone, and are so large that to free them takes long.
     released: Vec<Body>,
 }
 
 /// A body that replies share, and no job has.
 #[derive(Debug)]
-struct Lent {
+struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
     /// A large one is not freed by whoever sends the last reply.
@@ -209,8 +209,8 @@ impl Class {
 impl Bodies {
     /// None yet; allocates nothing.
     pub fn new() -> Bodies {
-        let (classes, lent) = (std::array::from_fn(Class::new), VecDeque::new());
-        Bodies { classes, whole: Slab::new(), spare: 0, lent, lent_bytes: 0, released: Vec::new() }
+        let (classes, in_flight) = (std::array::from_fn(Class::new), VecDeque::new());
+        Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, released: Vec::new() }
     }
 
     /// Stores a body.
@@ -238,7 +238,7 @@ impl Bodies {
         if key.len() > PAGED_MAX {
             let body = self.whole.remove(key.place as usize);
             if body.is_shared() {
-                self.lend(&body);
+                self.note_in_flight(&body);
             } else if body.len() > RELEASED {
                 self.released.push(body);
             }
@@ -251,18 +251,18 @@ impl Bodies {
     }
 
     /// Takes a body that is none of those here any more on account, until no reply shares it. Only for large ones.
-    fn lend(&mut self, body: &Body) {
+    fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();
             let kept = (length > RELEASED).then(|| bytes.clone());
-            self.lent.push_back(Lent { bytes: Arc::downgrade(bytes), length: length as u64, kept });
-            self.lent_bytes += length as u64;
+            self.in_flight.push_back(InFlight { bytes: Arc::downgrade(bytes), length: length as u64, kept });
+            self.in_flight_bytes += length as u64;
         }
     }
 
     /// Bytes of those, as of the last looks.
-    pub fn lent(&self) -> u64 {
-        self.lent_bytes
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight_bytes
     }
 
     /// Bytes of pages that bodies have left, and other pages cannot have.
@@ -271,18 +271,18 @@ impl Bodies {
     }
 
     /// Looks after some of those.
-    pub fn look_after_lent(&mut self) {
-        for _ in 0..self.lent.len().min(LOOKS) {
-            let Some(lent) = self.lent.pop_front() else { return };
-            if lent.bytes.strong_count() == usize::from(lent.kept.is_some()) {
-                self.lent_bytes -= lent.length;
-                self.released.extend(lent.kept.map(Body::Large));
+    pub fn check_in_flight(&mut self) {
+        for _ in 0..self.in_flight.len().min(LOOKS) {
+            let Some(in_flight) = self.in_flight.pop_front() else { return };
+            if in_flight.bytes.strong_count() == usize::from(in_flight.kept.is_some()) {
+                self.in_flight_bytes -= in_flight.length;
+                self.released.extend(in_flight.kept.map(Body::Large));
             } else {
-                self.lent.push_back(lent);
+                self.in_flight.push_back(in_flight);
             }
         }
-        if self.lent.is_empty() && self.lent.capacity() > LOOKS {
-            self.lent = VecDeque::new();
+        if self.in_flight.is_empty() && self.in_flight.capacity() > LOOKS {
+            self.in_flight = VecDeque::new();
         }
     }
 
@@ -350,13 +350,13 @@ mod tests {
         let keys: Vec<BodyKey> = replies.iter().map(|body| bodies.add(body.clone())).collect();
         let (alone, small) = (bodies.add(body(5000)), bodies.add(body(2000)));
         [alone, small].into_iter().chain(keys).for_each(|key| bodies.remove(key));
-        bodies.look_after_lent();
-        assert_eq!(bodies.lent(), 500_000);
+        bodies.check_in_flight();
+        assert_eq!(bodies.in_flight(), 500_000);
         drop(replies);
         for _ in 0..=100 / LOOKS {
-            bodies.look_after_lent();
+            bodies.check_in_flight();
         }
-        assert_eq!((bodies.lent(), bodies.lent.capacity()), (0, 0));
+        assert_eq!((bodies.in_flight(), bodies.in_flight.capacity()), (0, 0));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum Change {
         id: JobId,
         /// Length of the name of its tube.
         tube: usize,
-        /// Length of its body and of what its terms take.
+        /// Length of its body and of what its options take.
         body: usize,
     },
     /// The pause of the tube with this number has begun.

@@ -4,13 +4,13 @@
 //! proportion to all there is.
 
 use super::account::Account;
-use super::client::{Client, Manner, Nap, WATCH_COST};
-use super::deadlines::Owner;
-use super::job::{band, Job, State};
+use super::client::{ClientState, IdleState, ReservePolicy, WATCH_COST};
+use super::deadlines::TimerKey;
+use super::deferred::Deferred;
+use super::job::{priority_class, Job, State};
 use super::list::{List, NIL};
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
-use super::unfinished::Unfinished;
 use super::{Engine, JOB_COST, NOBODY, TUBE_COST};
 
 impl Engine {
@@ -19,7 +19,7 @@ impl Engine {
         self.check_jobs();
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
         self.clients.iter().for_each(|(number, _)| self.check_client(number as u32));
-        self.check_contracts();
+        self.check_extras();
         self.check_deadlines();
         self.check_sums();
     }
@@ -30,8 +30,8 @@ impl Engine {
         for (slot, job) in self.jobs.iter() {
             assert_eq!(self.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
             assert!(job.id.0 <= self.last_id, "{:?} was never given", job.id);
-            assert_eq!(job.state == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
-            assert!(job.state == State::Ready || !job.in_run, "{:?} is in no run", job.id);
+            assert_eq!(job.state() == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
+            assert!(job.state() == State::Ready || !job.in_run, "{:?} is in no run", job.id);
         }
     }
 
@@ -43,11 +43,11 @@ impl Engine {
             counts.add(job);
         }
         assert_eq!(tube.counts, counts, "the counts of tube {name}");
-        self.check_bands(number, tube);
+        self.check_priority_classes(number, tube);
         self.check_queues(number, tube);
         let expect = |slot: u32, state: State| {
             let job = self.jobs.get(slot);
-            assert_eq!((job.tube, job.state), (number, state), "{:?} stands in {name}", job.id);
+            assert_eq!((job.tube, job.state()), (number, state), "{:?} stands in {name}", job.id);
         };
         for (large, queue) in [(false, Some(&tube.ready)), (true, tube.large.as_deref())] {
             for slot in queue.into_iter().flat_map(|queue| queue.iter(&self.jobs)) {
@@ -62,10 +62,10 @@ impl Engine {
         }
         let lengths = [tube.ready.len() + tube.large_jobs(), tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
-        for manner in [Manner::Holder, Manner::Leaser] {
-            let may_wait = tube.pause.is_some() || tube.first(manner, &self.jobs).is_none() || tube.serving;
+        for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
+            let may_wait = tube.pause.is_some() || tube.first(reserve_policy, &self.jobs).is_none() || tube.serving;
             assert!(
-                may_wait || !self.somebody_stands(tube.queue(manner)),
+                may_wait || !self.somebody_stands(tube.queue(reserve_policy)),
                 "tube {name} has both a ready job and a waiting client"
             );
         }
@@ -86,7 +86,8 @@ impl Engine {
         let buried: Vec<Time> = tube.buried.iter(&self.jobs).map(|slot| self.jobs.get(slot).due).collect();
         assert!(buried.is_sorted_by(|one, next| one < next), "buried jobs are out of order");
         assert!(buried.last().is_none_or(|last| last.nanos() <= self.last_bury));
-        let queues = [Manner::Holder, Manner::Leaser, Manner::Sleeper].map(|manner| tube.queue(manner));
+        let queues = [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified]
+            .map(|reserve_policy| tube.queue(reserve_policy));
         for watch in queues.into_iter().flat_map(|queue| queue.iter(&self.watches)) {
             let watch = self.watches.get(watch);
             assert_eq!(watch.tube, number, "somebody stands in a tube that is not watched");
@@ -103,94 +104,101 @@ impl Engine {
         })
     }
 
-    fn check_bands(&self, number: u32, tube: &Tube) {
-        let mut bands = [0; 3];
-        let queued = |job: &&Job| job.tube == number && matches!(job.state, State::Ready | State::Delayed);
-        self.jobs.iter().map(|(_, job)| job).filter(queued).for_each(|job| bands[band(job.pri)] += 1);
-        assert_eq!(tube.bands, bands, "the bands of a tube");
-        let watched_by_awake = |client: &Client| {
-            let searches = client.search.is_some() || client.nap != Nap::Asleep;
+    fn check_priority_classes(&self, number: u32, tube: &Tube) {
+        let mut priority_classes = [0; 3];
+        let queued = |job: &&Job| job.tube == number && matches!(job.state(), State::Ready | State::Delayed);
+        self.jobs
+            .iter()
+            .map(|(_, job)| job)
+            .filter(queued)
+            .for_each(|job| priority_classes[priority_class(job.pri)] += 1);
+        assert_eq!(tube.priority_classes, priority_classes, "the bands of a tube");
+        let watched_by_awake = |client: &ClientState| {
+            let searches = client.search.is_some() || client.idle_state != IdleState::Idle;
             searches && client.watched.contains(number, &self.watches)
         };
         let somebody_awake = || self.clients.iter().any(|(_, client)| watched_by_awake(client));
-        let nothing_to_do = tube.pause.is_some() || tube.first(Manner::Sleeper, &self.jobs).is_none() || tube.serving;
+        let nothing_to_do =
+            tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.jobs).is_none() || tube.serving;
         let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.sleeping);
         assert!(nothing_to_do || somebody_awake(), "a tube has a ready job, and all who could take it sleep");
     }
 
-    fn check_contracts(&self) {
+    fn check_extras(&self) {
         let bound = self.jobs.iter().filter(|(_, job)| job.is_bound()).count();
-        let left = self.contracts.iter().filter(|(number, _)| self.contracts.is_left(*number));
-        let left: Vec<(u32, usize)> = left.map(|(number, contract)| (number, contract.submitters())).collect();
-        assert_eq!(self.contracts.len(), bound + left.len(), "every contract has its job");
+        let left = self.extras_store.iter().filter(|(number, _)| self.extras_store.is_left(*number));
+        let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
+        assert_eq!(self.extras_store.len(), bound + left.len(), "every contract has its job");
         for &(number, _) in &left {
-            let is_told = |work: &Unfinished| matches!(work, Unfinished::Tell { contract, .. } if *contract == number);
-            assert!(self.unfinished.iter().any(is_told), "those who wait by contract {number} will never be told");
+            let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
+            assert!(self.deferred.iter().any(is_told), "those who wait by contract {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
-            let number = self.contracts.of(slot);
-            let contract = self.contracts.get(number);
-            assert_eq!(contract.slot, slot, "{:?} and its contract know each other", job.id);
-            assert!(self.contracts.is_found(number), "{:?} is found by what is unique about it", job.id);
-            attached += contract.submitters();
-            for client in self.contracts.attached(number) {
+            let number = self.extras_store.of(slot);
+            let extras = self.extras_store.get(number);
+            assert_eq!(extras.slot, slot, "{:?} and its contract know each other", job.id);
+            assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
+            attached += extras.submitters();
+            for client in self.extras_store.attached(number) {
                 assert!(self.clients.contains(client as usize), "{:?} is awaited by nobody", job.id);
             }
-            assert!(job.state != State::Finished || contract.submitters() == 0, "{:?} is over and awaited", job.id);
+            assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
         }
-        self.contracts.check_ends();
-        assert_eq!(self.contracts.attachments(), attached);
+        self.extras_store.check_ends();
+        assert_eq!(self.extras_store.attachments(), attached);
         let listed: usize = self.clients.iter().map(|(_, client)| client.attached.len()).sum();
         assert_eq!(listed, attached, "clients know what they are attached to");
     }
 
     fn check_client(&self, number: u32) {
         let client = &self.clients[number as usize];
-        let must_watch = client.manner == Manner::Holder && number != NOBODY.0 && client.leaving.is_none();
+        let must_watch =
+            client.reserve_policy == ReservePolicy::PerConnection && number != NOBODY.0 && client.leaving.is_none();
         assert!(!must_watch || client.watched.len() > 0, "client {number} watches nothing");
         for watch in client.watched.iter() {
             let watched = self.watches.get(watch);
             assert_eq!(watched.client, number);
             let tube = self.tubes.get(watched.tube);
-            for manner in [Manner::Holder, Manner::Leaser, Manner::Sleeper] {
-                let stands = tube.queue(manner).iter(&self.watches).any(|other| other == watch);
-                let should = watched.wait != 0 && manner == client.manner;
+            for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified] {
+                let stands = tube.queue(reserve_policy).iter(&self.watches).any(|other| other == watch);
+                let should = watched.wait != 0 && reserve_policy == client.reserve_policy;
                 assert_eq!(stands, should, "client {number} knows where it stands");
             }
-            let must_stand = (client.waits_for_job() || client.nap == Nap::Asleep) && client.search.is_none();
+            let must_stand =
+                (client.waits_for_job() || client.idle_state == IdleState::Idle) && client.search.is_none();
             assert!(!must_stand || client.stands(watched), "client {number} waits in all its tubes or none");
         }
         client.reserved.check(|slot| self.jobs.get(slot).place());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
-            let attached = self.contracts.find_attached(waiting.outcome, &client.attached);
+            let attached = self.extras_store.find_attached(waiting.outcome, &client.attached);
             assert!(attached.is_some(), "client {number} waits for the outcome of a job that does not know");
         }
         for (key, slot) in client.reserved.iter() {
             let job = self.jobs.get(slot);
-            assert_eq!((job.state, job.holder, job.due_key()), (State::Reserved, number, key));
+            assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number, key));
             assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
         leaving.check(|slot| self.jobs.get(slot).place());
         for ((pri, id), slot) in leaving.iter() {
             let job = self.jobs.get(slot);
-            assert_eq!((job.state, job.holder, job.pri, job.id), (State::Reserved, number, pri, id));
+            assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number, pri, id));
             assert!(job.is_leaving(), "{:?} does not know that its holder has left", job.id);
         }
     }
 
     fn check_deadlines(&self) {
         let mut timed = 0;
-        let mut expect = |owner: Owner, due: Time| {
+        let mut expect = |owner: TimerKey, due: Time| {
             if due != Time::NEVER {
                 timed += 1;
                 assert!(self.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
             }
         };
-        self.clients.iter().for_each(|(number, client)| expect(Owner::Client(number as u32), client.due()));
-        self.tubes.iter().for_each(|(number, tube)| expect(Owner::Tube(number), tube.due()));
-        expect(Owner::Contracts, self.contracts.next_end().map_or(Time::NEVER, |(at, _)| at));
+        self.clients.iter().for_each(|(number, client)| expect(TimerKey::ClientState(number as u32), client.due()));
+        self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
+        expect(TimerKey::ExtrasStore, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
         self.deadlines.check();
     }
@@ -203,18 +211,19 @@ impl Engine {
             memory.jobs += JOB_COST + job.body.len() as u64;
         }
         memory.watches = self.watches.len() as u64 * WATCH_COST;
-        memory.jobs += self.contracts.iter().map(|(_, contract)| contract.cost()).sum::<u64>();
+        memory.jobs += self.extras_store.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
         for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
             memory.tubes += TUBE_COST + tube.name.len() as u64;
         }
         assert_eq!(self.counts, counts, "the counts of all jobs");
         assert_eq!(self.memory, memory, "the account of memory");
-        let leaving = |client: &Client| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
+        let leaving = |client: &ClientState| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
         let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len() + leaving(client)).sum();
         assert_eq!(self.leaving, self.clients.iter().filter(|(_, client)| client.leaving.is_some()).count());
         assert_eq!(held as u64, counts.reserved, "every reserved job is with its holder");
-        let count =
-            |test: fn(&super::client::Client) -> bool| self.clients.iter().filter(|(_, client)| test(client)).count();
+        let count = |test: fn(&super::client::ClientState) -> bool| {
+            self.clients.iter().filter(|(_, client)| test(client)).count()
+        };
         assert_eq!(self.producers, count(|client| client.producer));
         assert_eq!(self.workers, count(|client| client.worker));
         assert_eq!(self.waiting, count(|client| client.waits_for_job()));
@@ -229,10 +238,12 @@ impl Engine {
         assert_eq!(self.watches.len(), watches, "no watch without its client");
         for (number, tube) in self.tubes.iter() {
             let using = self.clients.iter().filter(|(_, client)| client.used == number).count();
-            let contains = |client: &super::client::Client| client.watched.contains(number, &self.watches);
+            let contains = |client: &super::client::ClientState| client.watched.contains(number, &self.watches);
             let watching = self.clients.iter().filter(|(_, client)| contains(client)).count();
             assert_eq!((tube.using as usize, tube.watching as usize), (using, watching));
-            let sleeper = |client: &super::client::Client| client.manner == Manner::Sleeper && contains(client);
+            let sleeper = |client: &super::client::ClientState| {
+                client.reserve_policy == ReservePolicy::Notified && contains(client)
+            };
             let sleepers = self.clients.iter().filter(|(_, client)| sleeper(client)).count();
             assert_eq!(tube.sleepers as usize, sleepers);
         }

@@ -22,28 +22,28 @@ pub struct ClientId(pub u32);
 
 /// How a client takes jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Manner {
+pub enum ReservePolicy {
     /// What it reserves is its own. Of all tubes that it watches, the smallest priority comes first.
     #[default]
-    Holder,
-    /// What it grabs is its own. Of all tubes that it watches, the smallest band of priorities comes first, and tubes that
+    PerConnection,
+    /// What it grabs is its own. Of all tubes that it watches, the smallest priority class of priorities comes first, and tubes that
     /// are equal in that take turns. It is not made to wait, but may sleep and be woken.
-    Sleeper,
+    Notified,
     /// What it leases is nobody's: it lasts until its time to run ends, whatever becomes of the client. All tubes that it
     /// watches and that have a ready job have the same chance.
-    Leaser,
+    Lease,
 }
 
 /// Whether a client wants to be told of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Nap {
+pub enum IdleState {
     /// It looks for itself.
     #[default]
-    Awake,
+    Active,
     /// It does.
-    Asleep,
+    Idle,
     /// It was told of a job in this tube, and has not come yet; [`NIL`] if it no longer watches that tube.
-    Woken(u32),
+    Notified(u32),
 }
 
 /// A client that wants a job, or the outcome of one, and has none.
@@ -51,7 +51,7 @@ pub enum Nap {
 pub struct Waiting {
     /// When it gives up; [`Time::NEVER`] if it does not.
     pub until: Time,
-    /// The contract of the job whose outcome it waits for; [`NIL`] if it waits for a job.
+    /// The extras of the job whose outcome it waits for; [`NIL`] if it waits for a job.
     pub outcome: u32,
     /// It has submitted that job just for the outcome, and takes it back when it gives up.
     pub run: bool,
@@ -84,14 +84,14 @@ pub struct Search {
 
 /// One client.
 #[derive(Debug)]
-pub struct Client {
-    pub(super) manner: Manner,
-    pub(super) nap: Nap,
+pub struct ClientState {
+    pub(super) reserve_policy: ReservePolicy,
+    pub(super) idle_state: IdleState,
     /// Tells its connection from others of the same number, which come before or after it.
     pub(super) connection: u32,
     /// Tubes that it has opened and that are still there.
     pub(super) opened: u32,
-    /// The place in its watch list where it looks first, if it is a sleeper; beyond the end, at the end. It goes down from there.
+    /// The place in its watch list where it looks first, if it is a sleeping worker; beyond the end, at the end. It goes down from there.
     pub(super) turn: u32,
     /// The tube it uses; [`NIL`] if it names the tube each time.
     pub(super) used: u32,
@@ -103,7 +103,7 @@ pub struct Client {
     pub(super) wait: u32,
     /// The place of that wait or sleep among those of all clients.
     pub(super) since: u64,
-    /// The engine goes on with its search, which stands in the queue of unfinished work once.
+    /// The engine goes on with its search, which stands in the queue of deferred work once.
     pub(super) queued: bool,
     /// A search that goes on in another turn.
     pub(super) search: Option<Box<Search>>,
@@ -117,12 +117,12 @@ pub struct Client {
     pub(super) worker: bool,
 }
 
-impl Client {
+impl ClientState {
     /// One that uses and watches nothing yet.
-    pub(super) fn new(manner: Manner, connection: u32) -> Client {
-        Client {
-            manner,
-            nap: Nap::Awake,
+    pub(super) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
+        ClientState {
+            reserve_policy,
+            idle_state: IdleState::Active,
             connection,
             opened: 0,
             turn: NIL,
@@ -158,7 +158,7 @@ impl Client {
 
     /// Whether it stands in the queue of the tube of this watch, which must be one of its own.
     pub(super) fn stands(&self, watch: &Watch) -> bool {
-        watch.wait == self.wait && (self.waits_for_job() || self.nap == Nap::Asleep)
+        watch.wait == self.wait && (self.waits_for_job() || self.idle_state == IdleState::Idle)
     }
 
     /// When something happens to this client by itself. A wait is not over before its search is.

@@ -1,25 +1,25 @@
 //! The one ordered index of everything timed.
 //!
 //! Owns which owner is due next. An owner is a client (its nearest time to run, its reserve time-out, its warning), a
-//! tube (its next delayed job, the end of its pause) or the contracts (the next end of a time to live); each has at most one entry, the earliest of what it waits for, so
+//! tube (its next delayed job, the end of its pause) or the extras (the next end of a time to live); each has at most one entry, the earliest of what it waits for, so
 //! the index stays small however many jobs there are. Must not know what happens when something is due.
 
 use super::heap::{Heap, Places};
 use super::list::NIL;
 use super::time::Time;
 
-/// The contracts as a heap's member: no tube has that number.
+/// The extras as a heap's member: no tube has that number.
 const CONTRACTS: u32 = NIL;
 
 /// Whose deadline it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owner {
+pub enum TimerKey {
     /// The client with this number.
-    Client(u32),
+    ClientState(u32),
     /// The tube with this number.
     Tube(u32),
-    /// All contracts.
-    Contracts,
+    /// All extras.
+    ExtrasStore,
 }
 
 /// See the module's page.
@@ -35,47 +35,47 @@ pub struct Deadlines {
 struct PlaceTable {
     clients: Vec<u32>,
     tubes: Vec<u32>,
-    contracts: Vec<u32>,
+    extras_store: Vec<u32>,
 }
 
-impl Owner {
+impl TimerKey {
     /// As a heap's member: the lowest bit tells the kind.
     fn member(self) -> u32 {
         match self {
-            Owner::Contracts => CONTRACTS,
-            Owner::Client(number) => number << 1,
-            Owner::Tube(number) => number << 1 | 1,
+            TimerKey::ExtrasStore => CONTRACTS,
+            TimerKey::ClientState(number) => number << 1,
+            TimerKey::Tube(number) => number << 1 | 1,
         }
     }
 
     fn key(self, at: Time) -> (Time, bool) {
-        (at, matches!(self, Owner::Client(_)))
+        (at, matches!(self, TimerKey::ClientState(_)))
     }
 
-    fn of(member: u32) -> Owner {
+    fn of(member: u32) -> TimerKey {
         match member & 1 {
-            _ if member == CONTRACTS => Owner::Contracts,
-            0 => Owner::Client(member >> 1),
-            _ => Owner::Tube(member >> 1),
+            _ if member == CONTRACTS => TimerKey::ExtrasStore,
+            0 => TimerKey::ClientState(member >> 1),
+            _ => TimerKey::Tube(member >> 1),
         }
     }
 }
 
 impl PlaceTable {
-    fn get(&self, owner: Owner) -> u32 {
+    fn get(&self, owner: TimerKey) -> u32 {
         let (table, number) = match owner {
-            Owner::Client(number) => (&self.clients, number),
-            Owner::Tube(number) => (&self.tubes, number),
-            Owner::Contracts => (&self.contracts, 0),
+            TimerKey::ClientState(number) => (&self.clients, number),
+            TimerKey::Tube(number) => (&self.tubes, number),
+            TimerKey::ExtrasStore => (&self.extras_store, 0),
         };
         table.get(number as usize).copied().unwrap_or(NIL)
     }
 
-    fn slot(&mut self, owner: Owner) -> &mut u32 {
+    fn slot(&mut self, owner: TimerKey) -> &mut u32 {
         let (table, number) = match owner {
-            Owner::Client(number) => (&mut self.clients, number as usize),
-            Owner::Tube(number) => (&mut self.tubes, number as usize),
-            Owner::Contracts => (&mut self.contracts, 0),
+            TimerKey::ClientState(number) => (&mut self.clients, number as usize),
+            TimerKey::Tube(number) => (&mut self.tubes, number as usize),
+            TimerKey::ExtrasStore => (&mut self.extras_store, 0),
         };
         if table.len() <= number {
             table.resize(number + 1, NIL);
@@ -86,7 +86,7 @@ impl PlaceTable {
 
 impl Places for PlaceTable {
     fn set_place(&mut self, member: u32, place: u32) {
-        *self.slot(Owner::of(member)) = place;
+        *self.slot(TimerKey::of(member)) = place;
     }
 }
 
@@ -97,7 +97,7 @@ impl Deadlines {
     }
 
     /// From now on `owner` is due at `at`, and no longer at any other time; never, with [`Time::NEVER`].
-    pub fn set(&mut self, owner: Owner, at: Time) {
+    pub fn set(&mut self, owner: TimerKey, at: Time) {
         let place = *self.places.slot(owner);
         match (place, at) {
             (NIL, Time::NEVER) => {}
@@ -112,18 +112,18 @@ impl Deadlines {
     }
 
     /// Who is due next, and when.
-    pub fn first(&self) -> Option<(Time, Owner)> {
-        self.heap.first().map(|((at, _), member)| (at, Owner::of(member)))
+    pub fn first(&self) -> Option<(Time, TimerKey)> {
+        self.heap.first().map(|((at, _), member)| (at, TimerKey::of(member)))
     }
 
     /// Panics unless they are in order; for checks.
     pub fn check(&self) {
-        self.heap.check(|member| self.places.get(Owner::of(member)));
+        self.heap.check(|member| self.places.get(TimerKey::of(member)));
     }
 
     /// Every entry, in no useful order.
-    pub fn iter(&self) -> impl Iterator<Item = (Time, Owner)> + '_ {
-        self.heap.iter().map(|((at, _), member)| (at, Owner::of(member)))
+    pub fn iter(&self) -> impl Iterator<Item = (Time, TimerKey)> + '_ {
+        self.heap.iter().map(|((at, _), member)| (at, TimerKey::of(member)))
     }
 }
 
@@ -134,22 +134,22 @@ mod tests {
     #[test]
     fn a_tube_comes_before_a_client_at_the_same_moment() {
         let mut deadlines = Deadlines::new();
-        deadlines.set(Owner::Client(0), Time::from_nanos(5));
-        deadlines.set(Owner::Tube(9), Time::from_nanos(5));
-        assert_eq!(deadlines.first(), Some((Time::from_nanos(5), Owner::Tube(9))));
+        deadlines.set(TimerKey::ClientState(0), Time::from_nanos(5));
+        deadlines.set(TimerKey::Tube(9), Time::from_nanos(5));
+        assert_eq!(deadlines.first(), Some((Time::from_nanos(5), TimerKey::Tube(9))));
     }
 
     #[test]
     fn an_owner_has_one_entry_which_moves_and_goes() {
         let at = Time::from_nanos;
         let mut deadlines = Deadlines::new();
-        deadlines.set(Owner::Client(7), at(30));
-        deadlines.set(Owner::Tube(7), at(20));
-        deadlines.set(Owner::Client(7), at(10));
-        assert_eq!(deadlines.first(), Some((at(10), Owner::Client(7))));
-        deadlines.set(Owner::Client(7), Time::NEVER);
-        deadlines.set(Owner::Client(7), Time::NEVER);
-        assert_eq!(deadlines.first(), Some((at(20), Owner::Tube(7))));
+        deadlines.set(TimerKey::ClientState(7), at(30));
+        deadlines.set(TimerKey::Tube(7), at(20));
+        deadlines.set(TimerKey::ClientState(7), at(10));
+        assert_eq!(deadlines.first(), Some((at(10), TimerKey::ClientState(7))));
+        deadlines.set(TimerKey::ClientState(7), Time::NEVER);
+        deadlines.set(TimerKey::ClientState(7), Time::NEVER);
+        assert_eq!(deadlines.first(), Some((at(20), TimerKey::Tube(7))));
         assert_eq!(deadlines.iter().count(), 1);
     }
 }

@@ -79,7 +79,7 @@ impl<K: Ord + Copy> Heap<K> {
         let place = place as usize;
         let gone = self.entries.swap_remove(place);
         if place < self.entries.len() {
-            self.settle(place, places);
+            self.sift(place, places);
         }
         self.shrink();
         gone
@@ -107,10 +107,10 @@ impl<K: Ord + Copy> Heap<K> {
     /// Gives the member at `place` another key.
     pub fn change(&mut self, place: u32, key: K, places: &mut impl Places) {
         self.entries[place as usize].0 = key;
-        self.settle(place as usize, places);
+        self.sift(place as usize, places);
     }
 
-    fn settle(&mut self, place: usize, places: &mut impl Places) {
+    fn sift(&mut self, place: usize, places: &mut impl Places) {
         if place > 0 && self.entries[place].0 < self.entries[(place - 1) / 4].0 {
             self.sift_up(place, places);
         } else {

@@ -6,9 +6,9 @@ use std::ops::Deref;
 
 use super::bodies::BodyKey;
 use super::body::{Body, BodyRef};
-use super::details::{Count, Details};
+use super::details::{Count, Details, History};
+use super::job_options::CompletionPolicy;
 use super::list::{Links, NIL};
-use super::terms::Ending;
 use super::time::{Span, Time};
 
 /// The number a job has for good: from 1 upwards, in the order of insertion, never given twice.
@@ -18,11 +18,11 @@ pub struct JobId(pub u64);
 /// The queue a tube keeps a job in; smaller comes first.
 pub type Priority = u32;
 
-/// The middle of each band of priorities: the thirds of all.
-pub const BANDS: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
+/// The middle of each priority class of priorities: the thirds of all.
+pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
-/// The band that a priority is in.
-pub fn band(pri: Priority) -> usize {
+/// The priority class that a priority is in.
+pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
 
@@ -65,8 +65,21 @@ pub enum Cause {
     Expire,
     /// Its holder went away.
     HangUp,
-    /// Somebody said how it went.
+    /// Somebody said that it failed, and nobody is told: it is set aside, whoever has it.
+    Fail,
+    /// Somebody said how it went, and the outcome is kept.
     Finish,
+}
+
+impl Cause {
+    /// How a job that failed, though not for the last time, comes to be ready; none if it is ready or delayed anyway.
+    pub(super) fn of_retry(state: State) -> Option<Cause> {
+        match state {
+            State::Reserved => Some(Cause::Release),
+            State::Buried => Some(Cause::Kick),
+            State::Ready | State::Delayed | State::Finished => None,
+        }
+    }
 }
 
 impl State {
@@ -79,6 +92,7 @@ impl State {
             (Cause::Release | Cause::Expire | Cause::HangUp, Reserved) => Some(Ready),
             (Cause::ReleaseLater, Reserved) => Some(Delayed),
             (Cause::Bury, Reserved) => Some(Buried),
+            (Cause::Fail, Ready | Delayed | Reserved) => Some(Buried),
             (Cause::Kick, Delayed | Buried) => Some(Ready),
             (Cause::Due, Delayed) => Some(Ready),
             (Cause::Finish, Ready | Delayed | Reserved | Buried) => Some(Finished),
@@ -87,22 +101,7 @@ impl State {
     }
 }
 
-/// How often what happened to a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct History {
-    /// Times it was reserved.
-    pub reserves: u32,
-    /// Times its time to run ended.
-    pub timeouts: u32,
-    /// Times it was released by its holder.
-    pub releases: u32,
-    /// Times it was buried.
-    pub buries: u32,
-    /// Times it was kicked.
-    pub kicks: u32,
-}
-
-/// The mark of a job with a contract.
+/// The mark of a job with extras.
 const BOUND: u8 = 1;
 
 /// The mark of a job that no log knows.
@@ -127,10 +126,11 @@ pub struct Job {
     pub(super) holder: u32,
     /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
     pub(super) links: Links,
-    pub(super) state: State,
+    /// Changes by [`Job::transition`] only.
+    state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
-    pub(super) ending: Ending,
+    pub(super) completion: CompletionPolicy,
     /// [`BOUND`], [`VOLATILE`], [`LEAVING`].
     marks: u8,
 }
@@ -185,7 +185,7 @@ impl Job {
             links: Links::NONE,
             state,
             in_run: false,
-            ending: Ending::Drop,
+            completion: CompletionPolicy::Drop,
             marks: 0,
         }
     }
@@ -231,13 +231,23 @@ impl Job {
         self.details.history()
     }
 
+    /// Goes to the state that `cause` leads to. Panics if the table has no such transition.
+    pub(super) fn transition(&mut self, cause: Cause) {
+        self.state = self.state.after(cause).expect("a transition that the table has");
+    }
+
+    /// The same job as a log describes it, in whatever state that was.
+    pub(super) fn restored(self, state: State, due: Time) -> Job {
+        Job { state, due, ..self }
+    }
+
     pub(super) fn count(&mut self, what: Count) {
         self.details.count(what);
     }
 
     /// What becomes of it when a worker says how it went, or is lost.
-    pub fn ending(&self) -> Ending {
-        self.ending
+    pub fn completion(&self) -> CompletionPolicy {
+        self.completion
     }
 
     /// Whether it is reserved, and by nobody in particular.

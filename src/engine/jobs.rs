@@ -52,8 +52,8 @@ impl Jobs {
     }
 
     /// Bytes of bodies whose jobs are gone, but not the replies that share them.
-    pub fn lent(&self) -> u64 {
-        self.bodies.lent()
+    pub fn in_flight(&self) -> u64 {
+        self.bodies.in_flight()
     }
 
     /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].
@@ -67,8 +67,8 @@ impl Jobs {
     }
 
     /// Looks after some of those.
-    pub fn look_after_lent(&mut self) {
-        self.bodies.look_after_lent();
+    pub fn check_in_flight(&mut self) {
+        self.bodies.check_in_flight();
     }
 
     /// The slot of the job with this id.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::client::{Client, ClientId, Manner};
+use super::client::{ClientId, ClientState, ReservePolicy};
 use super::job::{Job, JobId, JobView, Priority, State};
 use super::smallest::Smallest;
 use super::stats::{tube_figures, TubeStats};
@@ -121,7 +121,7 @@ impl Engine {
         true
     }
 
-    /// Shows the names of the tubes that the client watches, without the first `from`; those of a sleeper from the last one on.
+    /// Shows the names of the tubes that the client watches, without the first `from`; those of a sleeping worker from the last one on.
     /// What is done with each says how many bytes came of it.
     pub fn walk_watched(
         &mut self,
@@ -133,8 +133,9 @@ impl Engine {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
-            let Client { manner, watched, .. } = &self.clients[client.0 as usize];
-            let watch = watched.at(if *manner == Manner::Sleeper { watched.len() - 1 - *from } else { *from });
+            let ClientState { reserve_policy, watched, .. } = &self.clients[client.0 as usize];
+            let watch =
+                watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
             let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);
             *from += 1;
             self.steps.take(1 + bytes as u64 / 64);
@@ -161,7 +162,7 @@ impl Engine {
                 // Some may be gone, or in another state by now.
                 let there = keys.into_iter().filter_map(|(.., id)| self.jobs.find(id));
                 let views = there.map(|slot| self.jobs.view(slot));
-                return Page::Jobs(views.filter(|job| job.state == page.state && job.tube == number).collect());
+                return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
             }
         }
     }
@@ -183,7 +184,7 @@ impl Engine {
             page.from = slot + 1;
             let job = self.jobs.get(slot);
             let may = page.state != State::Ready || !self.is_large(self.jobs.get(page.from - 1));
-            if job.tube == number && job.state == page.state && may {
+            if job.tube == number && job.state() == page.state && may {
                 page.smallest.offer(key(job));
             }
         }

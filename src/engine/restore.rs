@@ -1,13 +1,14 @@
 //! Bringing a queue back from its log.
 //!
 //! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
-//! which they were written, and [`Engine::settle`] puts each in its place. Must not be used afterwards.
+//! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
 
 use super::body::Body;
-use super::contract::Contract;
+use super::details::History;
 use super::details::{Count, Details};
-use super::job::{History, Job, JobId, Priority, State};
-use super::terms::{Ending, WrittenTerms};
+use super::job::{Cause, Job, JobId, Priority, State};
+use super::job_extras::JobExtras;
+use super::job_options::{CompletionPolicy, StoredOptions};
 use super::time::{Span, Time};
 use super::tube::Pause;
 use super::{Engine, JOB_COST, NOBODY};
@@ -35,8 +36,8 @@ pub struct RestoredJob<'a> {
     pub history: History,
     /// Its bytes.
     pub body: &'a [u8],
-    /// Its terms, if it has any.
-    pub terms: Option<WrittenTerms<'a>>,
+    /// Its options, if it has any.
+    pub options: Option<StoredOptions<'a>>,
 }
 
 /// What happened to a job after it was written down.
@@ -74,7 +75,7 @@ pub enum Restored {
 
 impl Engine {
     /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the length of its tube's name,
-    /// and that of its body and terms, before.
+    /// and that of its body and options, before.
     /// With `body`, its bytes are in there, and `found` has none.
     pub fn restore_job(&mut self, found: &RestoredJob, body: Option<Body>) -> (u32, Option<(usize, usize)>) {
         // Most are new, and newer than all before.
@@ -100,9 +101,7 @@ impl Engine {
         if found.history != History::default() {
             details.set_history(found.history);
         }
-        let mut job = Job::new(found.id, tube, found.pri, details, body, found.created);
-        job.state = found.state;
-        job.due = found.due;
+        let job = Job::new(found.id, tube, found.pri, details, body, found.created).restored(found.state, found.due);
         let slot = match known {
             Some(slot) => {
                 self.jobs.replace(slot, job);
@@ -110,8 +109,8 @@ impl Engine {
             }
             None => self.jobs.insert(job),
         };
-        if let Some(terms) = &found.terms {
-            self.restore_terms(slot, terms);
+        if let Some(options) = &found.options {
+            self.restore_options(slot, options);
         }
         (slot, before)
     }
@@ -120,30 +119,40 @@ impl Engine {
     pub fn restore_change(&mut self, id: JobId, change: Restored) {
         let Some(slot) = self.jobs.find(id) else { return };
         let job = self.jobs.get_mut(slot);
-        if job.state == State::Finished {
+        match job.state() {
             // That is for good: the record is read a second time, as the one of the outcome will be.
-            return;
+            State::Finished => return,
+            State::Reserved => {}
+            // The log does not know every reservation, and the same record may be read twice.
+            State::Ready | State::Delayed | State::Buried => job.transition(Cause::ReserveJob),
         }
-        job.state = State::Ready;
         match change {
-            Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
-            Restored::Expire(count) => job.details.set_count(Count::Timeouts, count),
-            Restored::Lease(count, until) => {
+            Restored::Reserve(count) => {
+                job.transition(Cause::HangUp);
                 job.details.set_count(Count::Reserves, count);
-                (job.due, job.state) = (until, State::Reserved);
             }
-            Restored::Kick(count) => job.details.set_count(Count::Kicks, count),
+            Restored::Expire(count) => {
+                job.transition(Cause::Expire);
+                job.details.set_count(Count::Timeouts, count);
+            }
+            Restored::Lease(count, until) => {
+                job.due = until;
+                job.details.set_count(Count::Reserves, count);
+            }
+            Restored::Kick(count) => {
+                job.transition(Cause::Release);
+                job.details.set_count(Count::Kicks, count);
+            }
             Restored::Release { pri, delay, due, count } => {
+                job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
                 job.details.set_count(Count::Releases, count);
                 job.details.set_delay(delay);
                 (job.pri, job.due) = (pri, due);
-                if delay != Span::ZERO {
-                    job.state = State::Delayed;
-                }
             }
             Restored::Bury { pri, order, count } => {
+                job.transition(Cause::Bury);
                 job.details.set_count(Count::Buries, count);
-                (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
+                (job.pri, job.due) = (pri, Time::from_nanos(order));
             }
         }
     }
@@ -153,26 +162,25 @@ impl Engine {
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.jobs.find(id)?;
         let job = self.jobs.get_mut(slot);
-        if job.ending != Ending::Keep || job.state == State::Finished {
+        if job.completion != CompletionPolicy::Keep || job.state() == State::Finished {
             return None;
         }
-        job.state = match job.state {
-            _ if done.is_some() => State::Finished,
-            State::Delayed => State::Delayed,
-            _ => State::Ready,
-        };
+        let cause = if done.is_some() { Some(Cause::Finish) } else { Cause::of_retry(job.state()) };
+        if let Some(cause) = cause {
+            job.transition(cause);
+        }
         let length = job.body.len() as u32;
-        let number = self.contract_of(slot);
-        let contract = self.contracts.get_mut(number);
-        contract.fails = fails;
-        contract.done = done?;
-        contract.result_at = length;
+        let number = self.extras_of(slot);
+        let extras = self.extras_store.get_mut(number);
+        extras.fails = fails;
+        extras.done = done?;
+        extras.result_at = length;
         self.jobs.extend_body(slot, result);
         self.memory.jobs += result.len() as u64;
         Some(slot)
     }
 
-    /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and terms.
+    /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and options.
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize, usize)> {
         let slot = self.jobs.find(id)?;
         let own = self.logged_own(slot);
@@ -192,7 +200,7 @@ impl Engine {
     }
 
     /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
-    pub fn settle(&mut self, last_id: u64, now: Time) {
+    pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
         let (mut buried, mut started) = (Vec::new(), Vec::new());
         let mut next = self.jobs.next(0);
@@ -200,21 +208,21 @@ impl Engine {
             next = self.jobs.next(slot + 1);
             let longest = now + self.lease_of(self.jobs.get(slot));
             let job = self.jobs.get_mut(slot);
-            if job.state == State::Buried {
+            if job.state() == State::Buried {
                 buried.push((job.due, slot));
                 continue;
             }
-            match job.state {
+            match job.state() {
                 State::Reserved => {
                     job.holder = NOBODY.0;
                     job.due = job.due.min(longest);
                 }
-                State::Delayed => self.settle_delay(slot, now),
+                State::Delayed => self.restore_delay(slot, now),
                 State::Ready | State::Buried | State::Finished => {}
             }
             let job = self.jobs.get(slot);
-            match self.contract(job).and_then(Contract::start) {
-                Some(start) if job.state == State::Ready => started.push((start, job.id, slot)),
+            match self.extras(job).and_then(JobExtras::start) {
+                Some(start) if job.state() == State::Ready => started.push((start, job.id, slot)),
                 _ => self.enter(slot),
             }
         }
@@ -238,14 +246,14 @@ impl Engine {
 
     /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine without a
     /// battery wakes up in 1970. But a start that was given as a moment is just that.
-    fn settle_delay(&mut self, slot: u32, now: Time) {
-        let fixed = self.contract(self.jobs.get(slot)).is_some_and(|contract| contract.start().is_some());
+    fn restore_delay(&mut self, slot: u32, now: Time) {
+        let fixed = self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.jobs.get_mut(slot);
         if !fixed {
             job.due = job.due.min(now + job.delay());
         }
         if job.due <= now {
-            job.state = State::Ready;
+            job.transition(Cause::Due);
         }
     }
 }

@@ -199,9 +199,9 @@ impl<T, const N: usize> Slots<T, N> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contract::Contract;
     use super::super::ids::Row;
     use super::super::job::Job;
+    use super::super::job_extras::JobExtras;
     use super::*;
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     fn an_entry_costs_no_more_than_what_it_holds() {
         assert_eq!(size_of::<Entry<Job>>(), size_of::<Job>());
         assert_eq!(size_of::<Entry<Row>>(), size_of::<Row>());
-        assert_eq!(size_of::<Entry<Contract>>(), size_of::<Contract>());
-        assert!(CHUNK * size_of::<Job>().min(size_of::<Contract>()) >= 128 * 1024);
+        assert_eq!(size_of::<Entry<JobExtras>>(), size_of::<JobExtras>());
+        assert!(CHUNK * size_of::<Job>().min(size_of::<JobExtras>()) >= 128 * 1024);
     }
 }

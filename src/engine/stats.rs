@@ -3,7 +3,8 @@
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
 
 use super::account::Account;
-use super::job::{History, JobId, Priority, State};
+use super::details::History;
+use super::job::{JobId, Priority, State};
 use super::list::List;
 use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
@@ -49,8 +50,8 @@ pub struct TubeStats<'a> {
     pub jobs: JobCounts,
     /// It stays though nothing refers to it.
     pub kept: bool,
-    /// Ready and delayed ones in each band of priorities.
-    pub bands: [u32; 3],
+    /// Ready and delayed ones in each priority class of priorities.
+    pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
     /// Jobs ever put here.
@@ -59,7 +60,7 @@ pub struct TubeStats<'a> {
     pub using: u32,
     /// Clients that watch it.
     pub watching: u32,
-    /// Those of them that are sleepers.
+    /// Those of them that are sleeping workers.
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
@@ -139,14 +140,14 @@ impl Engine {
     /// The figures of the job with this id, if there is one.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
-        let left = match job.state {
+        let left = match job.state() {
             State::Reserved | State::Delayed => job.due.since(now),
             State::Ready | State::Buried | State::Finished => Span::ZERO,
         };
         Some(JobStats {
             id,
             tube: &self.tubes.get(job.tube).name,
-            state: job.state,
+            state: job.state(),
             pri: job.pri,
             age: now.since(job.created),
             delay: job.delay(),
@@ -162,7 +163,7 @@ pub(super) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
     TubeStats {
         name: &tube.name,
         jobs: tube.counts,
-        bands: tube.bands,
+        priority_classes: tube.priority_classes,
         large: tube.large_jobs() as u64,
         total_jobs: tube.total_jobs,
         using: tube.using,

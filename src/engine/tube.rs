@@ -7,7 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use super::client::Manner;
+use super::client::ReservePolicy;
 use super::heap::Heap;
 use super::index::{Chained, Index};
 use super::job::{Job, JobId, State};
@@ -43,13 +43,13 @@ pub struct JobCounts {
 impl JobCounts {
     /// Counts a job in its present state.
     pub fn add(&mut self, job: &Job) {
-        *self.of(job.state) += 1;
+        *self.of(job.state()) += 1;
         self.urgent += u64::from(job.is_urgent());
     }
 
     /// Takes a job in its present state out of the count.
     pub fn subtract(&mut self, job: &Job) {
-        *self.of(job.state) -= 1;
+        *self.of(job.state()) -= 1;
         self.urgent -= u64::from(job.is_urgent());
     }
 
@@ -89,15 +89,15 @@ pub struct Tube {
     pub(super) buried: List,
     /// The watches of the holders that wait for a job, the longest waiting first.
     pub(super) waiting: List,
-    /// The same of leasers.
+    /// The same of clients that lease.
     pub(super) leasing: List,
     /// The watches of the clients that sleep, the longest asleep first.
     pub(super) sleeping: List,
-    /// When another sleeper is woken if there is still a ready job; [`Time::NEVER`] if none was or none is left.
-    pub(super) look_again: Time,
-    /// Ready and delayed jobs in each band of priorities.
-    pub(super) bands: [u32; 3],
-    /// How many jobs there may be before no more of a band is taken.
+    /// When another sleeping worker is woken if there is still a ready job; [`Time::NEVER`] if none was or none is left.
+    pub(super) renotify_at: Time,
+    /// Ready and delayed jobs in each priority class of priorities.
+    pub(super) priority_classes: [u32; 3],
+    /// How many jobs there may be before no more of a priority class is taken.
     pub(super) most: Option<Box<[u32; 3]>>,
     /// It stays though nothing refers to it.
     pub(super) kept: bool,
@@ -116,7 +116,7 @@ pub struct Tube {
     pub(super) using: u32,
     /// Clients that watch it.
     pub(super) watching: u32,
-    /// Those of them that are sleepers, whether they sleep or not.
+    /// Those of them that are sleeping workers, whether they sleep or not.
     pub(super) sleepers: u32,
     /// Who opened it: a client's number, and that of its connection, since the client may have gone.
     pub(super) opener: (u32, u32),
@@ -139,8 +139,8 @@ impl Tube {
             waiting: List::EMPTY,
             leasing: List::EMPTY,
             sleeping: List::EMPTY,
-            look_again: Time::NEVER,
-            bands: [0; 3],
+            renotify_at: Time::NEVER,
+            priority_classes: [0; 3],
             most: None,
             kept: false,
             counts: JobCounts::default(),
@@ -159,21 +159,21 @@ impl Tube {
         }
     }
 
-    /// The queue in which clients of this manner wait or sleep.
-    pub(super) fn queue(&self, manner: Manner) -> &List {
-        match manner {
-            Manner::Holder => &self.waiting,
-            Manner::Leaser => &self.leasing,
-            Manner::Sleeper => &self.sleeping,
+    /// The queue in which clients of this reserve policy wait or sleep.
+    pub(super) fn queue(&self, reserve_policy: ReservePolicy) -> &List {
+        match reserve_policy {
+            ReservePolicy::PerConnection => &self.waiting,
+            ReservePolicy::Lease => &self.leasing,
+            ReservePolicy::Notified => &self.sleeping,
         }
     }
 
     /// The same, to change it.
-    pub(super) fn queue_of(&mut self, manner: Manner) -> &mut List {
-        match manner {
-            Manner::Holder => &mut self.waiting,
-            Manner::Leaser => &mut self.leasing,
-            Manner::Sleeper => &mut self.sleeping,
+    pub(super) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
+        match reserve_policy {
+            ReservePolicy::PerConnection => &mut self.waiting,
+            ReservePolicy::Lease => &mut self.leasing,
+            ReservePolicy::Notified => &mut self.sleeping,
         }
     }
 
@@ -182,10 +182,12 @@ impl Tube {
         self.waiting.is_empty() && self.leasing.is_empty() && self.sleeping.is_empty()
     }
 
-    /// The ready job that comes next for clients of this manner.
-    pub(super) fn first(&self, manner: Manner, jobs: &Jobs) -> Option<u32> {
+    /// The ready job that comes next for clients of this reserve policy.
+    pub(super) fn first(&self, reserve_policy: ReservePolicy, jobs: &Jobs) -> Option<u32> {
         let first = self.ready.first(jobs);
-        let Some(large) = self.large.as_deref().filter(|_| manner != Manner::Leaser) else { return first };
+        let Some(large) = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease) else {
+            return first;
+        };
         match (first, large.first(jobs)) {
             (Some(one), Some(other)) => {
                 Some(if jobs.get(one).ready_key() < jobs.get(other).ready_key() { one } else { other })
@@ -224,7 +226,7 @@ impl Tube {
     pub(super) fn due(&self) -> Time {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
         let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
-        delay.min(pause).min(self.look_again)
+        delay.min(pause).min(self.renotify_at)
     }
 
     fn is_idle(&self) -> bool {

@@ -4,13 +4,13 @@
 //! tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they are, since
 //! a place that is not for its present wait counts for nothing. Must not choose between clients: that is `matching`'s.
 
-use super::client::{ClientId, Manner, Nap, Search, Waiting};
+use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
+use super::deferred::Deferred;
 use super::event::{Event, NoJob};
-use super::job::{band, Cause};
+use super::job::{priority_class, Cause};
 use super::list::NIL;
 use super::steps::Progress;
 use super::time::Time;
-use super::unfinished::Unfinished;
 use super::Engine;
 
 impl Engine {
@@ -38,17 +38,23 @@ impl Engine {
 
     /// `client`, which must not wait, sleeps from now on.
     pub(super) fn fall_asleep(&mut self, client: ClientId) {
-        self.clients[client.0 as usize].nap = Nap::Asleep;
+        self.clients[client.0 as usize].idle_state = IdleState::Idle;
         self.stand_everywhere(client);
     }
 
     /// The client is awake.
     pub(super) fn wake_up(&mut self, client: ClientId) {
         let state = &mut self.clients[client.0 as usize];
-        if std::mem::take(&mut state.nap) == Nap::Asleep {
+        if std::mem::take(&mut state.idle_state) == IdleState::Idle {
             state.search = None;
             self.leave_queues(client);
         }
+    }
+
+    /// Ends the wait of `client` for a job or an outcome.
+    pub(super) fn end_wait(&mut self, client: ClientId, why: NoJob) {
+        self.cancel_wait(client);
+        self.events.push_back(Event::NoJob { client, why });
     }
 
     fn stand_everywhere(&mut self, client: ClientId) {
@@ -70,39 +76,39 @@ impl Engine {
     /// Puts the client, which waits or sleeps, at the end of the queue of the tube at this place of its watch list.
     pub(super) fn stand(&mut self, client: ClientId, place: usize) {
         let state = &self.clients[client.0 as usize];
-        let (number, wait, manner) = (state.watched.at(place), state.wait, state.manner);
-        self.unstand(number, manner);
+        let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
+        self.unstand(number, reserve_policy);
         let watch = self.watches.get_mut(number);
         watch.wait = wait;
         let tube = self.tubes.get_mut(watch.tube);
-        tube.queue_of(manner).push_back(number, &mut self.watches);
+        tube.queue_of(reserve_policy).push_back(number, &mut self.watches);
         self.steps.take(1);
     }
 
-    /// Takes a watch of a client of this manner out of the queue that it stands in, if it does.
-    pub(super) fn unstand(&mut self, number: u32, manner: Manner) {
+    /// Takes a watch of a client of this reserve policy out of the queue that it stands in, if it does.
+    pub(super) fn unstand(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
             let tube = self.tubes.get_mut(watch.tube);
-            tube.queue_of(manner).remove(number, &mut self.watches);
+            tube.queue_of(reserve_policy).remove(number, &mut self.watches);
         }
     }
 
     fn leave_queues(&mut self, client: ClientId) {
         let state = &self.clients[client.0 as usize];
-        let (count, manner) = (state.watched.len(), state.manner);
+        let (count, reserve_policy) = (state.watched.len(), state.reserve_policy);
         if count <= self.limits.few_watched {
             for place in 0..count {
-                self.unstand(self.clients[client.0 as usize].watched.at(place), manner);
+                self.unstand(self.clients[client.0 as usize].watched.at(place), reserve_policy);
             }
         }
     }
 
-    /// The client that has stood longest in the queue of this tube for clients of `manner`. Places that count no longer leave
+    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count no longer leave
     /// the queue on the way; if that takes too long, the tube is served later.
-    pub(super) fn first_in_queue(&mut self, tube: u32, manner: Manner) -> Option<ClientId> {
+    pub(super) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
-            let number = self.tubes.get_mut(tube).queue_of(manner).first()?;
+            let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
             let watch = self.watches.get(number);
             let client = ClientId(watch.client);
             let state = &self.clients[client.0 as usize];
@@ -113,7 +119,7 @@ impl Engine {
                 self.serve_later(tube);
                 return None;
             }
-            self.unstand(number, state.manner);
+            self.unstand(number, state.reserve_policy);
             self.steps.take(1);
         }
     }
@@ -144,7 +150,7 @@ impl Engine {
             return None;
         }
         let state = &self.clients[client.0 as usize];
-        if state.manner != Manner::Holder {
+        if state.reserve_policy != ReservePolicy::PerConnection {
             let mut search = Search::default();
             self.look(client, &mut search, usize::MAX);
             return self.found(client, &search);
@@ -155,28 +161,28 @@ impl Engine {
     }
 
     /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
-    /// priority; for a sleeper the smallest band, and among equal tubes the next before the one that had its turn last,
-    /// at first the last one, which is the order of gearmand; for a leaser any tube with the same chance.
+    /// priority; for a sleeping worker the smallest priority class, and among equal tubes the next before the one that had its turn last,
+    /// at first the last one, which is the order of gearmand; for a client that leases any tube with the same chance.
     pub(super) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client.0 as usize];
-        let (manner, turn, count) = (state.manner, state.turn as usize, state.watched.len());
+        let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
         let end = count.min(search.seen.saturating_add(most));
         let start = turn.min(count.saturating_sub(1));
         self.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
-            let place = if manner == Manner::Sleeper { (start + count - step) % count } else { step };
+            let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
             let tube = self.watches.get(self.clients[client.0 as usize].watched.at(place)).tube;
-            let Some(slot) = self.head(tube, manner) else { continue };
+            let Some(slot) = self.head(tube, reserve_policy) else { continue };
             search.found += 1;
             let job = self.jobs.get(slot);
-            let rank = match manner {
-                Manner::Holder => job.ready_key(),
-                Manner::Sleeper => (band(job.pri) as u32, Time::default()),
-                Manner::Leaser => (0, Time::default()),
+            let rank = match reserve_policy {
+                ReservePolicy::PerConnection => job.ready_key(),
+                ReservePolicy::Notified => (priority_class(job.pri) as u32, Time::default()),
+                ReservePolicy::Lease => (0, Time::default()),
             };
             let better = match search.best {
                 None => true,
-                Some(_) if manner == Manner::Leaser => self.roll(search.found) == 0,
+                Some(_) if reserve_policy == ReservePolicy::Lease => self.roll(search.found) == 0,
                 Some((best, ..)) => rank < best,
             };
             if better {
@@ -189,7 +195,7 @@ impl Engine {
     /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
     pub(super) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, place) = search.best?;
-        let slot = self.head(tube, self.clients[client.0 as usize].manner)?;
+        let slot = self.head(tube, self.clients[client.0 as usize].reserve_policy)?;
         self.clients[client.0 as usize].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
         Some(slot)
     }
@@ -200,7 +206,7 @@ impl Engine {
         let state = &mut self.clients[client.0 as usize];
         state.search = Some(Box::new(search));
         if !std::mem::replace(&mut state.queued, true) {
-            self.unfinished.push_back(Unfinished::Search(client));
+            self.deferred.push_back(Deferred::Search(client));
         }
         self.retime_client(client.0);
     }
@@ -210,7 +216,7 @@ impl Engine {
     pub(super) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         // It may be another client of the same number, and the search of one that grabs is its own to go on with.
         let Some(state) = self.clients.get_mut(client.0 as usize) else { return Progress::Done };
-        if state.search.is_none() || !(state.waits_for_job() || state.nap == Nap::Asleep) {
+        if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
             state.queued = false;
             self.steps.take(1);
             return Progress::Done;
@@ -224,7 +230,7 @@ impl Engine {
             state.queued = false;
             return Progress::Done;
         };
-        let progress = if search.standing || self.clients[client.0 as usize].nap == Nap::Asleep {
+        let progress = if search.standing || self.clients[client.0 as usize].idle_state == IdleState::Idle {
             self.stand_on(client, &mut search, now)
         } else {
             self.look_on(client, &mut search, now)
@@ -277,8 +283,8 @@ impl Engine {
             }
             let watch = self.clients[client.0 as usize].watched.at(search.seen);
             let tube = self.watches.get(watch).tube;
-            if let Some(slot) = self.head(tube, self.clients[client.0 as usize].manner) {
-                if self.clients[client.0 as usize].nap == Nap::Asleep {
+            if let Some(slot) = self.head(tube, self.clients[client.0 as usize].reserve_policy) {
+                if self.clients[client.0 as usize].idle_state == IdleState::Idle {
                     self.wake_for(client, tube);
                 } else {
                     self.hand_over(client, slot, now);
@@ -302,7 +308,7 @@ impl Engine {
     /// Ends the sleep of `client`: this tube has work.
     pub(super) fn wake_for(&mut self, client: ClientId, tube: u32) {
         self.wake_up(client);
-        self.clients[client.0 as usize].nap = Nap::Woken(tube);
+        self.clients[client.0 as usize].idle_state = IdleState::Notified(tube);
         self.events.push_back(Event::Work { client });
         self.steps.take(1);
     }

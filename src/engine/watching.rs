@@ -4,8 +4,8 @@
 //! goes to whom.
 
 use super::change::Change;
-use super::client::{Client, ClientId, Manner, Nap, WATCH_COST};
-use super::deadlines::Owner;
+use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST};
+use super::deadlines::TimerKey;
 use super::list::NIL;
 use super::steps::{Progress, TUBE};
 use super::time::{Span, Time};
@@ -97,10 +97,10 @@ impl Engine {
         let state = &mut self.clients[client.0 as usize];
         let tube = self.tubes.get_mut(number);
         tube.watching += 1;
-        tube.sleepers += u32::from(state.manner == Manner::Sleeper);
+        tube.sleepers += u32::from(state.reserve_policy == ReservePolicy::Notified);
         state.watched.add(client.0, number, &mut self.watches);
         let count = state.watched.len();
-        if state.nap == Nap::Asleep && state.search.is_none() {
+        if state.idle_state == IdleState::Idle && state.search.is_none() {
             self.stand(client, count - 1);
             self.serve(number, now);
         }
@@ -130,7 +130,7 @@ impl Engine {
         let left = state.watched.len();
         let found = self.tubes.find(name).filter(|&tube| state.watched.contains(tube, &self.watches));
         let Some(number) = found else { return Some(left) };
-        if left == 1 && state.manner == Manner::Holder {
+        if left == 1 && state.reserve_policy == ReservePolicy::PerConnection {
             return None;
         }
         self.unwatch(client, number, now);
@@ -140,22 +140,22 @@ impl Engine {
     /// The client, which must watch this tube and not be waiting, does so no longer.
     pub(super) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
         let state = &mut self.clients[client.0 as usize];
-        let (nap, manner) = (state.nap, state.manner);
+        let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
         if let Some(search) = &mut state.search {
             // The last one moves into its place, and may not have been seen there.
             search.seen = 0;
         }
         let watch = state.watched.find(number, &self.watches).expect("a watched tube");
-        self.unstand(watch, manner);
+        self.unstand(watch, reserve_policy);
         self.clients[client.0 as usize].watched.remove(number, &mut self.watches);
         self.memory.watches -= WATCH_COST;
         let tube = self.tubes.get_mut(number);
         tube.watching -= 1;
-        tube.sleepers -= u32::from(manner == Manner::Sleeper);
-        if let Nap::Woken(tube) = nap {
+        tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
+        if let IdleState::Notified(tube) = idle_state {
             if tube == number {
                 // The tube may be gone soon, and its number another's.
-                self.clients[client.0 as usize].nap = Nap::Woken(NIL);
+                self.clients[client.0 as usize].idle_state = IdleState::Notified(NIL);
             }
             // It may have been woken for a job here, which it will not fetch now.
             self.serve(number, now);
@@ -273,7 +273,7 @@ impl Engine {
         Dropped::Done
     }
 
-    /// From now on no more jobs of a band are submitted to the tube with this name when it has so many of any; none: no limit.
+    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has so many of any; none: no limit.
     /// False if there is no such tube.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3]) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
@@ -299,7 +299,7 @@ impl Engine {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
-        let Client { opened, connection, .. } = self.clients[client.0 as usize];
+        let ClientState { opened, connection, .. } = self.clients[client.0 as usize];
         let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
         if is_full && self.tubes.find(name).is_none() {
             return Err(TooManyTubes);
@@ -340,7 +340,7 @@ impl Engine {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
-            self.deadlines.set(Owner::Tube(number), Time::NEVER);
+            self.deadlines.set(TimerKey::Tube(number), Time::NEVER);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
 use super::upload::Upload;
-use super::{beanstalk, gearman, workq, Flow, Host, Intake, Output, Roster, Wire, World};
-use crate::engine::{Engine, Event, Manner};
+use super::{beanstalk, gearman, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, Output, Wire};
+use crate::engine::{Engine, Event, ReservePolicy};
 
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
@@ -43,11 +43,11 @@ pub enum Continuation {
 
 impl Wire {
     /// How its clients take jobs.
-    pub fn manner(self) -> Manner {
+    pub fn reserve_policy(self) -> ReservePolicy {
         match self {
-            Wire::Beanstalk => Manner::Holder,
-            Wire::Gearman => Manner::Sleeper,
-            Wire::Workq => Manner::Leaser,
+            Wire::Beanstalk => ReservePolicy::PerConnection,
+            Wire::Gearman => ReservePolicy::Notified,
+            Wire::Workq => ReservePolicy::Lease,
         }
     }
 
@@ -72,11 +72,11 @@ impl Dialogue {
     }
 
     /// Understands the next request, of which it takes the bytes; none if it is not all there.
-    pub fn next(&mut self, bytes: &mut &[u8], intake: &Intake) -> Option<Request> {
+    pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
-            Dialogue::Beanstalk(decoder) => decoder.next(bytes, intake).map(Request::Beanstalk),
-            Dialogue::Gearman(both) => both.0.next(bytes, intake).map(Request::Gearman),
-            Dialogue::Workq(decoder) => decoder.next(bytes, intake).map(|request| Request::Workq(request.into())),
+            Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(Request::Beanstalk),
+            Dialogue::Gearman(both) => both.0.next(bytes, limits).map(Request::Gearman),
+            Dialogue::Workq(decoder) => decoder.next(bytes, limits).map(|request| Request::Workq(request.into())),
         }
     }
 
@@ -115,15 +115,17 @@ impl Dialogue {
     }
 
     /// Carries out one request and appends its reply.
-    pub fn execute(&mut self, request: Request, world: &mut World, out: &mut Output) -> Flow {
+    pub fn execute(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
         match (self, request) {
-            (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, world, out),
-            (Dialogue::Gearman(both), Request::Gearman(request)) => gearman::execute(request, &mut both.1, world, out),
-            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, world, out),
+            (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
+            (Dialogue::Gearman(both), Request::Gearman(request)) => {
+                gearman::execute(request, &mut both.1, context, out)
+            }
+            (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, context, out),
             (_, Request::Continue(rest)) => match *rest {
-                Continuation::Beanstalk(rest) => beanstalk::go_on(rest, world, out),
-                Continuation::Gearman(rest) => gearman::go_on(rest, world, out),
-                Continuation::Workq(rest) => workq::go_on(rest, world, out),
+                Continuation::Beanstalk(rest) => beanstalk::go_on(rest, context, out),
+                Continuation::Gearman(rest) => gearman::go_on(rest, context, out),
+                Continuation::Workq(rest) => workq::go_on(rest, context, out),
             },
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
@@ -138,11 +140,11 @@ impl Dialogue {
     }
 
     /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
-    pub fn hang_up(&mut self, world: &mut World, out: &mut Output) -> bool {
+    pub fn hang_up(&mut self, context: &mut Context, out: &mut Output) -> bool {
         match self {
-            Dialogue::Beanstalk(_) => beanstalk::hang_up(world, out),
-            Dialogue::Gearman(..) => gearman::hang_up(world, out),
-            Dialogue::Workq(_) => workq::hang_up(world, out),
+            Dialogue::Beanstalk(_) => beanstalk::hang_up(context, out),
+            Dialogue::Gearman(..) => gearman::hang_up(context, out),
+            Dialogue::Workq(_) => workq::hang_up(context, out),
         }
     }
 }
@@ -179,9 +181,9 @@ impl Request {
     /// Its name in its protocol, for the log.
     pub fn name(&self) -> &'static str {
         match self {
-            Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::Verb::name),
+            Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
             Request::Gearman(request) => request.name(),
-            Request::Workq(request) => request.verb.map_or("no command", workq::Verb::name),
+            Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
             Request::Continue(_) => "the rest of a command",
         }
     }
@@ -189,9 +191,9 @@ impl Request {
 
 /// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client that
 /// waits goes on waiting.
-pub fn tell(event: &Event, engine: &Engine, roster: &mut Roster, host: &dyn Host, out: &mut Output) -> bool {
+pub fn tell(event: &Event, engine: &Engine, registry: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
-    match roster.get_mut(event.client()) {
+    match registry.get_mut(event.client()) {
         Some(peer) if peer.wire == Wire::Gearman => gearman::tell(event, peer, host, out),
         Some(peer) if peer.wire == Wire::Workq => workq::tell(event, engine, peer, out),
         _ => beanstalk::tell(event, engine, out),

@@ -5,8 +5,8 @@
 //! brings bytes in and out and says what time it is.
 
 mod buffer;
+mod client_registry;
 mod dialogue;
-mod roster;
 mod text;
 mod upload;
 
@@ -16,8 +16,8 @@ pub mod notes;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
+pub use client_registry::{ClientInfo, ClientRegistry};
 pub use dialogue::{tell, Continuation, Dialogue, Request};
-pub use roster::{Peer, Roster};
 
 use crate::engine::{ClientId, Engine, Fingerprints, Time};
 
@@ -34,7 +34,7 @@ pub enum Wire {
 
 /// What the protocols are told to do.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ProtocolSettings {
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,
     /// A Gearman client may shut the server down.
@@ -45,9 +45,9 @@ pub struct Settings {
     pub exceptions: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { max_packet: 64 << 20, allow_shutdown: false, timeouts_in_seconds: false, exceptions: false }
+impl Default for ProtocolSettings {
+    fn default() -> ProtocolSettings {
+        ProtocolSettings { max_packet: 64 << 20, allow_shutdown: false, timeouts_in_seconds: false, exceptions: false }
     }
 }
 
@@ -117,15 +117,15 @@ pub struct LogFigures {
 }
 
 /// Everything a command may touch. Put together by the server under its lock.
-pub struct World<'a> {
+pub struct Context<'a> {
     /// The queue.
     pub engine: &'a mut Engine,
     /// How often each command was given.
-    pub tally: &'a mut beanstalk::Tally,
+    pub counters: &'a mut beanstalk::CommandCounters,
     /// Who is connected.
-    pub roster: &'a mut Roster,
+    pub registry: &'a mut ClientRegistry,
     /// What the protocols are told to do.
-    pub settings: &'a Settings,
+    pub settings: &'a ProtocolSettings,
     /// The process.
     pub host: &'a dyn Host,
     /// The log, if there is one.
@@ -158,7 +158,7 @@ pub enum Flow {
 
 /// What a decoder must know of the server while it reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Intake {
+pub struct DecodeLimits {
     /// Takes the fingerprints of bodies that are told apart by them.
     pub fingerprints: Fingerprints,
     /// Largest body that is taken, in bytes.

@@ -14,8 +14,8 @@ const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 /// The command, with the tube of the job that it names; before it is carried out, since that may be the job's end.
 pub fn of_request(request: &Request, engine: &Engine, now: Time) -> String {
     let Request::Beanstalk(request) = request else { return request.name().to_owned() };
-    let name = request.counts.map_or("no command", beanstalk::Verb::name);
-    let (words, job) = request.act.words();
+    let name = request.counts.map_or("no command", beanstalk::CommandName::name);
+    let (words, job) = request.command.words();
     let space = if words.is_empty() { "" } else { " " };
     format!("{name}{space}{words}{}", job.map_or(String::new(), |id| tube_of(id, engine, now)))
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 
 use super::memory::{Memory, CONNECTION_COST};
-use super::socket::Peer;
+use super::socket::PeerAddress;
 use crate::config::{local_connections, Config};
 
 /// Why a connection was turned away.
@@ -43,13 +43,13 @@ impl Refusal {
     }
 }
 
-/// What an admitted connection gives back when it is gone: the number of its address, or [`Seat::UNCOUNTED`].
+/// What an admitted connection gives back when it is gone: the number of its address, or [`Permit::UNCOUNTED`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat(u32);
+pub struct Permit(u32);
 
-impl Seat {
+impl Permit {
     /// Of a connection whose address is not counted.
-    const UNCOUNTED: Seat = Seat(u32::MAX);
+    const UNCOUNTED: Permit = Permit(u32::MAX);
 }
 
 /// See the module's page.
@@ -85,51 +85,51 @@ impl Admission {
     }
 
     /// Counts one connection more, unless there are too many.
-    pub fn admit(&self, peer: &Peer) -> Result<Seat, Refusal> {
+    pub fn admit(&self, peer: &PeerAddress) -> Result<Permit, Refusal> {
         let most = if peer.is_local() { self.most_local } else { self.most };
         if self.connections.fetch_add(1, Ordering::AcqRel) >= most {
             self.connections.fetch_sub(1, Ordering::AcqRel);
             return Err(Refusal::Connections);
         }
-        let seat = if self.memory.has_for_connection() { self.seat(peer) } else { Err(Refusal::Memory) };
-        match seat {
+        let permit = if self.memory.has_for_connection() { self.permit(peer) } else { Err(Refusal::Memory) };
+        match permit {
             Ok(_) => self.memory.charge(0, CONNECTION_COST),
             Err(_) => drop(self.connections.fetch_sub(1, Ordering::AcqRel)),
         }
-        seat
+        permit
     }
 
-    fn seat(&self, peer: &Peer) -> Result<Seat, Refusal> {
-        let (Some(most), Some(address)) = (self.most_per_address, peer.ip()) else { return Ok(Seat::UNCOUNTED) };
+    fn permit(&self, peer: &PeerAddress) -> Result<Permit, Refusal> {
+        let (Some(most), Some(address)) = (self.most_per_address, peer.ip()) else { return Ok(Permit::UNCOUNTED) };
         self.addresses.lock().enter(address, most).ok_or(Refusal::Address)
     }
 
     /// A connection that was admitted is gone.
-    pub fn leave(&self, seat: Seat) {
+    pub fn leave(&self, permit: Permit) {
         self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
-        if seat != Seat::UNCOUNTED {
-            self.addresses.lock().leave(seat);
+        if permit != Permit::UNCOUNTED {
+            self.addresses.lock().leave(permit);
         }
     }
 }
 
 impl Addresses {
     /// One connection more; `most` is at least 1.
-    fn enter(&mut self, address: IpAddr, most: usize) -> Option<Seat> {
+    fn enter(&mut self, address: IpAddr, most: usize) -> Option<Permit> {
         if let Some(&number) = self.numbers.get(&address) {
             let (_, count) = &mut self.counts[number as usize];
             return (*count < most).then(|| {
                 *count += 1;
-                Seat(number)
+                Permit(number)
             });
         }
         let number = self.counts.insert((address, 1)) as u32;
         self.numbers.insert(address, number);
-        Some(Seat(number))
+        Some(Permit(number))
     }
 
-    fn leave(&mut self, Seat(number): Seat) {
+    fn leave(&mut self, Permit(number): Permit) {
         let (address, count) = &mut self.counts[number as usize];
         *count -= 1;
         if *count == 0 {
@@ -143,8 +143,8 @@ impl Addresses {
 mod tests {
     use super::*;
 
-    fn peer(address: &str) -> Peer {
-        Peer::Tcp(format!("{address}:1").parse().expect("an address"))
+    fn peer(address: &str) -> PeerAddress {
+        PeerAddress::Tcp(format!("{address}:1").parse().expect("an address"))
     }
 
     fn admission(most: usize, per_address: Option<usize>) -> Admission {
@@ -156,14 +156,14 @@ mod tests {
     fn some_places_are_kept_for_those_on_this_machine() {
         let admission = admission(1, None);
         let far = peer("192.0.2.1");
-        let seat = admission.admit(&far).expect("the first");
+        let permit = admission.admit(&far).expect("the first");
         assert_eq!(admission.admit(&far), Err(Refusal::Connections));
-        admission.admit(&Peer::Unix).expect("an operator");
+        admission.admit(&PeerAddress::Unix).expect("an operator");
         admission.admit(&peer("[::ffff:127.0.0.2]")).expect("an operator");
-        assert_eq!(admission.admit(&Peer::Unix), Err(Refusal::Connections));
-        admission.leave(seat);
+        assert_eq!(admission.admit(&PeerAddress::Unix), Err(Refusal::Connections));
+        admission.leave(permit);
         assert_eq!(admission.admit(&far), Err(Refusal::Connections), "those of this machine count");
-        admission.admit(&Peer::Unix).expect("a place that is free again");
+        admission.admit(&PeerAddress::Unix).expect("a place that is free again");
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(admission.admit(&peer("192.0.2.1")), Err(Refusal::Address));
         admission.admit(&peer("192.0.2.2")).expect("another address");
         for _ in 0..5 {
-            admission.admit(&Peer::Unix).expect("Unix sockets have no address");
+            admission.admit(&PeerAddress::Unix).expect("Unix sockets have no address");
         }
         admission.leave(seats[1]);
         admission.admit(&peer("192.0.2.1")).expect("a share that is free again");

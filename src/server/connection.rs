@@ -1,17 +1,17 @@
 //! One connection, in the hands of the pool thread that owns it.
 //!
 //! Owns the way in: what was read and not yet understood, what was understood and not yet done. Buffers are lent by the
-//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the `Outlet`.
+//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the `Outbox`.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::delivery::{Flushed, Gate, Outlet};
+use super::delivery::{Flushed, Outbox, WriteState};
 use super::hub::{Hub, Scratch};
 use super::memory::LEAST_READ;
-use super::socket::Peer;
+use super::socket::PeerAddress;
 use super::space::Claim;
 use crate::engine::ClientId;
 use crate::protocol::{Dialogue, Flow, Request, Wire};
@@ -46,7 +46,7 @@ const LAST_BUFFER: usize = 256 * 1024;
 
 /// What one pool thread lends to the connection that it works for.
 #[derive(Debug)]
-pub struct Desk {
+pub struct WorkerScratch {
     /// For turns of the engine.
     pub scratch: Scratch,
     buffer: Vec<u8>,
@@ -65,19 +65,19 @@ struct Stop {
     tired: bool,
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
+impl Default for WorkerScratch {
+    fn default() -> WorkerScratch {
         let (scratch, buffer) = (Scratch::default(), vec![0; FIRST_BUFFER]);
-        Desk { scratch, buffer, pending: VecDeque::new(), others: false, stop: Stop::default() }
+        WorkerScratch { scratch, buffer, pending: VecDeque::new(), others: false, stop: Stop::default() }
     }
 }
 
 /// See the module's page.
 #[derive(Debug)]
 pub struct Connection {
-    outlet: Arc<Outlet>,
+    outbox: Arc<Outbox>,
     client: ClientId,
-    peer: Peer,
+    peer: PeerAddress,
     dialogue: Dialogue,
     /// Bytes that are no whole request yet, or wait behind one that is not done.
     rest: Rest,
@@ -100,7 +100,7 @@ pub struct Connection {
     urgent: bool,
     /// All that the peer sent was read.
     ended: bool,
-    /// The gate was [`Gate::Clear`] and still is.
+    /// The write state was [`WriteState::Clear`] and still is.
     clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
@@ -136,7 +136,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 struct Rest(Box<[u8]>);
 
-/// A stretch of the desk's buffer: read and not yet understood.
+/// A stretch of the worker scratch's buffer: read and not yet understood.
 struct Input {
     from: usize,
     to: usize,
@@ -144,9 +144,9 @@ struct Input {
 
 impl Connection {
     /// A new connection. That there is something to read is for the poller to say.
-    pub fn new(outlet: Arc<Outlet>, client: ClientId, wire: Wire, peer: Peer) -> Connection {
+    pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire, peer: PeerAddress) -> Connection {
         Connection {
-            outlet,
+            outbox,
             client,
             peer,
             dialogue: Dialogue::new(wire),
@@ -173,16 +173,16 @@ impl Connection {
     }
 
     /// Who is at the other end.
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> PeerAddress {
         self.peer
     }
 
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
-        // The client is gone, so nobody can come to hold the outlet any more. If nobody does, the socket closes here, which
+        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here, which
         // ends the reports as well.
-        if Arc::strong_count(&self.outlet) > 1 {
-            let _ = self.outlet.stream().deregister(registry);
+        if Arc::strong_count(&self.outbox) > 1 {
+            let _ = self.outbox.stream().deregister(registry);
         }
         hub.memory().charge(self.ahead, 0);
         hub.memory().charge_upload(self.uploading, 0);
@@ -190,7 +190,7 @@ impl Connection {
             hub.discard((self.dialogue, self.pending));
         }
         if let Some(log) = hub.log() {
-            log.space().forget(self.claim, &self.outlet);
+            log.space().forget(self.claim, &self.outbox);
         }
         // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
         hub.give_back_soon();
@@ -205,24 +205,24 @@ impl Connection {
 
     /// Whether its client was given up because it did not read its news.
     pub fn is_overflown(&self) -> bool {
-        self.outlet.is_overflown()
+        self.outbox.is_overflown()
     }
 
     /// Bytes of replies that the client has not read; none if what it is owed is not ready to be sent.
     pub fn unread(&self) -> Option<usize> {
-        self.outlet.unread()
+        self.outbox.unread()
     }
 
     /// Sends what waits; false if the peer is gone.
-    pub fn flush(&self, desk: &mut Desk) -> bool {
-        self.clear || self.outlet.flush(&mut desk.scratch.out) != Flushed::Broken
+    pub fn flush(&self, worker: &mut WorkerScratch) -> bool {
+        self.clear || self.outbox.flush(&mut worker.scratch.out) != Flushed::Broken
     }
 
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
     /// not received yet is lost.
-    pub fn discard(&self, desk: &mut Desk) {
+    pub fn discard(&self, worker: &mut WorkerScratch) {
         for _ in 0..LAST_READS {
-            match self.outlet.stream().read(&mut [IoSliceMut::new(&mut desk.buffer)]) {
+            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut worker.buffer)]) {
                 Ok(1..) => {}
                 _ => return,
             }
@@ -231,14 +231,14 @@ impl Connection {
 
     /// Whether everything was sent that there was to send, or never can be.
     pub fn is_drained(&self) -> bool {
-        matches!(self.outlet.gate(0, true, true), Gate::Drained | Gate::Waiting | Gate::Broken)
+        matches!(self.outbox.write_state(0, true, true), WriteState::Drained | WriteState::Waiting | WriteState::Broken)
     }
 
     /// Does all that can be done now: reads, understands, carries out.
-    pub fn work(&mut self, hub: &Hub, desk: &mut Desk) -> Next {
-        let mut input = self.take_up(desk);
-        let next = self.work_through(&mut input, hub, desk);
-        self.put_down(&input, desk);
+    pub fn work(&mut self, hub: &Hub, worker: &mut WorkerScratch) -> Next {
+        let mut input = self.take_up(worker);
+        let next = self.work_through(&mut input, hub, worker);
+        self.put_down(&input, worker);
         let pending: u64 = self.pending.iter().map(Request::footprint).sum();
         self.charge(self.rest.0.len() as u64 + pending, hub);
         next
@@ -257,33 +257,35 @@ impl Connection {
 
     /// The bytes of memory that it takes beside what everybody takes, and since when it has neither sent nor read any.
     pub fn burden(&self) -> (u64, Option<Instant>) {
-        let (unread, stuck) = self.outlet.burden();
+        let (unread, stuck) = self.outbox.burden();
         let own = self.ahead + self.uploading;
         (unread + own, stuck.max(self.heard.filter(|_| own > 0)))
     }
 
-    fn work_through(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> Next {
+    fn work_through(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> Next {
         let mut read = 0;
-        let mut turns = if desk.others { TURNS_BESIDE_OTHERS } else { TURNS };
-        desk.stop = Stop::default();
+        let mut turns = if worker.others { TURNS_BESIDE_OTHERS } else { TURNS };
+        worker.stop = Stop::default();
         loop {
-            match self.gate(input, hub) {
-                Gate::Open | Gate::Clear => {}
-                Gate::Waiting if self.half_closed => {
-                    if !self.hang_up(hub, desk) {
+            match self.write_state(input, hub) {
+                WriteState::Open | WriteState::Clear => {}
+                WriteState::Waiting if self.half_closed => {
+                    if !self.hang_up(hub, worker) {
                         // The event that ends its wait is on its way.
                         return Next::Wait;
                     }
                     continue;
                 }
-                Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full => return Next::Wait,
-                Gate::Drained | Gate::Broken => return Next::Close,
+                WriteState::Waiting | WriteState::AwaitsLog | WriteState::LacksSpace | WriteState::Full => {
+                    return Next::Wait
+                }
+                WriteState::Drained | WriteState::Broken => return Next::Close,
             }
             // Who is done waits for its peer, and is heard as soon as it speaks.
-            if (turns == 0 || desk.stop.tired) && self.has_more(input) {
+            if (turns == 0 || worker.stop.tired) && self.has_more(input) {
                 return Next::Again;
             }
-            if self.run_batch(input, hub, desk) {
+            if self.run_batch(input, hub, worker) {
                 turns = turns.saturating_sub(1);
                 continue;
             }
@@ -294,19 +296,19 @@ impl Connection {
             } else if read >= READ_IN_A_ROW {
                 return Next::Again;
             } else {
-                read += self.read(input, hub, desk);
+                read += self.read(input, hub, worker);
             }
         }
     }
 
-    fn gate(&mut self, input: &Input, hub: &Hub) -> Gate {
+    fn write_state(&mut self, input: &Input, hub: &Hub) -> WriteState {
         if self.clear && !self.closing {
-            return Gate::Clear;
+            return WriteState::Clear;
         }
         let more = self.has_more(input) || self.closing;
-        let gate = self.outlet.gate(hub.max_output(), self.closing, more);
-        self.clear = gate == Gate::Clear && !self.dialogue.is_told_unasked();
-        gate
+        let write_state = self.outbox.write_state(hub.max_output(), self.closing, more);
+        self.clear = write_state == WriteState::Clear && !self.dialogue.is_told_unasked();
+        write_state
     }
 
     /// Whether there is anything to do before the peer speaks again.
@@ -314,36 +316,36 @@ impl Connection {
         input.from < input.to || !self.pending.is_empty() || self.readable || self.half_closed
     }
 
-    /// Lays what was left over last time into the desk's buffer.
-    fn take_up(&mut self, desk: &mut Desk) -> Input {
-        if desk.buffer.len() < self.rest.0.len() {
-            desk.buffer.resize(LAST_BUFFER, 0);
+    /// Lays what was left over last time into the worker scratch's buffer.
+    fn take_up(&mut self, worker: &mut WorkerScratch) -> Input {
+        if worker.buffer.len() < self.rest.0.len() {
+            worker.buffer.resize(LAST_BUFFER, 0);
         }
         let to = self.rest.0.len();
-        desk.buffer[..to].copy_from_slice(&self.rest.0);
+        worker.buffer[..to].copy_from_slice(&self.rest.0);
         self.rest = Rest::default();
         if self.pending.is_empty() {
-            std::mem::swap(&mut self.pending, &mut desk.pending);
+            std::mem::swap(&mut self.pending, &mut worker.pending);
         }
         Input { from: 0, to }
     }
 
     /// Keeps what is left over, and gives back what is not needed while idle.
-    fn put_down(&mut self, input: &Input, desk: &mut Desk) {
+    fn put_down(&mut self, input: &Input, worker: &mut WorkerScratch) {
         if input.from < input.to {
-            self.rest = Rest(desk.buffer[input.from..input.to].into());
+            self.rest = Rest(worker.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
-            desk.pending = std::mem::take(&mut self.pending);
+            worker.pending = std::mem::take(&mut self.pending);
         }
     }
 
     /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows it into
     /// the buffer.
-    fn read(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> usize {
-        let most = if desk.others { READ_BESIDE_OTHERS } else { usize::MAX };
+    fn read(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> usize {
+        let most = if worker.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory().allowance()).max(LEAST_READ);
-        let buffer = &mut desk.buffer;
+        let buffer = &mut worker.buffer;
         buffer.copy_within(input.from..input.to, 0);
         *input = Input { from: 0, to: input.to - input.from };
         if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
@@ -355,7 +357,7 @@ impl Connection {
         let room = gap_length + end - input.to;
         let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
         let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
-        let result = self.outlet.stream().read(slices);
+        let result = self.outbox.stream().read(slices);
         let read = *result.as_ref().unwrap_or(&1);
         match result {
             Ok(0) => {
@@ -369,7 +371,7 @@ impl Connection {
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
                     self.readable = self.half_closed || self.urgent;
-                } else if buffer.len() < LAST_BUFFER && !desk.others {
+                } else if buffer.len() < LAST_BUFFER && !worker.others {
                     buffer.resize(buffer.len() * 2, 0);
                 }
             }
@@ -387,16 +389,16 @@ impl Connection {
     }
 
     /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through it.
-    fn understand(&mut self, input: &mut Input, hub: &Hub, desk: &Desk) -> Option<Request> {
+    fn understand(&mut self, input: &mut Input, hub: &Hub, worker: &WorkerScratch) -> Option<Request> {
         let mut first = self.pending.pop_front();
         // Nothing new, unless it went to its place already, past the buffer.
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
-        let intake = hub.intake();
-        let mut bytes = &desk.buffer[input.from..input.to];
+        let limits = hub.limits();
+        let mut bytes = &worker.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
-            let Some(request) = self.dialogue.next(&mut bytes, &intake) else { break };
+            let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
             if first.is_none() {
                 first = Some(request);
             } else {
@@ -412,18 +414,18 @@ impl Connection {
 
     /// Understands and carries out some requests, until one of them, its replies or the time says that it is enough; false if
     /// there is none.
-    fn run_batch(&mut self, input: &mut Input, hub: &Hub, desk: &mut Desk) -> bool {
-        let Some(mut request) = self.understand(input, hub, desk) else { return false };
+    fn run_batch(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> bool {
+        let Some(mut request) = self.understand(input, hub, worker) else { return false };
         // A body that is complete now must not count twice when its job is taken in.
         self.charge(0, hub);
-        let mut out = std::mem::take(&mut desk.scratch.out);
+        let mut out = std::mem::take(&mut worker.scratch.out);
         let was_clear = self.clear;
         let mut silent = false;
-        let stop = &mut desk.stop;
+        let stop = &mut worker.stop;
         let max_output = hub.max_output();
-        desk.scratch.is_noting = log::log_enabled!(log::Level::Trace);
-        hub.turn(&mut desk.scratch, |core, scratch, begin| {
-            let before = core.promised();
+        worker.scratch.is_noting = log::log_enabled!(log::Level::Trace);
+        hub.turn(&mut worker.scratch, |core, scratch, begin| {
+            let before = core.required();
             let (mut now, mut first, mut lacking) = (begin, true, 0);
             let flow = loop {
                 if !core.admits(hub, &mut self.claim, request.log_size(), first) {
@@ -432,8 +434,8 @@ impl Connection {
                     break Flow::Next;
                 }
                 let noted = scratch.is_noting.then(|| (core.note_request(&request, now), out.len()));
-                let mut world = core.world(hub, self.client, now, self.half_closed);
-                let flow = self.dialogue.execute(request, &mut world, &mut out);
+                let mut context = core.context(hub, self.client, now, self.half_closed);
+                let flow = self.dialogue.execute(request, &mut context, &mut out);
                 if let Some((words, before)) = noted {
                     let reply = core.note_reply(self.client, &out, before, now);
                     scratch.notes.push(format!("{}: {words}: {reply}", self.client.0));
@@ -445,7 +447,7 @@ impl Connection {
                 now = hub.clock().after(now);
                 first = false;
                 let Some(next) = self.pending.pop_front() else { break flow };
-                core.settle(hub, scratch, Some((self.client, &mut out)));
+                core.deliver_events(hub, scratch, Some((self.client, &mut out)));
                 request = next;
             };
             core.record();
@@ -455,47 +457,47 @@ impl Connection {
                 Flow::Next | Flow::Wait => {}
                 Flow::Close => self.closing = true,
                 Flow::Continue(rest) => self.pending.push_front(Request::Continue(rest)),
-                Flow::Stop { graceful } => core.wish_stop(graceful),
+                Flow::Stop { graceful } => core.request_stop(graceful),
             }
-            let held = hub.log().is_some_and(|log| log.must_hold(before, core.promised()));
-            self.clear &= !waits && !held && lacking == 0;
+            let awaits_log = hub.log().is_some_and(|log| log.must_wait(before, core.required()));
+            self.clear &= !waits && !awaits_log && lacking == 0;
             silent = was_clear && out.is_empty();
             if !self.clear {
-                self.outlet.reply(&mut out, waits, held);
+                self.outbox.reply(&mut out, waits, awaits_log);
             }
-            if let (true, Some(log)) = (held, hub.log()) {
-                log.hold(before, core.promised(), &self.outlet);
+            if let (true, Some(log)) = (awaits_log, hub.log()) {
+                log.hold(before, core.required(), &self.outbox);
             }
             if let (1.., Some(log)) = (lacking, hub.log()) {
-                self.outlet.lacks_space();
-                log.space().wait(&mut self.claim, lacking, &self.outlet);
+                self.outbox.lacks_space();
+                log.space().wait(&mut self.claim, lacking, &self.outbox);
             }
         });
         if self.closing {
             self.pending.clear();
         }
-        desk.scratch.out = out;
+        worker.scratch.out = out;
         if self.clear {
-            self.clear = self.outlet.send(&mut desk.scratch.out);
+            self.clear = self.outbox.send(&mut worker.scratch.out);
         } else if !silent {
-            self.outlet.flush(&mut desk.scratch.out);
+            self.outbox.flush(&mut worker.scratch.out);
         }
         true
     }
 
     /// Ends the wait of a client that will say nothing more; false if an event does.
-    fn hang_up(&mut self, hub: &Hub, desk: &mut Desk) -> bool {
-        let mut out = std::mem::take(&mut desk.scratch.out);
-        let ended = hub.turn(&mut desk.scratch, |core, _, now| {
-            let mut world = core.world(hub, self.client, now, true);
-            let ended = self.dialogue.hang_up(&mut world, &mut out);
+    fn hang_up(&mut self, hub: &Hub, worker: &mut WorkerScratch) -> bool {
+        let mut out = std::mem::take(&mut worker.scratch.out);
+        let ended = hub.turn(&mut worker.scratch, |core, _, now| {
+            let mut context = core.context(hub, self.client, now, true);
+            let ended = self.dialogue.hang_up(&mut context, &mut out);
             if ended {
-                self.outlet.reply(&mut out, false, false);
+                self.outbox.reply(&mut out, false, false);
             }
             ended
         });
-        desk.scratch.out = out;
-        self.outlet.flush(&mut desk.scratch.out);
+        worker.scratch.out = out;
+        self.outbox.flush(&mut worker.scratch.out);
         ended
     }
 }

@@ -32,7 +32,7 @@ const KEEP_BUFFER: usize = 512 * 1024;
 
 /// The way to the thread that owns a connection.
 #[derive(Debug)]
-pub struct Owner {
+pub struct ThreadHandle {
     /// Its inbox.
     inbox: Sender<Note>,
     /// Wakes it up to look there.
@@ -43,10 +43,10 @@ pub struct Owner {
     memory: Arc<Memory>,
 }
 
-impl Owner {
+impl ThreadHandle {
     /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
-    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>) -> Owner {
-        Owner { inbox, waker, asleep: AtomicBool::new(false), memory }
+    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>) -> ThreadHandle {
+        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory }
     }
 
     /// Leaves a note and wakes the thread, if it sleeps.
@@ -73,21 +73,21 @@ impl Owner {
 
 /// See the module's page.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct Outbox {
     stream: Stream,
-    owner: Arc<Owner>,
+    owner: Arc<ThreadHandle>,
     /// The connection's number with its owner.
     token: usize,
-    state: Mutex<OutletState>,
+    state: Mutex<OutboxState>,
 }
 
 #[derive(Debug, Default)]
-struct OutletState {
+struct OutboxState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
     /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it has.
-    held: u32,
+    awaits_log: u32,
     /// The next command waits for space in the log.
     lacks_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
@@ -106,7 +106,7 @@ struct OutletState {
     stuck: Option<Instant>,
 }
 
-impl OutletState {
+impl OutboxState {
     /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what every
     /// connection is counted for anyway, nothing is.
     fn charge(&mut self, memory: &Memory) {
@@ -141,16 +141,16 @@ impl OutletState {
 
 /// What the owner may do with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gate {
+pub enum WriteState {
     /// Read on.
     Open,
     /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else touches
-    /// the output, and the owner may [`Outlet::send`] without asking again.
+    /// the output, and the owner may [`Outbox::send`] without asking again.
     Clear,
     /// The client waits for an event.
     Waiting,
     /// Its replies wait for the log.
-    Held,
+    AwaitsLog,
     /// Its next command waits for space in the log.
     LacksSpace,
     /// Too much output waits for the client to read it.
@@ -172,10 +172,10 @@ pub enum Flushed {
     Broken,
 }
 
-impl Outlet {
+impl Outbox {
     /// Of a new connection, number `token` of `owner`.
-    pub fn new(stream: Stream, owner: Arc<Owner>, token: usize) -> Arc<Outlet> {
-        Arc::new(Outlet { stream, owner, token, state: Mutex::default() })
+    pub fn new(stream: Stream, owner: Arc<ThreadHandle>, token: usize) -> Arc<Outbox> {
+        Arc::new(Outbox { stream, owner, token, state: Mutex::default() })
     }
 
     /// The connection itself.
@@ -184,8 +184,8 @@ impl Outlet {
     }
 
     /// Appends the owner's own replies, with the engine locked. `waiting`: the last command has no reply yet, and the
-    /// client waits for it from now on. `held`: they must not leave before [`Outlet::release`].
-    pub fn reply(&self, out: &mut Output, waiting: bool, held: bool) {
+    /// client waits for it from now on. `awaits_log`: they must not leave before [`Outbox::release`].
+    pub fn reply(&self, out: &mut Output, waiting: bool, awaits_log: bool) {
         let mut state = self.state.lock();
         if state.broken {
             // Something in front of it is missing, so it must not be sent.
@@ -196,7 +196,7 @@ impl Outlet {
             state.output.append(out);
         }
         state.waiting = waiting;
-        state.held += u32::from(held);
+        state.awaits_log += u32::from(awaits_log);
         state.charge(&self.owner.memory);
     }
 
@@ -206,16 +206,16 @@ impl Outlet {
         (state.charged, state.stuck)
     }
 
-    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outlet::release`]. With the engine
+    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the engine
     /// locked.
     pub fn hold(&self) {
-        self.state.lock().held += 1;
+        self.state.lock().awaits_log += 1;
     }
 
     /// The log holds what the output promises.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
-        state.held -= 1;
+        state.awaits_log -= 1;
         // Also while the client waits: its owner may have seen a half-close that it could not act upon.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
@@ -224,7 +224,7 @@ impl Outlet {
         }
     }
 
-    /// The owner's next command waits for space in the log until [`Outlet::has_space`]. With the engine locked.
+    /// The owner's next command waits for space in the log until [`Outbox::has_space`]. With the engine locked.
     pub fn lacks_space(&self) {
         self.state.lock().lacks_space = true;
     }
@@ -273,7 +273,7 @@ impl Outlet {
     /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (state.held == 0 && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
+        (state.awaits_log == 0 && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
     }
 
     /// Has the owner look at the connection again.
@@ -283,30 +283,33 @@ impl Outlet {
 
     /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to be
     /// told when it no longer is. If not, a hand-off to this client wakes nobody.
-    pub fn gate(&self, max_output: usize, closing: bool, more: bool) -> Gate {
+    pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
-        let gate = if state.broken {
-            Gate::Broken
-        } else if state.held > 0 {
-            Gate::Held
+        let write_state = if state.broken {
+            WriteState::Broken
+        } else if state.awaits_log > 0 {
+            WriteState::AwaitsLog
         } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
-            Gate::Waiting
+            WriteState::Waiting
         } else if closing && state.output.is_empty() && !state.flushing {
-            Gate::Drained
+            WriteState::Drained
         } else if closing || state.output.len() > max_output {
-            Gate::Full
+            WriteState::Full
         } else if state.lacks_space {
-            Gate::LacksSpace
+            WriteState::LacksSpace
         } else if state.flushing || !state.output.is_empty() {
-            Gate::Open
+            WriteState::Open
         } else {
-            Gate::Clear
+            WriteState::Clear
         };
-        state.resume = matches!(gate, Gate::Waiting | Gate::Held | Gate::LacksSpace | Gate::Full) && more;
-        gate
+        state.resume = matches!(
+            write_state,
+            WriteState::Waiting | WriteState::AwaitsLog | WriteState::LacksSpace | WriteState::Full
+        ) && more;
+        write_state
     }
 
-    /// Sends the owner's own replies at once, which takes no lock; only while the gate is [`Gate::Clear`]. False if it no
+    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`]. False if it no
     /// longer is: the socket is full, and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = send(&self.stream, out) else {
@@ -334,8 +337,8 @@ impl Outlet {
     }
 
     /// The same for who has taken the lock, which is let go of during each write and at the end.
-    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutletState>, spare: &mut Output) -> Flushed {
-        if state.held > 0 {
+    fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
+        if state.awaits_log > 0 {
             return Flushed::Later;
         }
         if state.flushing {
@@ -370,7 +373,7 @@ impl Outlet {
                     return Flushed::Done;
                 }
                 // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
-                Ok(()) if state.held > 0 => {
+                Ok(()) if state.awaits_log > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
                     return Flushed::Later;
@@ -380,7 +383,7 @@ impl Outlet {
                     output.append(&mut state.output);
                     state.output = output;
                     state.block(some);
-                    if !again || state.held > 0 {
+                    if !again || state.awaits_log > 0 {
                         state.flushing = false;
                         state.charge(&self.owner.memory);
                         return Flushed::Later;
@@ -405,7 +408,7 @@ impl Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for Outbox {
     fn drop(&mut self) {
         self.owner.memory.charge(self.state.get_mut().charged, 0);
     }
@@ -445,49 +448,56 @@ mod tests {
 
     use super::*;
 
-    /// An outlet, and the socket at its other end.
-    fn pair() -> (Arc<Outlet>, mio::net::UnixStream) {
+    /// An outbox, and the socket at its other end.
+    fn pair() -> (Arc<Outbox>, mio::net::UnixStream) {
         let poll = mio::Poll::new().expect("a poller");
         let (inbox, _) = crossbeam_channel::unbounded();
         let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let (ours, theirs) = mio::net::UnixStream::pair().expect("two sockets");
-        (Outlet::new(Stream::Unix(ours), Arc::new(Owner::new(inbox, waker, Arc::new(Memory::new(1 << 30)))), 0), theirs)
+        (
+            Outbox::new(
+                Stream::Unix(ours),
+                Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)))),
+                0,
+            ),
+            theirs,
+        )
     }
 
     #[test]
     fn what_a_full_socket_does_not_take_at_once_stays_in_order_and_shuts_the_gate() {
-        let (outlet, mut peer) = pair();
+        let (outbox, mut peer) = pair();
         let mut out = Output::new();
         let mut sent = 0;
-        assert_eq!(outlet.gate(1 << 30, false, false), Gate::Clear);
+        assert_eq!(outbox.write_state(1 << 30, false, false), WriteState::Clear);
         loop {
             out.text().extend((0..100_000).map(|byte| (sent + byte) as u8));
             sent += 100_000;
-            if !outlet.send(&mut out) {
+            if !outbox.send(&mut out) {
                 break;
             }
         }
-        assert_eq!(outlet.gate(1 << 30, false, false), Gate::Open);
+        assert_eq!(outbox.write_state(1 << 30, false, false), WriteState::Open);
         out.text().extend_from_slice(b"behind");
-        outlet.reply(&mut out, false, false);
+        outbox.reply(&mut out, false, false);
         let mut read = Vec::new();
-        while outlet.flush(&mut out) != Flushed::Done || read.len() < sent + 6 {
+        while outbox.flush(&mut out) != Flushed::Done || read.len() < sent + 6 {
             let mut buffer = [0; 65_536];
             let count = peer.read(&mut buffer).expect("more to read");
             read.extend_from_slice(&buffer[..count]);
         }
         assert!(read[..sent].iter().enumerate().all(|(place, &byte)| byte == place as u8));
         assert_eq!(&read[sent..], b"behind");
-        assert_eq!(outlet.gate(1 << 30, false, false), Gate::Clear);
+        assert_eq!(outbox.write_state(1 << 30, false, false), WriteState::Clear);
     }
 
     #[test]
     fn a_peer_that_is_gone_is_noticed_by_the_owner_s_own_send() {
-        let (outlet, peer) = pair();
+        let (outbox, peer) = pair();
         drop(peer);
         let mut out = Output::new();
         out.text().extend_from_slice(b"x");
-        assert!(!outlet.send(&mut out));
-        assert_eq!(outlet.gate(0, false, false), Gate::Broken);
+        assert!(!outbox.send(&mut out));
+        assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);
     }
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::delivery::Outlet;
+use super::delivery::Outbox;
 use super::hub::Hub;
 use super::space::{self, Space};
-use crate::binlog::{Books, Journal, Promised, SyncMode, Wal};
+use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
 use crate::protocol::Output;
 
 /// How long may stay unsynced what no reply depends on.
@@ -29,7 +29,7 @@ struct Hold {
     position: u64,
     /// A job was put: that cannot be promised while the disk fails, while other replies then go out with a lesser promise.
     put: bool,
-    outlet: Arc<Outlet>,
+    outbox: Arc<Outbox>,
 }
 
 /// See the module's page.
@@ -42,7 +42,7 @@ pub struct Durability {
     /// The one up to which somebody has written, or asked for it.
     committed: AtomicU64,
     /// There is work beside writing.
-    tidy: AtomicBool,
+    maintain: AtomicBool,
     space: Space,
     /// For who writes what a pool thread did not.
     writer: Bell,
@@ -81,7 +81,7 @@ impl Durability {
             holds: Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
-            tidy: AtomicBool::new(true),
+            maintain: AtomicBool::new(true),
             space: Space::default(),
             writer: Bell::default(),
             syncer: Bell::default(),
@@ -105,36 +105,36 @@ impl Durability {
     }
 
     /// After a turn, with the engine locked: how far the log goes, and whether there is work beside writing.
-    pub fn appended(&self, position: u64, tidy: bool) {
+    pub fn appended(&self, position: u64, maintain: bool) {
         self.appended.store(position, Ordering::Release);
-        if tidy {
-            self.tidy.store(true, Ordering::Relaxed);
+        if maintain {
+            self.maintain.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outlet` is told
+    /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outbox` is told
     /// when they need no longer. With the engine locked.
-    pub fn must_hold(&self, before: Promised, after: Promised) -> bool {
+    pub fn must_wait(&self, before: Required, after: Required) -> bool {
         after.count != before.count
             && after.any > self.wal.durable()
             && (after.put_count > before.put_count || !self.wal.is_failing())
     }
 
-    /// Has `outlet` told when what was promised is safe, to whom news of a result come. With the engine locked, before the news.
-    pub fn hold_news(&self, promised: Promised, outlet: &Arc<Outlet>) {
-        if promised.puts > self.wal.durable() {
-            outlet.hold();
-            let hold = Hold { position: promised.puts, put: true, outlet: outlet.clone() };
+    /// Has `outbox` told when what was promised is safe, to whom news of a result come. With the engine locked, before the news.
+    pub fn hold_news(&self, required: Required, outbox: &Arc<Outbox>) {
+        if required.puts > self.wal.durable() {
+            outbox.hold();
+            let hold = Hold { position: required.puts, put: true, outbox: outbox.clone() };
             let mut holds = self.holds.lock();
             let place = holds.partition_point(|other| other.position <= hold.position);
             holds.insert(place, hold);
         }
     }
 
-    /// Has `outlet` told when. With the engine still locked, and after the outlet knows that it is held: it may be told at
+    /// Has `outbox` told when. With the engine still locked, and after the outbox knows that it is held: it may be told at
     /// once, by whoever has just seen the disk fail.
-    pub fn hold(&self, before: Promised, after: Promised, outlet: &Arc<Outlet>) {
-        let hold = Hold { position: after.any, put: after.put_count > before.put_count, outlet: outlet.clone() };
+    pub fn hold(&self, before: Required, after: Required, outbox: &Arc<Outbox>) {
+        let hold = Hold { position: after.any, put: after.put_count > before.put_count, outbox: outbox.clone() };
         self.holds.lock().push_back(hold);
     }
 
@@ -154,8 +154,8 @@ impl Durability {
             }
         }
         self.release(spare);
-        if self.tidy.swap(false, Ordering::Relaxed) || self.wal.is_failing() {
-            self.space.tidy();
+        if self.maintain.swap(false, Ordering::Relaxed) || self.wal.is_failing() {
+            self.space.maintain();
         }
     }
 
@@ -208,7 +208,7 @@ impl Durability {
             free = Vec::with_capacity(holds.len());
             let safe = self.wal.durable();
             while holds.front().is_some_and(|hold| hold.position <= safe) {
-                free.extend(holds.pop_front().map(|hold| hold.outlet));
+                free.extend(holds.pop_front().map(|hold| hold.outbox));
             }
             if self.wal.is_failing() {
                 // What was done is true as long as the server runs, and durable when the disk is back; only a new job must
@@ -216,10 +216,10 @@ impl Durability {
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
-                free.extend(go.into_iter().map(|hold| hold.outlet));
+                free.extend(go.into_iter().map(|hold| hold.outbox));
             }
         }
-        free.into_iter().for_each(|outlet| outlet.release(spare));
+        free.into_iter().for_each(|outbox| outbox.release(spare));
     }
 
     /// Ends the log's threads.
@@ -280,8 +280,8 @@ fn run_syncer(hub: &Hub, log: &Durability) {
         log.wal.check(hub);
         log.release(&mut spare);
         // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says anything.
-        if hub.with(|journal: &mut Journal, _| journal.needs_tidying()) || log.wal.is_failing() {
-            log.space.tidy();
+        if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || log.wal.is_failing() {
+            log.space.maintain();
         }
         std::thread::sleep(GATHER);
     }

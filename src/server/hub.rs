@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::admission::Admission;
 use super::clock::Clock;
-use super::delivery::Outlet;
+use super::delivery::Outbox;
 use super::durability::Durability;
 use super::host::Process;
 use super::memory::Memory;
@@ -21,12 +21,12 @@ use super::recovery;
 use super::running::Shutdown;
 use super::space::Claim;
 use super::timer::Alarm;
-use crate::binlog::{Books, Journal, OpenError, Promised, Storage};
+use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
-use crate::protocol::beanstalk::Tally;
+use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{notes, tell, Intake, Output, Request, Roster, Wire, World};
+use crate::protocol::{notes, tell, ClientRegistry, Context, DecodeLimits, Output, Request, Wire};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so that
 /// clients come in between.
@@ -50,8 +50,8 @@ const LEAST_NEWS: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Core {
     engine: Engine,
-    tally: Tally,
-    roster: Roster,
+    counters: CommandCounters,
+    registry: ClientRegistry,
     /// Stop when no job is left.
     stops_when_empty: bool,
     /// Stop after this turn.
@@ -59,7 +59,7 @@ pub struct Core {
     /// None if the queue lives in memory only.
     journal: Option<Journal>,
     /// The connection of each client, by its number.
-    outlets: Vec<Option<Arc<Outlet>>>,
+    outboxes: Vec<Option<Arc<Outbox>>>,
     /// When the next tick may be.
     rests_until: Time,
 }
@@ -78,7 +78,7 @@ pub struct Scratch {
     /// What is to be logged when the engine's lock is given back.
     pub notes: Vec<String>,
     event: Output,
-    touched: Vec<(Arc<Outlet>, bool)>,
+    touched: Vec<(Arc<Outbox>, bool)>,
 }
 
 /// See the module's page.
@@ -147,22 +147,22 @@ impl Hub {
         let mut core = self.core.lock();
         let now = self.clock.now();
         scratch.now = now;
-        core.engine.look_after_lent();
+        core.engine.check_in_flight();
         self.memory.try_system();
         core.engine.set_buffers(self.memory.buffers(), self.memory.is_exhausted());
         self.tick(&mut core, scratch, now);
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
-        core.settle(self, scratch, None);
+        core.deliver_events(self, scratch, None);
         // Nobody else brings a clock that is moved by hand forward.
-        while self.clock.is_manual() && core.engine.has_unfinished() {
+        while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
-            core.settle(self, scratch, None);
+            core.deliver_events(self, scratch, None);
         }
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
-            log.appended(journal.position(), journal.needs_tidying());
+            log.appended(journal.position(), journal.needs_maintenance());
         }
         if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
@@ -171,7 +171,7 @@ impl Hub {
         if std::mem::take(&mut core.stops) {
             self.shutdown.ask();
         }
-        let next = if core.engine.has_unfinished() { now } else { core.next_tick() };
+        let next = if core.engine.has_deferred() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held());
         let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
         let released = core.engine.take_released();
@@ -210,7 +210,7 @@ impl Hub {
             core.engine.grant_steps(steps);
             let all = loop {
                 let all = core.engine.tick(now);
-                core.settle(self, scratch, None);
+                core.deliver_events(self, scratch, None);
                 core.engine.take_steps(1);
                 if all || core.engine.steps().are_used_up() {
                     break all;
@@ -221,22 +221,22 @@ impl Hub {
                 core.rests_until = now + TICK_REST;
             }
         }
-        if core.engine.has_unfinished() {
+        if core.engine.has_deferred() {
             core.refresh_room();
             core.engine.grant_steps(steps);
-            while core.engine.has_unfinished() && !core.engine.steps().are_used_up() {
+            while core.engine.has_deferred() && !core.engine.steps().are_used_up() {
                 core.engine.go_on(now);
-                core.settle(self, scratch, None);
+                core.deliver_events(self, scratch, None);
             }
         }
     }
 
     fn deliver(&self, scratch: &mut Scratch) {
         scratch.notes.drain(..).for_each(|note| log::trace!("{note}"));
-        for (outlet, resume) in scratch.touched.drain(..) {
-            outlet.flush(&mut scratch.event);
+        for (outbox, resume) in scratch.touched.drain(..) {
+            outbox.flush(&mut scratch.event);
             if resume {
-                outlet.wake_owner();
+                outbox.wake_owner();
             }
         }
     }
@@ -300,10 +300,10 @@ impl Hub {
     }
 
     /// What a decoder must know now.
-    pub fn intake(&self) -> Intake {
+    pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
-        Intake { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
+        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
     }
 
     /// The account of memory.
@@ -336,7 +336,7 @@ impl Hub {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
             // There may be none already.
-            self.turn(&mut Scratch::default(), |core, _, _| core.wish_stop(true));
+            self.turn(&mut Scratch::default(), |core, _, _| core.request_stop(true));
         }
     }
 
@@ -348,12 +348,17 @@ impl Hub {
 
     /// It has come: all connections close, though somebody may hold on to the hub.
     pub fn close(&self) {
-        self.core.lock().outlets.clear();
+        self.core.lock().outboxes.clear();
     }
 
     /// Whether it is.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Connections that have come since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.core.lock().engine.total_connections()
     }
 
     /// Checks every invariant of the engine; for tests.
@@ -362,7 +367,7 @@ impl Hub {
     }
 }
 
-impl Books for Hub {
+impl JournalAccess for Hub {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         let mut core = self.core.lock();
         let Core { engine, journal, .. } = &mut *core;
@@ -374,12 +379,12 @@ impl Core {
     fn new(limits: Limits, exceptions: bool) -> Core {
         Core {
             engine: Engine::new(limits),
-            tally: Tally::default(),
-            roster: Roster::new(exceptions),
+            counters: CommandCounters::default(),
+            registry: ClientRegistry::new(exceptions),
             stops_when_empty: false,
             stops: false,
             journal: None,
-            outlets: Vec::new(),
+            outboxes: Vec::new(),
             rests_until: Time::default(),
         }
     }
@@ -396,7 +401,7 @@ impl Core {
     }
 
     /// A client wants the server to stop.
-    pub fn wish_stop(&mut self, graceful: bool) {
+    pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
             self.stops_when_empty = true;
@@ -410,18 +415,18 @@ impl Core {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// A new client behind `outlet`.
-    pub fn connect(&mut self, outlet: Arc<Outlet>, wire: Wire, address: &impl Display) -> ClientId {
+    /// A new client behind `outbox`.
+    pub fn connect(&mut self, outbox: Arc<Outbox>, wire: Wire, address: &impl Display) -> ClientId {
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
-            other => self.engine.connect_as(other.manner()),
+            other => self.engine.connect_as(other.reserve_policy()),
         };
-        self.roster.enter(client, wire, address);
+        self.registry.enter(client, wire, address);
         let place = client.0 as usize;
-        if self.outlets.len() <= place {
-            self.outlets.resize(place + 1, None);
+        if self.outboxes.len() <= place {
+            self.outboxes.resize(place + 1, None);
         }
-        self.outlets[place] = Some(outlet);
+        self.outboxes[place] = Some(outbox);
         client
     }
 
@@ -433,17 +438,17 @@ impl Core {
     /// The client is gone.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.engine.disconnect(client, now);
-        self.roster.leave(client);
-        self.outlets[client.0 as usize] = None;
+        self.registry.leave(client);
+        self.outboxes[client.0 as usize] = None;
     }
 
     /// Everything a command of `client` may touch; for one command, before which the engine must know what the log can take.
-    pub fn world<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> World<'a> {
+    pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
-        let Core { engine, tally, roster, journal, .. } = self;
+        let Core { engine, counters, registry, journal, .. } = self;
         let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
         let settings = &hub.config.protocols;
-        World { engine, tally, roster, settings, host: &hub.process, log, now, client, half_closed }
+        Context { engine, counters, registry, settings, host: &hub.process, log, now, client, half_closed }
     }
 
     /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see
@@ -463,8 +468,8 @@ impl Core {
     }
 
     /// Whether earlier turns have left something.
-    pub fn has_unfinished(&self) -> bool {
-        self.engine.has_unfinished()
+    pub fn has_deferred(&self) -> bool {
+        self.engine.has_deferred()
     }
 
     /// A command has taken so many steps beside what the engine counted; whether the turn is over.
@@ -474,8 +479,8 @@ impl Core {
     }
 
     /// How far promises go, with a log.
-    pub fn promised(&self) -> Promised {
-        self.journal.as_ref().map_or(Promised::default(), Journal::promised)
+    pub fn required(&self) -> Required {
+        self.journal.as_ref().map_or(Required::default(), Journal::required)
     }
 
     /// Writes what the engine changed into the journal.
@@ -487,7 +492,7 @@ impl Core {
 
     /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that they
     /// concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
-    pub fn settle(&mut self, hub: &Hub, scratch: &mut Scratch, own: Option<(ClientId, &mut Output)>) {
+    pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut Scratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {
             self.spread(hub, scratch, own);
@@ -501,7 +506,7 @@ impl Core {
 
     /// What stands in `out` behind its first `before` bytes, for the log.
     pub fn note_reply(&mut self, client: ClientId, out: &Output, before: usize, now: Time) -> String {
-        let is_text = self.roster.get_mut(client).is_none_or(|peer| peer.wire == Wire::Beanstalk);
+        let is_text = self.registry.get_mut(client).is_none_or(|peer| peer.wire == Wire::Beanstalk);
         notes::of_reply(out, before, is_text, &self.engine, now)
     }
 
@@ -511,33 +516,33 @@ impl Core {
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
             let own = match own {
                 Some(out) if out.len() <= most => {
-                    tell(&event, &self.engine, &mut self.roster, &hub.process, out);
+                    tell(&event, &self.engine, &mut self.registry, &hub.process, out);
                     continue;
                 }
                 own => own,
             };
             // None after the server's end, when a manual clock may still be moved.
-            let Some(Some(outlet)) = self.outlets.get(event.client().0 as usize) else { continue };
+            let Some(Some(outbox)) = self.outboxes.get(event.client().0 as usize) else { continue };
             if let (Event::Outcome { job, .. }, Some(log), Some(journal)) = (&event, &hub.log, &self.journal) {
                 if self.engine.keeps_outcome(*job) {
-                    log.hold_news(journal.promised(), outlet);
+                    log.hold_news(journal.required(), outbox);
                 }
             }
             let resume = if let Some(out) = own {
-                outlet.give_up(out)
-            } else if tell(&event, &self.engine, &mut self.roster, &hub.process, &mut scratch.event) {
+                outbox.give_up(out)
+            } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
                 if log::log_enabled!(log::Level::Trace) {
-                    let is_text = self.roster.get_mut(event.client()).is_none_or(|peer| peer.wire == Wire::Beanstalk);
+                    let is_text = self.registry.get_mut(event.client()).is_none_or(|peer| peer.wire == Wire::Beanstalk);
                     let told = notes::of_reply(&scratch.event, 0, is_text, &self.engine, scratch.now);
                     scratch.notes.push(format!("{}: told {told}", event.client().0));
                 }
-                outlet.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
+                outbox.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
             } else {
                 continue;
             };
             match scratch.touched.last_mut() {
-                Some((last, resumes)) if Arc::ptr_eq(last, outlet) => *resumes |= resume,
-                _ => scratch.touched.push((outlet.clone(), resume)),
+                Some((last, resumes)) if Arc::ptr_eq(last, outbox) => *resumes |= resume,
+                _ => scratch.touched.push((outbox.clone(), resume)),
             }
         }
     }

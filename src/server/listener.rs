@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use nix::libc::{EMFILE, ENFILE};
 
 use super::admission::Refusal;
-use super::delivery::Owner;
+use super::delivery::ThreadHandle;
 use super::hub::Hub;
 use super::pool::Note;
-use super::socket::{Listener, Peer, Stream};
+use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 
 /// How long to wait when the system has no memory for one connection more, or no file even to turn it away.
@@ -28,13 +28,13 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Threads {
     /// The threads.
-    pub owners: Vec<Arc<Owner>>,
+    pub owners: Vec<Arc<ThreadHandle>>,
     /// Counts connections, to give each thread every n-th.
     pub next: AtomicUsize,
 }
 
 /// One listener, and what its thread needs.
-struct Door<'a> {
+struct Acceptor<'a> {
     listener: &'a Listener,
     wire: Wire,
     hub: &'a Hub,
@@ -48,7 +48,7 @@ struct Door<'a> {
 /// Accepts connections until the hub is stopping.
 pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
     let told = [None; Refusal::ALL.len()];
-    let mut door = Door { listener, wire, hub, threads, spare: listener.duplicate().ok(), told };
+    let mut acceptor = Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), told };
     let mut short = false;
     loop {
         let accepted = listener.accept();
@@ -58,17 +58,17 @@ pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
         match accepted {
             Ok((stream, peer)) => {
                 short = false;
-                door.take_in(stream, peer);
+                acceptor.take_in(stream, peer);
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-            Err(error) if is_out_of_files(&error) && door.spare.is_some() => door.take_one_on_the_spare(),
+            Err(error) if is_out_of_files(&error) && acceptor.spare.is_some() => acceptor.take_one_on_the_spare(),
             Err(error) => {
                 if !short {
                     log::error!("{}: no connection can be accepted: {error}", listener.name());
                 }
                 short = true;
                 std::thread::sleep(PAUSE);
-                door.spare = listener.duplicate().ok();
+                acceptor.spare = listener.duplicate().ok();
             }
         }
     }
@@ -78,14 +78,14 @@ fn is_out_of_files(error: &Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-impl Door<'_> {
+impl Acceptor<'_> {
     /// Hands a connection to a pool thread, or turns it away.
-    fn take_in(&mut self, stream: Stream, peer: Peer) {
+    fn take_in(&mut self, stream: Stream, peer: PeerAddress) {
         match self.hub.admission().admit(&peer) {
-            Ok(seat) => {
+            Ok(permit) => {
                 let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
                 let owner = &self.threads.owners[turn % self.threads.owners.len()];
-                owner.send(Note::Adopt(stream, peer, self.wire, seat));
+                owner.send(Note::Adopt(stream, peer, self.wire, permit));
             }
             Err(refusal) => self.turn_away(&stream, peer, refusal),
         }
@@ -110,7 +110,7 @@ impl Door<'_> {
 
     /// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread would
     /// reset the connection, and the answer would be lost.
-    fn turn_away(&mut self, stream: &Stream, peer: Peer, refusal: Refusal) {
+    fn turn_away(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
         let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);

@@ -8,16 +8,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{unbounded, Receiver};
+use crossbeam_channel::{unbounded, Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use super::admission::Seat;
-use super::connection::{Connection, Desk, Next, Seen};
-use super::delivery::{Outlet, Owner};
+use super::admission::Permit;
+use super::connection::{Connection, Next, Seen, WorkerScratch};
+use super::delivery::{Outbox, ThreadHandle};
 use super::hub::Hub;
 use super::idle::{Found, Idle, CLOSINGS};
-use super::socket::{Peer, Stream};
+use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 
 /// The token of the waker; connections count from zero.
@@ -49,9 +49,11 @@ const STOP_STEP: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub enum Note {
     /// This connection is yours; who it is, what it speaks, and what it gives back when it is gone.
-    Adopt(Stream, Peer, Wire, Seat),
+    Adopt(Stream, PeerAddress, Wire, Permit),
     /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
     Resume(usize),
+    /// Tell here when nothing that had arrived before is left to be done.
+    Quiesce(Sender<()>),
     /// Send what waits, and end.
     Stop,
 }
@@ -60,27 +62,29 @@ pub enum Note {
 pub struct PoolThread {
     hub: Arc<Hub>,
     poll: Poll,
-    owner: Arc<Owner>,
+    owner: Arc<ThreadHandle>,
     inbox: Receiver<Note>,
     connections: Slab<Connection>,
     /// What each of them gives back when it is gone, by its number.
-    seats: Vec<Seat>,
+    seats: Vec<Permit>,
     /// Connections with more to do, the next one first.
     again: VecDeque<usize>,
-    desk: Desk,
+    worker: WorkerScratch,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
+    /// Who waits until this thread finds nothing to do.
+    quiescing: Vec<Sender<()>>,
     /// None if clients may be silent without end.
     idle: Option<Idle>,
 }
 
 impl PoolThread {
     /// A thread's state, to be run by [`PoolThread::run`], and the way to it.
-    pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Arc<Owner>)> {
+    pub fn new(hub: Arc<Hub>) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let owner = Arc::new(Owner::new(sender, waker, hub.memory().clone()));
+        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone()));
         let thread = PoolThread {
             idle: Idle::new(hub.config().idle_timeout, hub.clock()),
             hub,
@@ -90,8 +94,9 @@ impl PoolThread {
             connections: Slab::new(),
             seats: Vec::new(),
             again: VecDeque::new(),
-            desk: Desk::default(),
+            worker: WorkerScratch::default(),
             relieved: None,
+            quiescing: Vec::new(),
         };
         Ok((thread, owner))
     }
@@ -104,16 +109,23 @@ impl PoolThread {
         loop {
             // What many turns have changed is brought to the log in one go, for all connections.
             if self.again.is_empty() || turns >= TURNS {
-                self.hub.commit(&mut self.desk.scratch);
+                self.hub.commit(&mut self.worker.scratch);
                 turns = 0;
             }
             let patience = [self.close_idle(), self.relieve()].into_iter().flatten().min();
             self.owner.will_sleep();
-            let wait = if self.again.is_empty() && self.inbox.is_empty() { patience } else { Some(Duration::ZERO) };
+            let rests = self.again.is_empty() && self.inbox.is_empty();
+            let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             self.owner.is_awake();
+            if rests && events.is_empty() {
+                // Who waits may have gone.
+                for waiting in self.quiescing.drain(..) {
+                    let _ = waiting.send(());
+                }
+            }
             // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
-            self.desk.scratch.sharers = (events.iter().count() / CROWD) as u64;
+            self.worker.scratch.sharers = (events.iter().count() / CROWD) as u64;
             for event in &events {
                 if event.token() != WAKER {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -130,16 +142,17 @@ impl PoolThread {
                 }
             }
             // A few of them: other connections must be heard, and replies brought to the log.
-            self.desk.scratch.sharers = (self.inbox.len() / CROWD) as u64;
+            self.worker.scratch.sharers = (self.inbox.len() / CROWD) as u64;
             for _ in 0..self.inbox.len().min(CROWD) {
                 let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
-                    Note::Adopt(stream, peer, wire, seat) => self.adopt(stream, peer, wire, seat),
+                    Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
+                    Note::Quiesce(waiting) => self.quiescing.push(waiting),
                     Note::Stop => return self.stop(&mut events),
                 }
             }
-            self.desk.scratch.sharers = 0;
+            self.worker.scratch.sharers = 0;
             if let Some(number) = self.again.pop_front() {
                 turns += 1;
                 if let Some(connection) = self.connections.get_mut(number) {
@@ -186,21 +199,21 @@ impl PoolThread {
         }
     }
 
-    fn adopt(&mut self, mut stream: Stream, peer: Peer, wire: Wire, seat: Seat) {
+    fn adopt(&mut self, mut stream: Stream, peer: PeerAddress, wire: Wire, permit: Permit) {
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         if let Err(error) = stream.register(self.poll.registry(), Token(number)) {
             log::warn!("{peer}: cannot be served: {error}");
-            return self.hub.admission().leave(seat);
+            return self.hub.admission().leave(permit);
         }
-        let outlet = Outlet::new(stream, self.owner.clone(), number);
-        let client = self.hub.turn(&mut self.desk.scratch, |core, _, _| core.connect(outlet.clone(), wire, &peer));
+        let outbox = Outbox::new(stream, self.owner.clone(), number);
+        let client = self.hub.turn(&mut self.worker.scratch, |core, _, _| core.connect(outbox.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
-        entry.insert(Connection::new(outlet, client, wire, peer));
+        entry.insert(Connection::new(outbox, client, wire, peer));
         if self.seats.len() <= number {
-            self.seats.resize(number + 1, seat);
+            self.seats.resize(number + 1, permit);
         }
-        self.seats[number] = seat;
+        self.seats[number] = permit;
         if let Some(idle) = &mut self.idle {
             idle.enter(number);
         }
@@ -209,7 +222,7 @@ impl PoolThread {
     fn look(&mut self, number: usize, seen: Seen) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.saw(seen);
-        if seen.writable && !connection.flush(&mut self.desk) {
+        if seen.writable && !connection.flush(&mut self.worker) {
             return self.close(number);
         }
         if !connection.queued {
@@ -219,8 +232,8 @@ impl PoolThread {
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.desk.others = !self.again.is_empty() || self.desk.scratch.sharers > 1;
-        match connection.work(&self.hub, &mut self.desk) {
+        self.worker.others = !self.again.is_empty() || self.worker.scratch.sharers > 1;
+        match connection.work(&self.hub, &mut self.worker) {
             Next::Wait => {}
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
             Next::Again => {
@@ -235,7 +248,7 @@ impl PoolThread {
     /// Closes connections that have been silent for too long, some at a time. Tells how long the thread may sleep.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
-        let now = idle.now(self.desk.scratch.now, self.hub.clock());
+        let now = idle.now(self.worker.scratch.now, self.hub.clock());
         if let Some(wait) = idle.wait(now) {
             return Some(wait);
         }
@@ -247,7 +260,7 @@ impl PoolThread {
             }
         }
         if !suspects.is_empty() {
-            self.hub.turn(&mut self.desk.scratch, |core, _, _| {
+            self.hub.turn(&mut self.worker.scratch, |core, _, _| {
                 for (_, connection, engaged) in &mut suspects {
                     *engaged = core.is_engaged(connection.client());
                 }
@@ -284,21 +297,21 @@ impl PoolThread {
             log::warn!("{}: dropped: it does not read what it is told of its jobs", connection.peer());
         }
         log::debug!("{}: disconnected", client.0);
-        self.hub.turn(&mut self.desk.scratch, |core, _, now| core.disconnect(client, now));
+        self.hub.turn(&mut self.worker.scratch, |core, _, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());
         self.hub.admission().leave(self.seats[number]);
     }
 
     /// Sends what waits to clients that read it, for a bounded time.
     fn stop(mut self, events: &mut Events) {
-        self.hub.commit(&mut self.desk.scratch);
+        self.hub.commit(&mut self.worker.scratch);
         let end = Instant::now() + LAST_WORDS;
         loop {
-            let desk = &mut self.desk;
+            let worker = &mut self.worker;
             self.connections.retain(|_, connection| {
-                let stays = connection.flush(desk) && !connection.is_drained();
+                let stays = connection.flush(worker) && !connection.is_drained();
                 if !stays {
-                    connection.discard(desk);
+                    connection.discard(worker);
                 }
                 stays
             });

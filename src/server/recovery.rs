@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::binlog::{self, Health, LogStats, OpenError, Opened, Progress, Settings, Storage};
+use crate::binlog::{self, BinlogSettings, Health, LogStats, OpenError, Opened, RecoveryProgress, Storage};
 use crate::engine::{Engine, Time};
 use crate::protocol::LogFigures;
 
@@ -15,13 +15,13 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Brings back the queue, saying how far it is if it takes long, and what was found.
 pub fn open(
     storage: Arc<dyn Storage>,
-    settings: Settings,
+    settings: BinlogSettings,
     engine: &mut Engine,
     now: Time,
 ) -> Result<Opened, OpenError> {
     let start = Instant::now();
     let mut last = start;
-    let mut watch = |progress: Progress| {
+    let mut watch = |progress: RecoveryProgress| {
         if last.elapsed() >= EVERY {
             last = Instant::now();
             log::info!("binlog: {}", describe(&progress, start.elapsed()));
@@ -41,7 +41,7 @@ pub fn open(
     Ok(opened)
 }
 
-fn describe(progress: &Progress, taken: Duration) -> String {
+fn describe(progress: &RecoveryProgress, taken: Duration) -> String {
     let percent = (progress.done * 100).checked_div(progress.segments).unwrap_or(100);
     let rate = progress.bytes as f64 / 1e6 / taken.as_secs_f64().max(1e-6);
     format!("{percent} % read, {} jobs, {:.1} MB at {rate:.0} MB/s", progress.jobs, progress.bytes as f64 / 1e6)

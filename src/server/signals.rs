@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum SignalAction {
     /// Take no more jobs.
     Drain,
     /// Open the log again, if it is a file; else end.
@@ -20,12 +20,14 @@ pub enum Wish {
     Stop,
 }
 
-/// Catches the signals from now on, so that none that comes during the start is lost.
-pub fn catch() -> io::Result<Signals> {
+/// Catches the signals from now on, so that none that comes during the start is lost. A server that `reopens` its log at a
+/// hang-up does so even if it was started to ignore that signal, which would not end it.
+pub fn catch(reopens: bool) -> io::Result<Signals> {
     let ignored = ignored();
     // A file that may not grow is an error of the write, not the end.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let optional = [SIGINT, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let wanted = |signal: &i32| ignored >> (signal - 1) & 1 == 0 || *signal == SIGHUP && reopens;
+    let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
@@ -37,10 +39,10 @@ fn ignored() -> u64 {
 }
 
 /// Waits for the next one, or until their handle is closed, which means the end as well.
-pub fn next(signals: &mut Signals) -> Wish {
+pub fn next(signals: &mut Signals) -> SignalAction {
     match signals.forever().next() {
-        Some(SIGUSR1) => Wish::Drain,
-        Some(SIGHUP) => Wish::HangUp,
-        _ => Wish::Stop,
+        Some(SIGUSR1) => SignalAction::Drain,
+        Some(SIGHUP) => SignalAction::HangUp,
+        _ => SignalAction::Stop,
     }
 }

@@ -76,10 +76,10 @@ impl Stream {
     }
 
     /// Who is at the other end.
-    pub fn peer(&self) -> io::Result<Peer> {
+    pub fn peer(&self) -> io::Result<PeerAddress> {
         match self {
-            Stream::Tcp(stream) => stream.peer_addr().map(Peer::Tcp),
-            Stream::Unix(_) => Ok(Peer::Unix),
+            Stream::Tcp(stream) => stream.peer_addr().map(PeerAddress::Tcp),
+            Stream::Unix(_) => Ok(PeerAddress::Unix),
         }
     }
 
@@ -110,19 +110,19 @@ impl AsRawFd for Stream {
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
-pub enum Peer {
+pub enum PeerAddress {
     /// This address.
     Tcp(SocketAddr),
     /// Somebody on this machine.
     Unix,
 }
 
-impl Peer {
+impl PeerAddress {
     /// Its IP address over TCP; the same for an IPv4 peer whether the listener speaks IPv4 or IPv6.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
-            Peer::Tcp(address) => Some(address.ip().to_canonical()),
-            Peer::Unix => None,
+            PeerAddress::Tcp(address) => Some(address.ip().to_canonical()),
+            PeerAddress::Unix => None,
         }
     }
 
@@ -132,11 +132,11 @@ impl Peer {
     }
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Peer::Tcp(address) => address.fmt(formatter),
-            Peer::Unix => formatter.write_str("unix"),
+            PeerAddress::Tcp(address) => address.fmt(formatter),
+            PeerAddress::Unix => formatter.write_str("unix"),
         }
     }
 }
@@ -244,10 +244,14 @@ impl Listener {
     }
 
     /// Waits for a connection; tells who it is.
-    pub fn accept(&self) -> io::Result<(Stream, Peer)> {
+    pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
-            Listener::Tcp(listener) => listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), Peer::Tcp(peer))),
-            Listener::Unix(listener, _) => listener.accept().map(|(stream, _)| (Stream::Unix(stream), Peer::Unix)),
+            Listener::Tcp(listener) => {
+                listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), PeerAddress::Tcp(peer)))
+            }
+            Listener::Unix(listener, _) => {
+                listener.accept().map(|(stream, _)| (Stream::Unix(stream), PeerAddress::Unix))
+            }
         }
     }
 

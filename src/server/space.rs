@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::delivery::Outlet;
+use super::delivery::Outbox;
 use super::durability::Durability;
 use super::hub::Hub;
 use crate::binlog::Journal;
@@ -52,13 +52,13 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// Until then, nobody else is told to go on.
     kept_until: Option<Instant>,
-    tidy: bool,
+    maintain: bool,
     stop: bool,
 }
 
 struct Waiting {
     bytes: u64,
-    outlet: Arc<Outlet>,
+    outbox: Arc<Outbox>,
 }
 
 /// What the thread has to do next.
@@ -86,20 +86,20 @@ impl Space {
         admits
     }
 
-    /// Has `outlet` told when there is space for so many bytes. With the engine locked, and after the outlet knows that it
+    /// Has `outbox` told when there is space for so many bytes. With the engine locked, and after the outbox knows that it
     /// waits: it may be told at once.
-    pub fn wait(&self, claim: &mut Claim, bytes: u64, outlet: &Arc<Outlet>) {
+    pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
         *claim = Claim { bytes, waits: claim.waits.max(1) };
-        self.state.lock().waiting.push_back(Waiting { bytes, outlet: outlet.clone() });
+        self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
     }
 
-    /// The connection of `outlet` is gone.
-    pub fn forget(&self, claim: Claim, outlet: &Arc<Outlet>) {
+    /// The connection of `outbox` is gone.
+    pub fn forget(&self, claim: Claim, outbox: &Arc<Outbox>) {
         if claim.bytes > 0 {
             let mut state = self.state.lock();
             let count = state.waiting.len();
-            state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outlet, outlet));
+            state.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.outbox, outbox));
             let still_waits = state.waiting.len() < count;
             drop(state);
             if !still_waits {
@@ -122,8 +122,8 @@ impl Space {
     }
 
     /// There is work that is not urgent.
-    pub fn tidy(&self) {
-        if !std::mem::replace(&mut self.state.lock().tidy, true) {
+    pub fn maintain(&self) {
+        if !std::mem::replace(&mut self.state.lock().maintain, true) {
             self.changed.notify_one();
         }
     }
@@ -145,7 +145,7 @@ impl Space {
             state.kept_until = Some(Instant::now() + KEPT);
         }
         drop(state);
-        some.into_iter().for_each(|waiting| waiting.outlet.has_space());
+        some.into_iter().for_each(|waiting| waiting.outbox.has_space());
     }
 
     /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is as
@@ -160,12 +160,12 @@ impl Space {
                 self.kept.store(0, Ordering::Relaxed);
                 return next_portion(&state, portion);
             }
-            if std::mem::take(&mut state.tidy) {
+            if std::mem::take(&mut state.maintain) {
                 return Task::Tidy;
             }
             match state.kept_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
-                None if retry => state.tidy |= self.changed.wait_for(&mut state, RETRY).timed_out(),
+                None if retry => state.maintain |= self.changed.wait_for(&mut state, RETRY).timed_out(),
                 None => self.changed.wait(&mut state),
             }
         }
@@ -214,10 +214,10 @@ pub fn run(hub: &Hub, log: &Durability) {
                 wal.reserve(hub, bytes);
                 space.go_on(count);
             }
-            Task::Tidy if tried.elapsed() < RETRY => more = wal.tidy_sparingly(hub),
+            Task::Tidy if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
             Task::Tidy => {
                 tried = Instant::now();
-                more = wal.tidy(hub);
+                more = wal.maintain(hub);
             }
         }
         log.write_compacted(hub);
@@ -226,7 +226,7 @@ pub fn run(hub: &Hub, log: &Durability) {
             space.rest(PORTION);
         }
         if more {
-            space.tidy();
+            space.maintain();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use beanpole::binlog::{Settings, SyncMode};
+use beanpole::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Config, Server};
 
 use crate::bystander::{cycle, use_only, Bystander, Times};
@@ -35,7 +35,7 @@ fn slow(trial: &mut Trial, segment_size: u64) {
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let (disk, controls) = Disk::new(&path);
-    let log = Settings { segment_size, mode: SyncMode::Every(50), strict: false };
+    let log = BinlogSettings { segment_size, mode: SyncMode::Every(50), strict: false };
     let server = Server::with_storage(Config { log, threads: 1, ..Config::embedded() }, disk).expect("a server");
     let connect = || {
         let stream = TcpStream::connect(server.address()).expect("a connection");

@@ -6,13 +6,16 @@
 use std::collections::VecDeque;
 
 use beanpole::binlog::SyncMode;
-use beanpole::engine::{Body, ClientId, Ending, Engine, JobId, Manner, NewJob, Outcome, Reserve, Span, Terms, Unique};
+use beanpole::engine::{
+    Body, ClientId, CompletionPolicy, DedupKey, Engine, JobId, JobOptions, NewJob, Outcome, Reserve, ReservePolicy,
+    Span,
+};
 
 use crate::disk::Disk;
-use crate::driver::{dawn, settings, start, Desk};
+use crate::driver::{dawn, settings, start, Access};
 use crate::random::Random;
 use crate::verbs;
-use beanpole::binlog::{Books, Wal};
+use beanpole::binlog::{JournalAccess, Wal};
 
 /// Steps, unless the environment asks for more.
 const STEPS: u64 = 15_000;
@@ -21,13 +24,13 @@ const STEPS: u64 = 15_000;
 const ROUND: u64 = 16;
 
 fn wished() -> u64 {
-    std::env::var("BEANPOLE_STEPS").ok().and_then(|wish| wish.parse().ok()).unwrap_or(STEPS)
+    std::env::var("BEANPOLE_STEPS").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(STEPS)
 }
 
 struct Watch {
     name: &'static str,
     disk: Disk,
-    desk: Desk,
+    access: Access,
     wal: Wal,
     client: ClientId,
     segment: u64,
@@ -50,11 +53,11 @@ impl Watch {
             start(&disk, settings(segment, SyncMode::Always), dawn()).expect("an empty log");
         let client = engine.connect();
         let start = journal.position();
-        let desk = Desk((journal, engine).into());
+        let access = Access((journal, engine).into());
         Watch {
             name,
             disk,
-            desk,
+            access,
             wal,
             client,
             segment,
@@ -69,9 +72,9 @@ impl Watch {
 
     fn verb<R>(&mut self, bytes: usize, verb: impl FnOnce(&mut Engine, ClientId) -> R) -> R {
         let client = self.client;
-        self.wal.reserve(&self.desk, bytes as u64);
+        self.wal.reserve(&self.access, bytes as u64);
         self.look();
-        let answer = self.desk.with(|journal, engine| {
+        let answer = self.access.with(|journal, engine| {
             engine.set_log_room(journal.engine_room());
             let answer = verb(engine, client);
             journal.append(engine);
@@ -80,15 +83,15 @@ impl Watch {
         self.steps += 1;
         if self.steps % ROUND == 0 {
             // One round of the syncer: what it does when it is woken, once.
-            let _ = self.wal.write(&self.desk) && self.wal.sync(&self.desk);
-            self.wal.tidy(&self.desk);
-            let _ = self.wal.write(&self.desk) && self.wal.sync(&self.desk);
+            let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
+            self.wal.maintain(&self.access);
+            let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
         }
         answer
     }
 
     fn look(&mut self) {
-        let stats = self.desk.0.borrow().0.stats();
+        let stats = self.access.0.borrow().0.stats();
         let above = |disk: u64| disk as i64 - 2 * stats.live as i64 - 2 * self.segment as i64;
         self.above = self.above.max(above(stats.disk));
         if stats.live > 0 {
@@ -111,7 +114,7 @@ impl Watch {
     }
 
     fn finish(self) {
-        let (journal, engine) = &*self.desk.0.borrow();
+        let (journal, engine) = &*self.access.0.borrow();
         let stats = journal.stats();
         engine.check();
         let written = journal.position() - self.start;
@@ -207,39 +210,41 @@ fn outcomes_of_growing_size_and_many_tries() {
     for segment in [4096, 65_536] {
         let mut watch = Watch::new("outcomes of growing size", segment);
         let mut random = Random::new(segment);
-        let leaser = watch.desk.with(|_, engine| engine.connect_as(Manner::Leaser));
+        let leaser = watch.access.with(|_, engine| engine.connect_as(ReservePolicy::Lease));
         let mut over = VecDeque::new();
         for round in 0..wished() / 6 {
-            let mut unique = [1; 16];
-            unique[..8].copy_from_slice(&round.to_le_bytes());
-            let ending = if round % 5 == 0 { Ending::Tell } else { Ending::Keep };
-            let unique = if ending == Ending::Keep { Unique::Id(unique) } else { Unique::Body(None) };
-            let terms = Terms { ending, unique, max_fails: 255, attach: round % 3 == 0, ..Terms::default() };
+            let mut dedup_key = [1; 16];
+            dedup_key[..8].copy_from_slice(&round.to_le_bytes());
+            let completion = if round % 5 == 0 { CompletionPolicy::Tell } else { CompletionPolicy::Keep };
+            let dedup_key =
+                if completion == CompletionPolicy::Keep { DedupKey::Id(dedup_key) } else { DedupKey::Body(None) };
+            let options =
+                JobOptions { completion, dedup_key, max_fails: 255, attach: round % 3 == 0, ..JobOptions::default() };
             let body = Body::from(vec![b'x'; random.below(60) as usize]);
             let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(100), body };
-            let submitted = watch.verb(200, |engine, client| engine.submit(client, b"default", new, terms, dawn()));
+            let submitted = watch.verb(200, |engine, client| engine.submit(client, b"default", new, options, dawn()));
             let id = submitted.expect("room for a job").id;
             for _ in 0..random.below(5) {
                 watch.verb(100, |engine, _| {
                     let _ = verbs::lease(engine, leaser, &[b"default"], Span::ZERO, dawn());
                 });
-                if ending == Ending::Keep {
+                if completion == CompletionPolicy::Keep {
                     let failed = Outcome::Failed(Body::from(vec![b'f'; 30]));
-                    watch.verb(130, |engine, _| engine.conclude(id, failed, dawn())).expect("a job that is not over");
+                    watch.verb(130, |engine, _| engine.complete(id, failed, dawn())).expect("a job that is not over");
                 }
             }
-            if ending == Ending::Tell {
+            if completion == CompletionPolicy::Tell {
                 watch.verb(1, |engine, _| engine.cancel(id));
                 continue;
             }
             let length = (round * 3 % (segment / 2)) as usize;
             watch.largest = watch.largest.max(length);
             let result = Outcome::Done(Body::from(vec![b'r'; length]));
-            watch.verb(length + 100, |engine, _| engine.conclude(id, result, dawn())).expect("room for a result");
+            watch.verb(length + 100, |engine, _| engine.complete(id, result, dawn())).expect("room for a result");
             over.push_back(id);
             if over.len() > 30 {
                 let oldest = over.pop_front().expect("thirty");
-                assert!(watch.verb(1, |engine, _| engine.withdraw(oldest)));
+                assert!(watch.verb(1, |engine, _| engine.delete_in_any_state(oldest)));
             }
         }
         watch.finish();
@@ -264,13 +269,13 @@ fn very_many_paused_tubes() {
     }
     let settle = |watch: &mut Watch| {
         for _ in 0..2000 {
-            let more = watch.wal.tidy(&watch.desk);
-            let _ = watch.wal.write(&watch.desk) && watch.wal.sync(&watch.desk);
+            let more = watch.wal.maintain(&watch.access);
+            let _ = watch.wal.write(&watch.access) && watch.wal.sync(&watch.access);
             if !more {
                 break;
             }
         }
-        watch.desk.0.borrow().0.position()
+        watch.access.0.borrow().0.position()
     };
     settle(&mut watch);
     let before = settle(&mut watch);

@@ -81,14 +81,14 @@ fn a_pause_lasts_while_its_tube_holds_a_job() {
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
-    assert!(life.wal.write(&life.desk) && life.wal.sync(&life.desk));
+    assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
     for id in &ids {
         life.turn(|engine, now| {
             assert!(engine.delete(client, JobId(*id), now));
             None
         });
     }
-    assert!(life.wal.write(&life.desk) && life.wal.sync(&life.desk));
+    assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
     ids[ids.len() - 1]
 }
 
@@ -100,7 +100,7 @@ fn a_damaged_header_does_not_give_an_id_again() {
         let last = put_and_delete(&mut first, count);
         first.settle();
         // The segment that is written to has a delete in it, in most cases.
-        let current = format!("segment.{:010}", first.desk.0.borrow().0.stats().current);
+        let current = format!("segment.{:010}", first.access.0.borrow().0.stats().current);
         let disk = disk.kill(1);
         let mut deletes = false;
         disk.alter(&current, |bytes| {
@@ -159,7 +159,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_when_the_power_goes_off_
             let disk = Disk::new(1);
             let mut first = life(&disk, 512);
             let mut id = 0;
-            while first.desk.0.borrow().0.stats().current == 1 {
+            while first.access.0.borrow().0.stats().current == 1 {
                 id = put_unseen(&mut first);
             }
             disk.crash_at(disk.deeds() + point);
@@ -180,7 +180,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_is
             for place in 0..16 {
                 let body = Body::from(vec![b'x'; if place == 0 { 185 + length } else { 0 }]);
                 let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
-                first.wal.reserve(&first.desk, 200);
+                first.wal.reserve(&first.access, 200);
                 first.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("room");
             }
             for id in 1..=deletes {
@@ -189,7 +189,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_is
                     None
                 });
             }
-            assert!(first.wal.write(&first.desk) && first.wal.sync(&first.desk));
+            assert!(first.wal.write(&first.access) && first.wal.sync(&first.access));
             // A delete ends in zero bytes, those of its id.
             let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
             nearly += u64::from((1024 - 17..=1024).contains(&end));
@@ -209,8 +209,8 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_ha
         keep(&mut first);
         // All of this goes into one new segment.
         disk.fail(Deed::Write, EIO, 1);
-        assert!(!first.wal.write(&first.desk));
-        first.wal.tidy(&first.desk);
+        assert!(!first.wal.write(&first.access));
+        first.wal.maintain(&first.access);
         assert_eq!(first.health(), Health::Ok);
         assert!(disk.names().iter().any(|name| disk.bytes(name).len() > 512), "it has grown");
         let id = put_unseen(&mut first);

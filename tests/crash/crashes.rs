@@ -2,7 +2,7 @@
 //!
 //! Owns the count of crash points: `BEANPOLE_CRASHES` says how many each kind of crash shall have.
 
-use beanpole::binlog::{Settings, SyncMode};
+use beanpole::binlog::{BinlogSettings, SyncMode};
 use beanpole::engine::Span;
 
 use crate::disk::Disk;
@@ -25,7 +25,7 @@ enum End {
 }
 
 pub fn wished() -> u64 {
-    std::env::var("BEANPOLE_CRASHES").ok().and_then(|wish| wish.parse().ok()).unwrap_or(CRASHES)
+    std::env::var("BEANPOLE_CRASHES").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(CRASHES)
 }
 
 fn after(disk: &Disk, end: End, seed: u64) -> Disk {
@@ -38,7 +38,7 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
 
 /// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one left.
 /// Returns how often it crashed.
-fn lives(seed: u64, how: Settings, end: End, steps: u64, point: u64) -> u64 {
+fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
     let mut now = dawn();
@@ -49,7 +49,7 @@ fn lives(seed: u64, how: Settings, end: End, steps: u64, point: u64) -> u64 {
         let place = || format!("seed {seed} point {point} generation {generation} {how:?} {end:?}");
         match Life::begin(disk.clone(), how, now, seed + generation) {
             Ok(mut life) => {
-                let found = before.compare(&life.desk.0.borrow().1, now);
+                let found = before.compare(&life.access.0.borrow().1, now);
                 found.unwrap_or_else(|error| panic!("{}: {error}\n{:?}", place(), life.report.problems));
                 let problems = &life.report.problems;
                 assert!(problems.is_empty(), "{}: {problems:?}", place());
@@ -81,7 +81,7 @@ fn lives(seed: u64, how: Settings, end: End, steps: u64, point: u64) -> u64 {
 }
 
 /// How many deeds the first life of this seed does.
-fn deeds(seed: u64, how: Settings, steps: u64) -> u64 {
+fn deeds(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
     life.largest = how.segment_size * 5 / 4;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::binlog::{OpenError, Settings, SyncMode};
-use beanpole::engine::{Ending, Engine, JobId, WrittenTerms, WrittenUnique};
+use beanpole::binlog::{BinlogSettings, OpenError, SyncMode};
+use beanpole::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};
@@ -54,21 +54,22 @@ impl format::Job {
     /// What the engine says that another program should find.
     fn of(engine: &Engine, id: JobId) -> Option<format::Job> {
         let job = engine.any_job(id)?;
-        let terms = engine.written_terms(&job);
-        let unique = |terms: &WrittenTerms| match terms.unique {
-            WrittenUnique::None => (b'-', vec![]),
-            WrittenUnique::Name(name) => (b'n', name.to_vec()),
-            WrittenUnique::Kept(name) => (b'n', name.text().into_owned()),
-            WrittenUnique::Body => (b'b', vec![]),
-            WrittenUnique::Id(id) => (b'i', id.to_vec()),
+        let options = engine.stored_options(&job);
+        let dedup_key = |options: &StoredOptions| match options.dedup_key {
+            StoredKey::None => (b'-', vec![]),
+            StoredKey::Name(name) => (b'n', name.to_vec()),
+            StoredKey::Kept(name) => (b'n', name.text().into_owned()),
+            StoredKey::Body => (b'b', vec![]),
+            StoredKey::Id(id) => (b'i', id.to_vec()),
         };
-        let ending = |terms: &WrittenTerms| if terms.ending == Ending::Keep { b'k' } else { b't' };
+        let completion =
+            |options: &StoredOptions| if options.completion == CompletionPolicy::Keep { b'k' } else { b't' };
         Some(format::Job {
             body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
-            terms: terms.as_ref().map(|terms| (ending(terms), unique(terms).0, unique(terms).1)),
-            times: terms.map(|terms| [terms.ttl.nanos(), terms.expires.nanos(), terms.start.nanos()]),
-            limits: terms.map_or([0; 3], |terms| [terms.max_attempts, terms.max_fails, terms.fails]),
-            reducer: terms.and_then(|terms| terms.reducer).unwrap_or_default().to_vec(),
+            options: options.as_ref().map(|options| (completion(options), dedup_key(options).0, dedup_key(options).1)),
+            times: options.map(|options| [options.ttl.nanos(), options.expires.nanos(), options.start.nanos()]),
+            limits: options.map_or([0; 3], |options| [options.max_attempts, options.max_fails, options.fails]),
+            reducer: options.and_then(|options| options.reducer).unwrap_or_default().to_vec(),
             outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
             leased: job.is_leased().then(|| job.due().nanos()),
             reserves: job.history().reserves,
@@ -85,16 +86,16 @@ fn damaged_life(seed: u64) -> bool {
     life.settle();
     // A log that was left in order says that all of it is synced.
     if seed % 4 > 0 {
-        life.wal.close(&life.desk);
+        life.wal.close(&life.access);
     }
     let disk = life.disk.kill(seed);
     let damaged: Vec<String> = (0..=random.below(3)).map(|_| damage(&disk, &mut random)).collect();
     let expected = format::jobs(&segments(&disk));
     let before: BTreeMap<u64, Vec<u8>> = segments(&disk).into_iter().collect();
-    let strict = start(&disk.kill(1), Settings { strict: true, ..how }, life.now);
+    let strict = start(&disk.kill(1), BinlogSettings { strict: true, ..how }, life.now);
     let mut next = Life::begin(disk.clone(), how, life.now, seed).expect("damage does not stop a start");
     let problems = next.report.problems.clone();
-    assert_eq!(found(&next.desk.0.borrow().1), expected, "seed {seed}: {damaged:?} {problems:?}");
+    assert_eq!(found(&next.access.0.borrow().1), expected, "seed {seed}: {damaged:?} {problems:?}");
     assert_eq!(matches!(strict, Err(OpenError::Damaged(_))), !problems.is_empty(), "seed {seed}: strictness");
     (0..3).for_each(|_| next.settle());
     for name in &damaged {
@@ -105,12 +106,13 @@ fn damaged_life(seed: u64) -> bool {
             assert!(was.starts_with(&is) && was[is.len()..].iter().all(|&byte| byte == 0), "it was changed");
         }
     }
-    let skipped = next.desk.0.borrow().0.stats().skipped;
+    let skipped = next.access.0.borrow().0.stats().skipped;
     assert_eq!(skipped as usize, problems.len(), "seed {seed}: {problems:?}");
     (0..20).for_each(|_| next.step());
     next.settle();
     let again = disk.power_cut(seed);
-    let (engine, .., report) = start(&again, Settings { strict: true, ..how }, next.now).expect("a clean restart");
+    let (engine, .., report) =
+        start(&again, BinlogSettings { strict: true, ..how }, next.now).expect("a clean restart");
     assert_eq!(report.problems, Vec::<String>::new());
     next.model.compare(&engine, next.now).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     !problems.is_empty()

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::binlog::{open, Books, Health, Journal, OpenError, Report, Settings, SyncMode, Wal};
-use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, Manner, NewJob, Span, Time, WrittenUnique};
+use beanpole::binlog::{open, BinlogSettings, Health, Journal, JournalAccess, OpenError, Report, SyncMode, Wal};
+use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, NewJob, ReservePolicy, Span, StoredKey, Time};
 
 use crate::disk::Disk;
 use crate::model::Model;
@@ -19,24 +19,30 @@ use crate::verbs;
 pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
 
 /// How the clients take jobs.
-pub const MANNERS: [Manner; 5] = [Manner::Holder, Manner::Holder, Manner::Holder, Manner::Sleeper, Manner::Leaser];
+pub const MANNERS: [ReservePolicy; 5] = [
+    ReservePolicy::PerConnection,
+    ReservePolicy::PerConnection,
+    ReservePolicy::PerConnection,
+    ReservePolicy::Notified,
+    ReservePolicy::Lease,
+];
 
 /// More jobs than these are not put.
 const MOST: usize = 40;
 
 /// The journal and the engine, as they are behind one lock in the server.
-pub struct Desk(pub RefCell<(Journal, Engine)>);
+pub struct Access(pub RefCell<(Journal, Engine)>);
 
-impl Books for Desk {
+impl JournalAccess for Access {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         let (journal, engine) = &mut *self.0.borrow_mut();
         work(journal, engine)
     }
 }
 
-fn connect(engine: &mut Engine, manner: Manner) -> ClientId {
-    match manner {
-        Manner::Holder => engine.connect(),
+fn connect(engine: &mut Engine, reserve_policy: ReservePolicy) -> ClientId {
+    match reserve_policy {
+        ReservePolicy::PerConnection => engine.connect(),
         other => engine.connect_as(other),
     }
 }
@@ -49,11 +55,11 @@ pub fn engine() -> Engine {
 /// What the jobs count as in the log, by the manual.
 fn live(engine: &Engine) -> u64 {
     let size = |job: JobView| {
-        let terms = engine.written_terms(&job).map_or(0, |terms| {
-            let name = if let WrittenUnique::Kept(name) = terms.unique { name.length() } else { 0 };
-            68 + name + terms.reducer.map_or(0, <[u8]>::len)
+        let options = engine.stored_options(&job).map_or(0, |options| {
+            let name = if let StoredKey::Kept(name) = options.dedup_key { name.length() } else { 0 };
+            68 + name + options.reducer.map_or(0, <[u8]>::len)
         });
-        (93 + engine.tube_of(&job).len() + job.body().len() + terms) as u64
+        (93 + engine.tube_of(&job).len() + job.body().len() + options) as u64
     };
     let pauses: u64 = engine.pauses().map(|(name, _)| (29 + name.len()) as u64).sum();
     engine.jobs().filter(|job| !job.is_volatile()).map(size).sum::<u64>() + pauses
@@ -62,7 +68,7 @@ fn live(engine: &Engine) -> u64 {
 /// One life of a server.
 pub struct Life {
     pub disk: Disk,
-    pub desk: Desk,
+    pub access: Access,
     pub wal: Wal,
     pub model: Model,
     pub now: Time,
@@ -80,7 +86,7 @@ pub struct Life {
 }
 
 /// Opens the log on this disk.
-pub fn start(disk: &Disk, settings: Settings, now: Time) -> Result<(Engine, Journal, Wal, Report), OpenError> {
+pub fn start(disk: &Disk, settings: BinlogSettings, now: Time) -> Result<(Engine, Journal, Wal, Report), OpenError> {
     let mut engine = engine();
     let opened = open(Arc::new(disk.clone()), settings, &mut engine, now, &mut |_| {})?;
     engine.check();
@@ -89,16 +95,16 @@ pub fn start(disk: &Disk, settings: Settings, now: Time) -> Result<(Engine, Jour
 
 impl Life {
     /// Opens the log on this disk, for clients of chance.
-    pub fn begin(disk: Disk, settings: Settings, now: Time, seed: u64) -> Result<Life, OpenError> {
+    pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
         let refused = journal.health() == Health::Failing;
         assert!(refused || journal.stats().disk == disk.used("segment."), "the log knows what it takes");
         assert_eq!(journal.stats().live, live(&engine), "the log knows what it needs");
         let model = Model::of(&engine, engine.jobs().map(|job| job.id().0));
-        let clients = MANNERS.iter().map(|&manner| connect(&mut engine, manner)).collect();
+        let clients = MANNERS.iter().map(|&reserve_policy| connect(&mut engine, reserve_policy)).collect();
         Ok(Life {
             disk,
-            desk: Desk(RefCell::new((journal, engine))),
+            access: Access(RefCell::new((journal, engine))),
             wal,
             model,
             now,
@@ -130,7 +136,7 @@ impl Life {
                 None
             });
             assert_eq!(put, None);
-            if self.desk.0.borrow().1.next_deadline() > self.now {
+            if self.access.0.borrow().1.next_deadline() > self.now {
                 return;
             }
         }
@@ -139,9 +145,9 @@ impl Life {
     /// One verb under the engine's lock, with its records. Returns the id of the job that it put.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
-            self.wal.reserve(&self.desk, 0);
+            self.wal.reserve(&self.access, 0);
         }
-        let (journal, engine) = &mut *self.desk.0.borrow_mut();
+        let (journal, engine) = &mut *self.access.0.borrow_mut();
         engine.set_log_room(journal.engine_room());
         let put = verb(engine, self.now);
         while engine.take_event().is_some() {}
@@ -168,7 +174,7 @@ impl Life {
     /// The client at this place among those of [`MANNERS`], which waits for nothing.
     pub fn client_at(&mut self, place: usize) -> ClientId {
         let client = self.clients[place];
-        self.desk.0.borrow_mut().1.cancel_wait(client);
+        self.access.0.borrow_mut().1.cancel_wait(client);
         client
     }
 
@@ -224,7 +230,7 @@ impl Life {
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
         let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
-        self.wal.reserve(&self.desk, (tube.len() + body.len()) as u64);
+        self.wal.reserve(&self.access, (tube.len() + body.len()) as u64);
         self.turn(|engine, now| {
             engine.use_tube(client, tube).expect("a tube");
             engine.put(client, NewJob { pri, delay, ttr, body }, now).ok().map(|id| id.0)
@@ -267,16 +273,16 @@ impl Life {
             None
         });
         let place = self.clients.iter().position(|other| *other == client).expect("a client");
-        self.clients[place] = connect(&mut self.desk.0.borrow_mut().1, MANNERS[place]);
+        self.clients[place] = connect(&mut self.access.0.borrow_mut().1, MANNERS[place]);
     }
 
     /// What the syncer does, or a part of it.
     fn look_after(&mut self) {
         match self.random.below(10) {
-            0..=3 => drop(self.wal.write(&self.desk)),
-            4 | 5 => drop(self.wal.write(&self.desk) && self.wal.sync(&self.desk)),
-            6 => drop(self.wal.sync(&self.desk)),
-            7 => drop(self.wal.tidy(&self.desk)),
+            0..=3 => drop(self.wal.write(&self.access)),
+            4 | 5 => drop(self.wal.write(&self.access) && self.wal.sync(&self.access)),
+            6 => drop(self.wal.sync(&self.access)),
+            7 => drop(self.wal.maintain(&self.access)),
             8 => self.settle(),
             _ => {}
         }
@@ -292,9 +298,9 @@ impl Life {
     pub fn settle(&mut self) {
         let mut idle = 0;
         for _ in 0..1000 {
-            let more = self.wal.tidy(&self.desk);
-            let _ = self.wal.write(&self.desk) && self.wal.sync(&self.desk);
-            let pending = self.desk.with(|journal, _| journal.is_pending());
+            let more = self.wal.maintain(&self.access);
+            let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
+            let pending = self.access.with(|journal, _| journal.is_pending());
             // What was retired goes in the round after it is safe.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
@@ -306,13 +312,13 @@ impl Life {
 
     /// How the log is.
     pub fn health(&self) -> Health {
-        self.desk.0.borrow().0.health()
+        self.access.0.borrow().0.health()
     }
 }
 
 /// Small segments.
-pub fn settings(segment_size: u64, mode: SyncMode) -> Settings {
-    Settings { segment_size, mode, strict: false }
+pub fn settings(segment_size: u64, mode: SyncMode) -> BinlogSettings {
+    BinlogSettings { segment_size, mode, strict: false }
 }
 
 /// When the first life begins.

@@ -5,7 +5,8 @@
 
 use beanpole::binlog::{Health, SyncMode};
 use beanpole::engine::{
-    Body, ClientId, Ending, Grab, JobId, Kick, NotConcluded, Outcome, Progress, Reserve, Span, Terms, Unique,
+    Body, ClientId, CompletionPolicy, DedupKey, Grab, JobId, JobOptions, Kick, NotCompleted, Outcome, Progress,
+    Reserve, Span,
 };
 
 use crate::crashes::wished;
@@ -41,7 +42,7 @@ impl Life {
         let mut kick = Kick::new(u64::MAX);
         let mut progress = Progress::More;
         while progress == Progress::More {
-            self.wal.reserve(&self.desk, 50);
+            self.wal.reserve(&self.access, 50);
             self.turn(|engine, now| {
                 progress = engine.kick(client, &mut kick, now);
                 None
@@ -51,7 +52,7 @@ impl Life {
     }
 
     fn is_safe(&self) -> bool {
-        self.desk.0.borrow().0.promised().any <= self.wal.durable()
+        self.access.0.borrow().0.required().any <= self.wal.durable()
     }
 }
 
@@ -109,15 +110,15 @@ fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space(
 fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
-        let mut unique = [0; 16];
-        unique[..8].copy_from_slice(&u64::to_le_bytes(number));
-        let kept = Terms { max_attempts: 1, ttl: Span::from_secs(100), ..kept(0) };
-        let terms = match number % 2 {
-            0 => Terms { unique: Unique::Id(unique), ..kept },
-            _ => Terms { ending: Ending::Tell, ..Terms::default() },
+        let mut dedup_key = [0; 16];
+        dedup_key[..8].copy_from_slice(&u64::to_le_bytes(number));
+        let kept = JobOptions { max_attempts: 1, ttl: Span::from_secs(100), ..kept(0) };
+        let options = match number % 2 {
+            0 => JobOptions { dedup_key: DedupKey::Id(dedup_key), ..kept },
+            _ => JobOptions { completion: CompletionPolicy::Tell, ..JobOptions::default() },
         };
         number += 1;
-        let Some(job) = life.try_submit(b"some bytes", terms) else { break };
+        let Some(job) = life.try_submit(b"some bytes", options) else { break };
         jobs.push(job);
         life.settle();
         assert!(life.health() != Health::Failing);
@@ -128,9 +129,9 @@ fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
 impl Life {
     /// How often it was reserved and lost, and failed, and how it stands.
     fn look(&self, job: JobId) -> String {
-        let (_, engine) = &*self.desk.0.borrow();
+        let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
-        let fails = engine.contract(&view).map_or(0, |contract| contract.fails());
+        let fails = engine.extras(&view).map_or(0, |extras| extras.fails());
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 
@@ -164,7 +165,7 @@ fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes()
         assert_eq!(life.health(), Health::Full);
         let large = || Outcome::Failed(Body::from(vec![b'r'; size as usize]));
         let before = life.look(jobs[0]);
-        assert_eq!(life.say(jobs[0], large()), Err(NotConcluded::OutOfMemory));
+        assert_eq!(life.say(jobs[0], large()), Err(NotCompleted::OutOfMemory));
         assert_eq!(life.look(jobs[0]), before, "seed {seed}: nothing has happened");
         life.check_cut(seed);
         life.lose_all();
@@ -178,7 +179,7 @@ fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes()
             assert!(life.health() != Health::Failing && life.is_safe(), "seed {seed}: space of deletes was taken");
             life.check_cut(seed);
         }
-        let engine = |life: &Life| life.desk.0.borrow().1.stats().jobs;
+        let engine = |life: &Life| life.access.0.borrow().1.stats().jobs;
         assert_eq!((engine(&life).finished, engine(&life).buried), (0, jobs.len() as u64 / 2), "seed {seed}");
         disk.set_capacity(u64::MAX);
         life.settle();
@@ -234,7 +235,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         life.check_cut(seed);
     }
     let used = disk.used("segment.");
-    let stats = life.desk.0.borrow().0.stats();
+    let stats = life.access.0.borrow().0.stats();
     assert!(
         used <= stats.disk || mode == SyncMode::Never,
         "seed {seed}: {used} bytes are used, and {} known of",
@@ -265,15 +266,15 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
     life.settle();
     life.put(client, b"t", 1, Span::ZERO).expect("room");
     disk.fail(Deed::Sync, EIO, 1);
-    assert!(life.wal.write(&life.desk) && !life.wal.sync(&life.desk));
+    assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     assert_eq!((life.health(), life.is_safe()), (Health::Failing, false));
     assert_eq!(life.put(client, b"t", 1, Span::ZERO), None, "no job is taken while the disk fails");
     life.delete(first);
     life.check_cut(1);
-    let before = life.desk.0.borrow().0.stats().current;
+    let before = life.access.0.borrow().0.stats().current;
     life.settle();
     assert_eq!((life.health(), life.is_safe()), (Health::Ok, true));
-    assert!(life.desk.0.borrow().0.stats().oldest > before, "the failed segment is emptied and gone");
+    assert!(life.access.0.borrow().0.stats().oldest > before, "the failed segment is emptied and gone");
     assert!(disk.names().iter().all(|name| !name.contains('/')), "it was not damaged, so it is not kept");
     (0..50).for_each(|seed| life.check_cut(seed));
 }
@@ -362,7 +363,7 @@ fn a_start_on_a_disk_that_refuses_to_be_written_serves_what_there_is() {
             disk.fail(deed, error, u64::MAX);
         }
         let mut next = Life::begin(disk.clone(), how, life.now, seed).unwrap_or_else(|error| panic!("{seed}: {error}"));
-        life.model.compare(&next.desk.0.borrow().1, life.now).expect("all jobs");
+        life.model.compare(&next.access.0.borrow().1, life.now).expect("all jobs");
         assert_eq!(next.health(), Health::Failing);
         let client = next.first_client();
         assert_eq!(next.put(client, b"a", 1, Span::ZERO), None);

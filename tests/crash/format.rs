@@ -118,7 +118,7 @@ pub struct Job {
     /// As it was submitted.
     pub body: Vec<u8>,
     /// The ending, the unique's kind, and the unique's bytes; none without terms.
-    pub terms: Option<(u8, u8, Vec<u8>)>,
+    pub options: Option<(u8, u8, Vec<u8>)>,
     /// How long it lives, when that ends, and when it was to start.
     pub times: Option<[u64; 3]>,
     /// Most attempts, most failures, failures.
@@ -170,8 +170,8 @@ impl Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
         }
-        let (unique, reducer) = (short(rest, 42), short(rest, 44));
-        let (unique, more) = rest[TERMS..].split_at(unique);
+        let (dedup_key, reducer) = (short(rest, 42), short(rest, 44));
+        let (dedup_key, more) = rest[TERMS..].split_at(dedup_key);
         let (reducer, body) = more.split_at(reducer);
         let result = u32::from_le_bytes(rest[38..42].try_into().expect("four bytes")) as usize;
         let (outcome, body) = match rest[2] {
@@ -180,7 +180,7 @@ impl Job {
         };
         Job {
             body: body.to_vec(),
-            terms: Some((rest[0], rest[1], unique.to_vec())),
+            options: Some((rest[0], rest[1], dedup_key.to_vec())),
             times: Some([number(rest, 6), number(rest, 14), number(rest, 22)]),
             limits: [rest[3], rest[4], rest[5]],
             reducer: reducer.to_vec(),

@@ -23,12 +23,12 @@ fn open(disk: &Disk) {
     let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![]) };
     engine.put(client, new, dawn()).expect("room for a job");
     journal.append(&mut engine);
-    let desk = crate::driver::Desk((journal, engine).into());
+    let access = crate::driver::Access((journal, engine).into());
     (0..100).for_each(|_| {
-        wal.tidy(&desk);
-        assert!(wal.write(&desk) && wal.sync(&desk));
+        wal.maintain(&access);
+        assert!(wal.write(&access) && wal.sync(&access));
     });
-    let jobs = desk.0.borrow().1.stats().jobs;
+    let jobs = access.0.borrow().1.stats().jobs;
     let (engine, .., report) = start(&disk.power_cut(1), how, dawn()).expect("a log of our own");
     assert_eq!(engine.stats().jobs, jobs);
     assert_eq!(report.problems, Vec::<String>::new());
@@ -174,16 +174,16 @@ fn full(kind: u8, random: &mut Random) -> Vec<u8> {
     }
     let body = random.below(100) as usize;
     if kind.is_ascii_lowercase() {
-        terms(over, body, random, &mut payload);
+        options(over, body, random, &mut payload);
     }
     payload.extend(random.bytes(body));
     payload
 }
 
 /// Terms that make little sense, and mostly have the right form.
-fn terms(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
+fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
     let kind = random.pick(b"-nbi");
-    let unique = match kind {
+    let dedup_key = match kind {
         b'n' => random.below(4) as usize,
         b'i' => 16,
         _ => 0,
@@ -197,9 +197,9 @@ fn terms(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
     let at = if over { random.below(body as u64 + 2) as u32 } else { 0 };
     payload.extend(at.to_le_bytes());
     let reducer = random.below(3) as usize;
-    payload.extend((unique as u16).to_le_bytes());
+    payload.extend((dedup_key as u16).to_le_bytes());
     payload.extend((reducer as u16).to_le_bytes());
     // Few different ones, so that some are the same.
-    payload.extend(std::iter::repeat_n(random.next() as u8 & 1, unique));
+    payload.extend(std::iter::repeat_n(random.next() as u8 & 1, dedup_key));
     payload.extend(random.bytes(reducer));
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::engine::{Contract, Ending, Engine, History, JobId, State, Time, Unique};
+use beanpole::engine::{CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, State, Time};
 
 /// A job as the log has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,7 +23,7 @@ pub struct View {
     history: [u32; 5],
     /// As it was submitted.
     body: Vec<u8>,
-    terms: Terms,
+    options: JobOptions,
     fails: u8,
     /// Over: done or not, and the result.
     outcome: Option<(bool, Vec<u8>)>,
@@ -31,10 +31,10 @@ pub struct View {
 
 /// What was asked for with a job; it never changes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Terms {
-    ending: u8,
+struct JobOptions {
+    completion: u8,
     /// Its kind and its bytes.
-    unique: (u8, Vec<u8>),
+    dedup_key: (u8, Vec<u8>),
     ttl: u64,
     expires: u64,
     start: Option<u64>,
@@ -106,7 +106,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         State::Buried => ('b', job.due().nanos()),
         State::Finished => ('f', 0),
     };
-    let contract = engine.contract(&job);
+    let extras = engine.extras(&job);
     Some(View {
         tube: engine.tube_of(&job).to_vec(),
         pri: job.priority(),
@@ -117,29 +117,29 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         due,
         history: counters(job.history()),
         body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
-        terms: terms(job.ending(), contract),
-        fails: contract.map_or(0, Contract::fails),
+        options: options(job.completion(), extras),
+        fails: extras.map_or(0, JobExtras::fails),
         outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
     })
 }
 
 /// A job without a contract is as one with the usual terms.
-fn terms(ending: Ending, contract: Option<&Contract>) -> Terms {
-    let unique = match contract.map_or(&Unique::None, Contract::unique) {
-        Unique::None => (b'-', Vec::new()),
-        Unique::Name(name) => (b'n', name.text().into_owned()),
-        Unique::Body(_) => (b'b', Vec::new()),
-        Unique::Id(id) => (b'i', id.to_vec()),
+fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptions {
+    let dedup_key = match extras.map_or(&DedupKey::None, JobExtras::dedup_key) {
+        DedupKey::None => (b'-', Vec::new()),
+        DedupKey::Name(name) => (b'n', name.text().into_owned()),
+        DedupKey::Body(_) => (b'b', Vec::new()),
+        DedupKey::Id(id) => (b'i', id.to_vec()),
     };
-    Terms {
-        ending: ending as u8,
-        unique,
-        ttl: contract.map_or(u64::MAX, |it| it.ttl().nanos()),
-        expires: contract.map_or(u64::MAX, |it| it.expires().nanos()),
-        start: contract.and_then(Contract::start).map(Time::nanos),
-        max_attempts: contract.map_or(0, Contract::max_attempts),
-        max_fails: contract.map_or(0, Contract::max_fails),
-        reducer: contract.and_then(Contract::reducer).map(<[u8]>::to_vec),
+    JobOptions {
+        completion: completion as u8,
+        dedup_key,
+        ttl: extras.map_or(u64::MAX, |it| it.ttl().nanos()),
+        expires: extras.map_or(u64::MAX, |it| it.expires().nanos()),
+        start: extras.and_then(JobExtras::start).map(Time::nanos),
+        max_attempts: extras.map_or(0, JobExtras::max_attempts),
+        max_fails: extras.map_or(0, JobExtras::max_fails),
+        reducer: extras.and_then(JobExtras::reducer).map(<[u8]>::to_vec),
     }
 }
 
@@ -414,19 +414,19 @@ impl Model {
     fn compare_uniques(&self, engine: &Engine) -> Result<(), String> {
         let mut sharing = BTreeMap::<(u8, Vec<u8>), Vec<JobId>>::new();
         for (id, view) in self.jobs.keys().filter_map(|id| Some((*id, view(engine, *id)?))) {
-            sharing.entry(view.terms.unique).or_default().push(JobId(id));
+            sharing.entry(view.options.dedup_key).or_default().push(JobId(id));
         }
-        for ((kind, unique), ids) in sharing {
+        for ((kind, dedup_key), ids) in sharing {
             let right = match kind {
                 // Two have the same only if the delete of one was lost by damage.
-                b'i' => {
-                    engine.find_id(&unique[..].try_into().expect("sixteen bytes")).is_some_and(|it| ids.contains(&it))
-                }
-                b'n' => engine.find_name(&unique) == Some(ids[0]),
+                b'i' => engine
+                    .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
+                    .is_some_and(|it| ids.contains(&it)),
+                b'n' => engine.find_name(&dedup_key) == Some(ids[0]),
                 _ => true,
             };
             if !right {
-                return Err(format!("of the jobs {ids:?}, none is found by {unique:?}"));
+                return Err(format!("of the jobs {ids:?}, none is found by {dedup_key:?}"));
             }
         }
         Ok(())

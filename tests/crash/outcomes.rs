@@ -4,7 +4,8 @@
 
 use beanpole::binlog::{Health, SyncMode};
 use beanpole::engine::{
-    Body, ClientId, Ending, Engine, JobId, Manner, NewJob, NotConcluded, Outcome, Span, State, Terms, Time, Unique,
+    Body, ClientId, CompletionPolicy, DedupKey, Engine, JobId, JobOptions, NewJob, NotCompleted, Outcome,
+    ReservePolicy, Span, State, Time,
 };
 
 use crate::disk::{Deed, Disk, EIO};
@@ -23,42 +24,48 @@ fn new(body: &[u8]) -> NewJob {
 }
 
 /// Terms of a job whose outcome is kept.
-pub fn kept(number: u8) -> Terms {
-    Terms { ending: Ending::Keep, unique: Unique::Id([number; 16]), ..Terms::default() }
+pub fn kept(number: u8) -> JobOptions {
+    JobOptions { completion: CompletionPolicy::Keep, dedup_key: DedupKey::Id([number; 16]), ..JobOptions::default() }
 }
 
 /// Terms of a job that is known by this name.
-fn named(name: &[u8], durable: bool) -> Terms {
-    Terms { ending: Ending::Tell, unique: Unique::Name(name.into()), durable, attach: true, ..Terms::default() }
+fn named(name: &[u8], durable: bool) -> JobOptions {
+    JobOptions {
+        completion: CompletionPolicy::Tell,
+        dedup_key: DedupKey::Name(name.into()),
+        durable,
+        attach: true,
+        ..JobOptions::default()
+    }
 }
 
 impl Life {
     /// Submits a job, which there is room for.
-    fn submit_plainly(&mut self, body: &[u8], terms: Terms) -> JobId {
-        self.try_submit(body, terms).expect("room for a job")
+    fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
+        self.try_submit(body, options).expect("room for a job")
     }
 
     /// Submits a job.
-    pub fn try_submit(&mut self, body: &[u8], terms: Terms) -> Option<JobId> {
+    pub fn try_submit(&mut self, body: &[u8], options: JobOptions) -> Option<JobId> {
         let client = self.first_client();
-        let durable = terms.durable;
-        self.wal.reserve(&self.desk, 300 + body.len() as u64);
+        let durable = options.durable;
+        self.wal.reserve(&self.access, 300 + body.len() as u64);
         let mut id = None;
         self.turn(|engine, now| {
-            id = engine.submit(client, b"t", new(body), terms, now).ok().map(|submitted| submitted.id);
+            id = engine.submit(client, b"t", new(body), options, now).ok().map(|submitted| submitted.id);
             id.filter(|_| durable).map(|id| id.0)
         });
         id
     }
 
     /// Somebody says how it went.
-    pub fn say(&mut self, job: JobId, outcome: Outcome) -> Result<(), NotConcluded> {
+    pub fn say(&mut self, job: JobId, outcome: Outcome) -> Result<(), NotCompleted> {
         if let Outcome::Done(result) | Outcome::Failed(result) = &outcome {
-            self.wal.reserve(&self.desk, 100 + result.len() as u64);
+            self.wal.reserve(&self.access, 100 + result.len() as u64);
         }
         let mut answer = Ok(());
         self.turn(|engine, now| {
-            answer = engine.conclude(job, outcome, now);
+            answer = engine.complete(job, outcome, now);
             None
         });
         answer
@@ -66,7 +73,7 @@ impl Life {
 
     /// Writes and syncs all.
     fn save(&mut self) {
-        assert!(self.wal.write(&self.desk) && self.wal.sync(&self.desk));
+        assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
     }
 
     /// The queue that comes back after a power cut, which the model agrees with.
@@ -80,8 +87,8 @@ impl Life {
     }
 }
 
-fn connect_as(life: &mut Life, manner: Manner) -> ClientId {
-    life.desk.0.borrow_mut().1.connect_as(manner)
+fn connect_as(life: &mut Life, reserve_policy: ReservePolicy) -> ClientId {
+    life.access.0.borrow_mut().1.connect_as(reserve_policy)
 }
 
 fn done(bytes: &[u8]) -> Outcome {
@@ -107,30 +114,30 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
     });
     assert_eq!(life.say(job, done(b"result")), Ok(()));
     disk.fail(Deed::Sync, EIO, 1);
-    assert!(life.wal.write(&life.desk) && !life.wal.sync(&life.desk));
-    life.wal.tidy(&life.desk);
+    assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
+    life.wal.maintain(&life.access);
     assert_eq!(life.health(), Health::Ok);
     // Before the job itself is written again.
     let disk = life.disk.kill(1);
     let mut next = Life::begin(disk, settings(4096, SyncMode::Always), life.now, 1).expect("a log");
     {
-        let (_, engine) = &*next.desk.0.borrow();
+        let (_, engine) = &*next.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
         assert_eq!(&view.body().bytes()[..engine.payload_len(&view)], b"body");
         assert_eq!(outcome(engine, job), Some((true, b"result".to_vec())));
     }
     next.turn(|engine, _| {
-        assert!(engine.withdraw(job));
+        assert!(engine.delete_in_any_state(job));
         None
     });
-    assert_eq!(next.desk.0.borrow().0.stats().live, 0, "what the log counts as alive");
+    assert_eq!(next.access.0.borrow().0.stats().live, 0, "what the log counts as alive");
 }
 
 #[test]
 fn a_reply_to_a_result_waits_for_a_failing_disk_as_one_to_a_put() {
     let mut life = life(&Disk::new(1), 4096);
     let jobs = [life.submit_plainly(b"", kept(1)), life.submit_plainly(b"", kept(2))];
-    let puts = |life: &Life| life.desk.0.borrow().0.promised().puts;
+    let puts = |life: &Life| life.access.0.borrow().0.required().puts;
     let before = puts(&life);
     assert_eq!(life.say(jobs[0], done(b"")), Ok(()));
     assert_eq!(puts(&life), before, "nothing is new about having none");
@@ -146,7 +153,7 @@ fn a_failure_of_a_plain_job_that_nobody_holds_buries_it() {
     for delay in [Span::ZERO, Span::from_secs(50)] {
         let job = JobId(life.put(client, b"t", 1, delay).expect("room"));
         assert_eq!(life.say(job, Outcome::Failed(Body::default())), Ok(()));
-        life.desk.0.borrow().1.check();
+        life.access.0.borrow().1.check();
         life.save();
         assert_eq!(life.cut().any_job(job).expect("a job").state(), State::Buried);
     }
@@ -159,14 +166,14 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     let job = life.submit_plainly(b"body", named(b"n", false));
     life.save();
     assert!(life.cut().any_job(job).is_none());
-    let sleeper = connect_as(&mut life, Manner::Sleeper);
+    let sleeper = connect_as(&mut life, ReservePolicy::Notified);
     life.turn(|engine, now| {
         engine.watch(sleeper, b"t", now).expect("a tube");
         assert_eq!(engine.grab(sleeper, now).job().map(|job| job.id()), Some(job));
         None
     });
     assert_eq!(life.submit_plainly(b"other", named(b"n", true)), job);
-    let before = life.desk.0.borrow().0.promised();
+    let before = life.access.0.borrow().0.required();
     assert_eq!(before.puts, before.any, "who joins it relies on it");
     life.save();
     let back = life.cut();
@@ -196,9 +203,9 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
 fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
-    let terms = Terms { max_attempts: 2, ttl: Span::from_secs(60), ..kept(1) };
-    let job = life.submit_plainly(b"body", terms);
-    let leaser = connect_as(&mut life, Manner::Leaser);
+    let options = JobOptions { max_attempts: 2, ttl: Span::from_secs(60), ..kept(1) };
+    let job = life.submit_plainly(b"body", options);
+    let leaser = connect_as(&mut life, ReservePolicy::Lease);
     let mut due = Time::NEVER;
     life.turn(|engine, now| {
         let _ = verbs::lease(engine, leaser, &[b"t"], Span::ZERO, now);
@@ -215,8 +222,8 @@ fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
         assert_eq!((view.is_leased(), view.due(), view.history().reserves), (true, due, 1));
         while !engine.tick(now) {}
         journal.append(&mut engine);
-        let desk = crate::driver::Desk((journal, engine).into());
-        assert!(wal.write(&desk) && wal.sync(&desk));
+        let access = crate::driver::Access((journal, engine).into());
+        assert!(wal.write(&access) && wal.sync(&access));
         disk = disk.kill(1);
     }
     let (mut engine, ..) = start(&disk, settings(4096, SyncMode::Always), due).expect("a log");
@@ -235,13 +242,14 @@ fn jobs_with_starts_keep_their_order_through_a_restart() {
     let mut life = life(&disk, 4096);
     let now = life.now;
     let starts = [3000, 1000, 2000].map(|millis| Some(now + Span::from_millis(millis)));
-    let jobs: Vec<JobId> =
-        (0..3).map(|number| life.submit_plainly(b"", Terms { start: starts[number], ..kept(number as u8) })).collect();
+    let jobs: Vec<JobId> = (0..3)
+        .map(|number| life.submit_plainly(b"", JobOptions { start: starts[number], ..kept(number as u8) }))
+        .collect();
     let plain = life.submit_plainly(b"", kept(9));
     life.save();
     let late = now + Span::from_secs(10);
     let (mut engine, ..) = start(&life.disk.kill(1), settings(4096, SyncMode::Always), late).expect("a log");
-    let client = engine.connect_as(Manner::Sleeper);
+    let client = engine.connect_as(ReservePolicy::Notified);
     engine.watch(client, b"t", late).expect("a tube");
     let order: Vec<JobId> = std::iter::from_fn(|| engine.grab(client, late).job().map(|job| job.id())).collect();
     assert_eq!(order, [plain, jobs[1], jobs[2], jobs[0]]);

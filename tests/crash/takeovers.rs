@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use beanpole::binlog::{back_up, inspect, Health, LogFile, Settings, Storage, SyncMode};
+use beanpole::binlog::{back_up, inspect, BinlogSettings, Health, LogFile, Storage, SyncMode};
 use beanpole::engine::{Body, JobId, Kick, NewJob, Progress, Span};
 
 use crate::disk::{Deed, Disk, EIO};
@@ -19,7 +19,7 @@ fn life(disk: &Disk, segment: u64, mode: SyncMode) -> Life {
 
 fn put(life: &mut Life, body: usize) -> Option<u64> {
     let client = life.first_client();
-    life.wal.reserve(&life.desk, body as u64 + 10);
+    life.wal.reserve(&life.access, body as u64 + 10);
     let body = Body::from(vec![b'x'; body]);
     life.turn(|engine, now| {
         engine.use_tube(client, b"t").expect("a tube");
@@ -37,12 +37,12 @@ fn delete(life: &mut Life, id: u64) {
 }
 
 fn bring(life: &Life) -> bool {
-    life.wal.write(&life.desk) && life.wal.sync(&life.desk)
+    life.wal.write(&life.access) && life.wal.sync(&life.access)
 }
 
 /// How many jobs are there, strictly.
 fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
-    let how = Settings { strict: true, ..settings(segment, mode) };
+    let how = BinlogSettings { strict: true, ..settings(segment, mode) };
     let (engine, ..) = start(disk, how, life.now).unwrap_or_else(|error| panic!("{error}"));
     engine.jobs().count()
 }
@@ -63,10 +63,10 @@ fn fails_again(failures: u64) {
         if left == 0 {
             delete(&mut life, ids[0]);
         }
-        life.wal.tidy(&life.desk);
+        life.wal.maintain(&life.access);
         assert_eq!(life.health(), Health::Failing);
     }
-    life.wal.tidy(&life.desk);
+    life.wal.maintain(&life.access);
     assert_eq!(life.health(), Health::Ok);
     // Before compaction has written the others again.
     for disk in [disk.kill(1), disk.power_cut(1)] {
@@ -85,9 +85,9 @@ fn segments_that_failed_to_take_over_do_not_stay() {
     let mut life = life(&disk, 4096, SyncMode::Always);
     put(&mut life, 40);
     disk.fail(Deed::Write, EIO, 1000);
-    assert!(!life.wal.write(&life.desk));
+    assert!(!life.wal.write(&life.access));
     for _ in 0..200 {
-        life.wal.tidy(&life.desk);
+        life.wal.maintain(&life.access);
     }
     assert!(disk.used("") <= 4 * 4096, "{} bytes", disk.used(""));
 }
@@ -99,10 +99,10 @@ fn an_end_in_the_last_sync_is_no_damage_without_syncs() {
         let mut life = life(&disk, 1 << 16, SyncMode::Never);
         for _ in 0..60 {
             put(&mut life, 300);
-            life.wal.write(&life.desk);
+            life.wal.write(&life.access);
         }
         disk.crash_at(disk.deeds() + seed % 4);
-        life.wal.close(&life.desk);
+        life.wal.close(&life.access);
         found(&disk.power_cut(seed), 1 << 16, SyncMode::Never, &life);
     }
 }
@@ -115,9 +115,9 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
     let mut ids = vec![];
     for _ in 0..600 {
         ids.extend(put(&mut life, 300));
-        assert!(life.wal.write(&life.desk));
-        life.wal.sync(&life.desk);
-        life.wal.tidy(&life.desk);
+        assert!(life.wal.write(&life.access));
+        life.wal.sync(&life.access);
+        life.wal.maintain(&life.access);
     }
     // Long since in files that are synced.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
@@ -125,13 +125,13 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
         delete(&mut life, id);
     }
     {
-        let (journal, engine) = &mut *life.desk.0.borrow_mut();
+        let (journal, engine) = &mut *life.access.0.borrow_mut();
         while journal.compact(engine) {}
     }
-    life.wal.write(&life.desk);
+    life.wal.write(&life.access);
     disk.fail(Deed::Sync, EIO, 1);
-    assert!(!life.wal.sync(&life.desk));
-    life.wal.tidy(&life.desk);
+    assert!(!life.wal.sync(&life.access));
+    life.wal.maintain(&life.access);
     assert_eq!(life.health(), Health::Ok);
     for seed in 0..12 {
         let cut = disk.power_cut(seed);
@@ -140,7 +140,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
         assert_eq!(missing, 0, "cut {seed}");
     }
     (0..3).for_each(|_| life.settle());
-    let stats = life.desk.0.borrow().0.stats();
+    let stats = life.access.0.borrow().0.stats();
     assert!(stats.disk <= 2 * stats.live + 2 * SEGMENT, "it is tidied up in the end: {stats:?}");
 }
 
@@ -157,7 +157,7 @@ fn segments_that_go_at_once_find_space_for_that_on_a_full_disk() {
         disk.set_capacity(disk.used(""));
         let (mut kick, mut progress) = (Kick::new(u64::MAX), Progress::More);
         while progress == Progress::More {
-            life.wal.reserve(&life.desk, 50);
+            life.wal.reserve(&life.access, 50);
             life.turn(|engine, now| {
                 progress = engine.kick(client, &mut kick, now);
                 None
@@ -182,7 +182,7 @@ fn a_file_of_a_far_number_leads_nobody_astray() {
     let mut first = life(&disk, 4096, SyncMode::Always);
     put(&mut first, 100);
     first.settle();
-    first.wal.close(&first.desk);
+    first.wal.close(&first.access);
     let disk = disk.kill(1);
     disk.put_file("segment.2147483647", vec![]);
     let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), first.now, 1).expect("a log");

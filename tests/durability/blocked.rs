@@ -11,7 +11,7 @@ use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use beanpole::binlog::{Folder, LogFile, Settings, Storage, SyncMode};
+use beanpole::binlog::{BinlogSettings, Folder, LogFile, Storage, SyncMode};
 use beanpole::{Client, Config, Server};
 use nix::libc::ENOSPC;
 
@@ -154,7 +154,7 @@ impl LogFile for GatedFile {
 }
 
 pub fn config(mode: SyncMode) -> Config {
-    Config { threads: 1, log: Settings { segment_size: SEGMENT, mode, strict: false }, ..Config::embedded() }
+    Config { threads: 1, log: BinlogSettings { segment_size: SEGMENT, mode, strict: false }, ..Config::embedded() }
 }
 
 fn connect(server: &Server) -> Client {

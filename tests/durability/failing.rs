@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use beanpole::binlog::{Settings, SyncMode};
+use beanpole::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Client, ClientError, Config, Server};
 use nix::libc::{EDQUOT, EIO};
 
@@ -31,7 +31,7 @@ struct Stage {
 }
 
 fn config(mode: SyncMode) -> Config {
-    Config { log: Settings { segment_size: 65_536, mode, strict: false }, ..Config::embedded() }
+    Config { log: BinlogSettings { segment_size: 65_536, mode, strict: false }, ..Config::embedded() }
 }
 
 fn body(number: usize) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use beanpole::binlog::{Settings, SyncMode};
+use beanpole::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Client, Config, Server};
 
 use super::daemon::wait_until;
@@ -29,7 +29,7 @@ fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls
 fn serve_segments(home: &Home, mode: SyncMode, segment_size: u64, sync_millis: u64) -> (Server, Arc<Controls>) {
     let (disk, controls) = Disk::new(home.path());
     controls.sync_millis.store(sync_millis, Ordering::SeqCst);
-    let log = Settings { segment_size, mode, strict: false };
+    let log = BinlogSettings { segment_size, mode, strict: false };
     let server = Server::with_storage(Config { log, ..Config::embedded() }, disk).expect("a server");
     (server, controls)
 }

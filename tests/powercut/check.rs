@@ -46,7 +46,7 @@ pub enum Check {
     /// The same with `-F` after a power cut.
     IdsWithoutSyncs,
     /// A name that no two jobs may share is given to a second one, or a result is not there.
-    Contracts,
+    ExtrasStore,
     /// A file is used before its space is on the disk: the disk may be full.
     Space,
     /// It does not start at all.
@@ -75,7 +75,7 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::IdsAgain, true, "nor if a start was cut short"),
     (Check::VolatileIds, true, "no id of a foreground job is given to another one after a restart"),
     (Check::IdsWithoutSyncs, true, "with -F, no id is given twice after a power cut"),
-    (Check::Contracts, true, "unique jobs are joined, and results are kept"),
+    (Check::ExtrasStore, true, "unique jobs are joined, and results are kept"),
     (Check::Space, true, "the space of a file is on the disk before it is used"),
     (Check::Start, true, "it starts"),
     (Check::Talk, true, "a running server says what it should"),

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use beanpole::engine::{ClientId, Engine, Event, Limits, Span, Time};
-use beanpole::protocol::beanstalk::Tally;
+use beanpole::protocol::beanstalk::CommandCounters;
 use beanpole::protocol::gearman::handle_prefix;
 use beanpole::protocol::workq::MAX_DATA;
 use beanpole::protocol::{
-    tell, Dialogue, Facts, Flow, Host, Intake, Output, Request, Roster, Settings, Usage, Wire as Speech,
-    World as Protocol,
+    tell, ClientRegistry, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host, Output, ProtocolSettings,
+    Request, Usage, Wire as Speech,
 };
 use beanpole::Config;
 
@@ -50,9 +50,9 @@ struct Peer {
 /// See the module's page.
 pub struct Within {
     engine: Engine,
-    tally: Tally,
-    roster: Roster,
-    settings: Settings,
+    counters: CommandCounters,
+    registry: ClientRegistry,
+    settings: ProtocolSettings,
     host: Fixed,
     now: Time,
     peers: BTreeMap<String, Peer>,
@@ -101,8 +101,8 @@ impl Within {
         let host = Fixed(facts);
         Within {
             engine: Engine::new(limits),
-            tally: Tally::default(),
-            roster: Roster::new(config.protocols.exceptions),
+            counters: CommandCounters::default(),
+            registry: ClientRegistry::new(config.protocols.exceptions),
             settings: config.protocols.clone(),
             host,
             now,
@@ -120,7 +120,7 @@ impl Within {
     /// Does what can be done for one client, as a connection would.
     fn work(&mut self, who: &str) {
         let max_packet = self.settings.max_packet;
-        let intake = Intake {
+        let intake = DecodeLimits {
             max_job_size: self.host.0.max_job_size,
             room: 1 << 40,
             max_packet,
@@ -165,11 +165,12 @@ impl Within {
     }
 
     fn with(&mut self, who: &str, act: impl FnOnce(&mut Protocol, &mut Peer)) {
-        let Within { engine, tally, roster, settings, host, now, peers, .. } = self;
+        let Within { engine, counters, registry, settings, host, now, peers, .. } = self;
         let peer = peers.get_mut(who).expect("a connected peer");
         let half_closed = peer.half_closed;
         let client = peer.client;
-        let mut world = Protocol { engine, tally, roster, settings, host, log: None, now: *now, client, half_closed };
+        let mut world =
+            Protocol { engine, counters, registry, settings, host, log: None, now: *now, client, half_closed };
         act(&mut world, peer);
         self.settle();
     }
@@ -183,7 +184,7 @@ impl Within {
                 .iter_mut()
                 .find(|(_, peer)| peer.client == event.client() && !peer.ended)
                 .expect("a live client");
-            if !tell(&event, &self.engine, &mut self.roster, &self.host, &mut peer.output) {
+            if !tell(&event, &self.engine, &mut self.registry, &self.host, &mut peer.output) {
                 continue;
             }
             let waits = matches!(event, Event::Reserved { .. } | Event::NoJob { .. });
@@ -200,7 +201,7 @@ impl Within {
         peer.ended = true;
         peer.waiting = false;
         self.engine.disconnect(peer.client, self.now);
-        self.roster.leave(peer.client);
+        self.registry.leave(peer.client);
         self.settle();
     }
 }
@@ -210,9 +211,9 @@ impl World for Within {
         let speech = speech(wire);
         let client = match wire {
             Wire::Beanstalk => self.engine.connect(),
-            _ => self.engine.connect_as(speech.manner()),
+            _ => self.engine.connect_as(speech.reserve_policy()),
         };
-        self.roster.enter(client, speech, &"127.0.0.1");
+        self.registry.enter(client, speech, &"127.0.0.1");
         let peer = Peer {
             client,
             dialogue: Dialogue::new(speech),

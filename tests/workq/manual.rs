@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use beanpole::protocol::workq::{Command, COMMANDS, MAX_DATA, MAX_LINE, MAX_NAME, MAX_TTR};
+use beanpole::protocol::workq::{CommandRow, COMMANDS, MAX_DATA, MAX_LINE, MAX_NAME, MAX_TTR};
 
 use super::crowd::{server, Client};
 
@@ -11,7 +11,7 @@ fn page() -> String {
 }
 
 /// How the page must head a command.
-fn heading(row: &Command) -> String {
+fn heading(row: &CommandRow) -> String {
     let mut words = [".It Ic", row.word, row.object].join(" ").trim_end().to_owned();
     for argument in row.arguments.split(' ').filter(|argument| !argument.is_empty()) {
         let bare: String = argument.chars().filter(|letter| !"<>[]".contains(*letter)).collect();

@@ -166,7 +166,7 @@ impl Model {
         }
     }
 
-    pub fn conclude(&mut self, who: &str, id: &str, done: bool, result: &str) {
+    pub fn complete(&mut self, who: &str, id: &str, done: bool, result: &str) {
         let answer = match self.job(id).map(|job| &job.state) {
             None => "-NOT-FOUND",
             Some(State::Over { .. }) => "-CLIENT-ERROR Duplicate result",

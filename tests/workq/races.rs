@@ -106,7 +106,7 @@ impl Race {
             0..=2 => self.add(&who),
             3 => self.run(&who),
             4..=7 => self.lease(&who),
-            8..=11 => self.conclude(&who),
+            8..=11 => self.complete(&who),
             12 => {
                 let id = self.id();
                 self.send(&who, &format!("delete {id}\r\n"));
@@ -206,7 +206,7 @@ impl Race {
         }
     }
 
-    fn conclude(&mut self, who: &str) {
+    fn complete(&mut self, who: &str) {
         let leased: Vec<String> = self
             .model
             .jobs
@@ -219,7 +219,7 @@ impl Race {
         let result = format!("r{}", self.history.len());
         let word = if done { "complete" } else { "fail" };
         self.send(who, &format!("{word} {id} {}\r\n{result}\r\n", result.len()));
-        self.model.conclude(who, &id, done, &result);
+        self.model.complete(who, &id, done, &result);
     }
 
     fn inspect(&mut self, who: &str) {

@@ -55,7 +55,7 @@ pub enum Call {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     Nothing,
-    Client(ClientId),
+    ClientState(ClientId),
     Put(Result<JobId, Refused>),
     /// A job with its body.
     Job(JobId, Vec<u8>),
@@ -106,7 +106,7 @@ impl Call {
         use Call::*;
         let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
         match *self {
-            Connect => Answer::Client(engine.connect()),
+            Connect => Answer::ClientState(engine.connect()),
             Disconnect(client) => {
                 engine.disconnect(client, now);
                 Answer::Nothing
@@ -136,7 +136,7 @@ impl Call {
                 while engine.kick(client, &mut kick, now) == Progress::More {
                     // As in a server, others come in between.
                     engine.grant_steps(steps);
-                    while engine.has_unfinished() {
+                    while engine.has_deferred() {
                         engine.go_on(now);
                         engine.grant_steps(steps);
                     }
@@ -165,9 +165,9 @@ impl Call {
             let all_done = |model: Model| (Answer::Is(model.next_deadline() > now), model);
             return model.ticked(now, limit).into_iter().map(all_done).collect();
         }
-        if let (Call::Connect, &Answer::Client(client)) = (self, engine) {
+        if let (Call::Connect, &Answer::ClientState(client)) = (self, engine) {
             model.connect(client);
-            return vec![(Answer::Client(client), model)];
+            return vec![(Answer::ClientState(client), model)];
         }
         let answer = self.verb_on_model(&mut model, now);
         vec![(answer, model)]

@@ -3,7 +3,7 @@
 use super::super::{
     Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TUBE_COST, WATCH_COST,
 };
-use super::model::{Client, Job, Model, Place};
+use super::model::{ClientState, Job, Model, Place};
 
 fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
     let mut counts = JobCounts::default();
@@ -21,12 +21,12 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a Job>) -> JobCounts {
     counts
 }
 
-fn bands<'a>(jobs: impl Iterator<Item = &'a Job>) -> [u32; 3] {
+fn priority_classes<'a>(jobs: impl Iterator<Item = &'a Job>) -> [u32; 3] {
     let third = u32::MAX / 3;
     let queued = jobs.filter(|job| matches!(job.place, Place::Ready | Place::Delayed { .. }));
-    let mut bands = [0; 3];
-    queued.for_each(|job| bands[usize::from(job.pri > third) + usize::from(job.pri > third * 2 + 1)] += 1);
-    bands
+    let mut priority_classes = [0; 3];
+    queued.for_each(|job| priority_classes[usize::from(job.pri > third) + usize::from(job.pri > third * 2 + 1)] += 1);
+    priority_classes
 }
 
 impl Model {
@@ -64,13 +64,13 @@ impl Model {
 
     pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats<'_>> {
         let tube = self.tube(name)?;
-        let watches = |client: &Client| client.watched.contains(&tube.name);
+        let watches = |client: &ClientState| client.watched.contains(&tube.name);
         let waits = |client: ClientId| self.client(client).is_some_and(watches);
         Some(TubeStats {
             name: tube.name.as_bytes(),
             jobs: counts(self.jobs.iter().filter(|job| job.tube == tube.name)),
             kept: false,
-            bands: bands(self.jobs.iter().filter(|job| job.tube == tube.name)),
+            priority_classes: priority_classes(self.jobs.iter().filter(|job| job.tube == tube.name)),
             total_jobs: tube.total_jobs,
             using: self.clients.iter().filter(|client| client.used == tube.name).count() as u32,
             watching: self.clients.iter().filter(|client| watches(client)).count() as u32,

@@ -58,7 +58,7 @@ pub struct Tube {
 
 /// A client; what it holds is found by looking at all jobs.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ClientState {
     pub id: ClientId,
     pub used: Name,
     pub watched: Vec<Name>,
@@ -76,7 +76,7 @@ pub struct Wait {
 /// Something that happens by itself.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
-    Client(ClientId),
+    ClientState(ClientId),
     Tube(Name),
 }
 
@@ -94,7 +94,7 @@ pub struct Model {
     pub jobs: Vec<Job>,
     /// In the order of listing.
     pub tubes: Vec<Tube>,
-    pub clients: Vec<Client>,
+    pub clients: Vec<ClientState>,
     /// In the order of arrival.
     pub waiting: Vec<Wait>,
     pub events: Vec<Event>,
@@ -142,11 +142,11 @@ impl Model {
         self.tubes.iter_mut().find(|tube| tube.name == name).expect("a tube")
     }
 
-    pub fn client(&self, id: ClientId) -> Option<&Client> {
+    pub fn client(&self, id: ClientId) -> Option<&ClientState> {
         self.clients.iter().find(|client| client.id == id)
     }
 
-    fn client_mut(&mut self, id: ClientId) -> &mut Client {
+    fn client_mut(&mut self, id: ClientId) -> &mut ClientState {
         self.clients.iter_mut().find(|client| client.id == id).expect("a client")
     }
 
@@ -178,7 +178,7 @@ impl Model {
         assert!(self.client(id).is_none(), "{id:?} is somebody else");
         self.total_connections += 1;
         let watched = vec!["default"];
-        self.clients.push(Client { id, used: "default", watched, producer: false, worker: false });
+        self.clients.push(ClientState { id, used: "default", watched, producer: false, worker: false });
     }
 
     /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for it. The
@@ -513,7 +513,7 @@ impl Model {
     }
 
     fn alarms(&self) -> Vec<(Time, Alarm)> {
-        let clients = self.clients.iter().map(|client| (self.client_alarm(client.id), Alarm::Client(client.id)));
+        let clients = self.clients.iter().map(|client| (self.client_alarm(client.id), Alarm::ClientState(client.id)));
         clients.chain(self.tubes.iter().map(|tube| (self.tube_alarm(tube), Alarm::Tube(tube.name)))).collect()
     }
 
@@ -553,7 +553,7 @@ impl Model {
     fn after(&self, alarm: Alarm, now: Time) -> Model {
         let mut model = self.clone();
         match alarm {
-            Alarm::Client(client) => model.ring_client(client, now),
+            Alarm::ClientState(client) => model.ring_client(client, now),
             Alarm::Tube(tube) => model.ring_tube(tube, now),
         }
         model

@@ -522,12 +522,18 @@ fn a_tick_leaves_the_rest_for_the_next_one() {
 #[test]
 fn each_of_those_who_wait_takes_memory_which_comes_back() {
     let mut queue = Queue::new();
-    let (client, now) = (queue.engine.connect_as(Manner::Sleeper), queue.now);
+    let (client, now) = (queue.engine.connect_as(ReservePolicy::Notified), queue.now);
     let submit = |queue: &mut Queue| {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: TTR, body: Body::default() };
-        let unique = Unique::Name(b"same".as_slice().into());
-        let terms = Terms { ending: Ending::Tell, unique, durable: false, attach: true, ..Terms::default() };
-        queue.engine.submit(client, b"f", new, terms, now)
+        let dedup_key = DedupKey::Name(b"same".as_slice().into());
+        let options = JobOptions {
+            completion: CompletionPolicy::Tell,
+            dedup_key,
+            durable: false,
+            attach: true,
+            ..JobOptions::default()
+        };
+        queue.engine.submit(client, b"f", new, options, now)
     };
     let job = submit(&mut queue).expect("room for a job").id;
     let before = queue.engine.memory().total();
@@ -545,21 +551,22 @@ fn each_of_those_who_wait_takes_memory_which_comes_back() {
 #[test]
 fn jobs_that_never_join_do_not_lengthen_each_other_s_search() {
     let mut queue = Queue::new();
-    let client = queue.engine.connect_as(Manner::Sleeper);
+    let client = queue.engine.connect_as(ReservePolicy::Notified);
     for _ in 0..300 {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: TTR, body: Body::default() };
-        let terms = Terms { ending: Ending::Tell, unique: Unique::Body(None), ..Terms::default() };
-        let submitted = queue.engine.submit(client, b"f", new, terms, queue.now).expect("room for a job");
+        let options =
+            JobOptions { completion: CompletionPolicy::Tell, dedup_key: DedupKey::Body(None), ..JobOptions::default() };
+        let submitted = queue.engine.submit(client, b"f", new, options, queue.now).expect("room for a job");
         assert!(!submitted.joined);
     }
-    assert!(queue.engine.contracts.longest_chain() < 30, "{}", queue.engine.contracts.longest_chain());
+    assert!(queue.engine.extras_store.longest_chain() < 30, "{}", queue.engine.extras_store.longest_chain());
     queue.engine.check();
 }
 
 #[test]
 fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
     let mut queue = Queue::new();
-    let [first, second] = [(); 2].map(|()| queue.engine.connect_as(Manner::Leaser));
+    let [first, second] = [(); 2].map(|()| queue.engine.connect_as(ReservePolicy::Lease));
     let [producer] = queue.clients();
     let lease = |queue: &mut Queue, client| {
         let mut names = WantedTubes::new(DEFAULT.into());
@@ -569,7 +576,7 @@ fn a_verdict_that_comes_just_after_the_lease_takes_the_job_from_nobody() {
     let job = queue.put_ready(producer, 7);
     assert!(lease(&mut queue, first) && !lease(&mut queue, second));
     queue.now = queue.now + TTR;
-    queue.engine.conclude(job, Outcome::Done(Body::default()), queue.now).expect("a job that is not over");
+    queue.engine.complete(job, Outcome::Done(Body::default()), queue.now).expect("a job that is not over");
     assert_eq!(queue.news(), [], "nobody is told of a job that is gone");
     assert!(queue.engine.job(job).is_none());
 }

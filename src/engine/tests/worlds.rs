@@ -70,7 +70,7 @@ impl Turns {
     /// What is left to others.
     fn rest(&mut self) -> u64 {
         let before = self.turns;
-        while self.engine.has_unfinished() {
+        while self.engine.has_deferred() {
             self.turn(Engine::go_on);
         }
         self.turns - before
@@ -209,7 +209,7 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
         assert_eq!((world.events, world.engine.stats().waiting), (4, 1));
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
         world.turn(|engine, now| engine.put(producer, new, now)).expect("room for a job");
-        assert_eq!((world.events, world.engine.has_unfinished()), (5, false));
+        assert_eq!((world.events, world.engine.has_deferred()), (5, false));
     });
 }
 
@@ -242,7 +242,7 @@ fn a_wait_ends_while_its_search_goes_on() {
 #[test]
 fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
     in_both(|world, size| {
-        let worker = world.engine.connect_as(Manner::Sleeper);
+        let worker = world.engine.connect_as(ReservePolicy::Notified);
         let producer = world.engine.connect();
         world.watch(worker, size);
         let asleep = |world: &mut Turns| {
@@ -281,7 +281,7 @@ fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
 #[test]
 fn a_worker_that_falls_asleep_again_and_again_searches_once() {
     let mut world = Turns::new(large());
-    let worker = world.engine.connect_as(Manner::Sleeper);
+    let worker = world.engine.connect_as(ReservePolicy::Notified);
     world.watch(worker, 10 * FEW_WATCHED);
     for _ in 0..100 {
         assert!(!world.turn(|engine, now| engine.sleep(worker, now)));
@@ -293,7 +293,7 @@ fn a_worker_that_falls_asleep_again_and_again_searches_once() {
 #[test]
 fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
     in_both(|world, size| {
-        let (worker, producer) = (world.engine.connect_as(Manner::Sleeper), world.engine.connect());
+        let (worker, producer) = (world.engine.connect_as(ReservePolicy::Notified), world.engine.connect());
         world.watch(worker, size);
         assert!(!world.turn(|engine, now| engine.sleep(worker, now)));
         world.put(producer, 1, Span::ZERO);
@@ -329,7 +329,7 @@ fn a_client_that_sends_no_more_gets_what_there_is_at_the_end_of_its_search() {
             world.ask(worker, Some(Span::from_secs(100)));
             assert!(world.engine.hurry(worker, world.now), "it searches");
             let before = world.events;
-            while world.engine.has_unfinished() || world.engine.next_deadline() <= world.now {
+            while world.engine.has_deferred() || world.engine.next_deadline() <= world.now {
                 world.turn(|engine, now| engine.tick(now));
                 world.turn(Engine::go_on);
             }
@@ -358,7 +358,7 @@ fn each_job_that_is_kicked_takes_its_steps() {
 #[test]
 fn a_worker_gives_back_the_jobs_of_one_of_its_functions() {
     in_both(|world, size| {
-        let worker = world.engine.connect_as(Manner::Sleeper);
+        let worker = world.engine.connect_as(ReservePolicy::Notified);
         let producer = world.engine.connect();
         for tube in ["a", "b"] {
             world.engine.watch(worker, tube.as_bytes(), world.now).expect("a tube");
@@ -382,7 +382,7 @@ fn a_worker_gives_back_the_jobs_of_one_of_its_functions() {
 #[test]
 fn a_lease_of_very_many_names_keeps_those_that_stay() {
     in_both(|world, size| {
-        let worker = world.engine.connect_as(Manner::Leaser);
+        let worker = world.engine.connect_as(ReservePolicy::Lease);
         let names = |from: usize| (from..from + size).map(|name| format!("n{name}")).collect::<Vec<_>>().join(" ");
         for from in [0, size / 2, 3 * size] {
             let mut lease = WantedTubes::new(names(from).into_bytes().into());
@@ -442,7 +442,7 @@ fn all_sleepers_are_woken_for_a_job_a_few_at_a_time() {
     in_both(|world, size| {
         let producer = world.engine.connect();
         for _ in 0..size {
-            let worker = world.engine.connect_as(Manner::Sleeper);
+            let worker = world.engine.connect_as(ReservePolicy::Notified);
             world.engine.watch(worker, DEFAULT, world.now).expect("a tube");
             assert!(!world.engine.sleep(worker, world.now));
         }
@@ -455,17 +455,17 @@ fn all_sleepers_are_woken_for_a_job_a_few_at_a_time() {
 }
 
 /// A job in the hands of `worker`, which `client` waits for `size` times.
-fn awaited(world: &mut Turns, size: usize, ending: Ending) -> (ClientId, ClientId, JobId) {
-    let worker = world.engine.connect_as(Manner::Sleeper);
-    let client = world.engine.connect_as(Manner::Sleeper);
+fn awaited(world: &mut Turns, size: usize, completion: CompletionPolicy) -> (ClientId, ClientId, JobId) {
+    let worker = world.engine.connect_as(ReservePolicy::Notified);
+    let client = world.engine.connect_as(ReservePolicy::Notified);
     world.engine.watch(worker, b"f", world.now).expect("a tube");
     let mut id = None;
     for _ in 0..size {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::from(b"x".as_slice()) };
-        let unique = Unique::Name(b"same".as_slice().into());
+        let dedup_key = DedupKey::Name(b"same".as_slice().into());
         let ttl = Span::from_secs(1000);
-        let terms = Terms { ending, unique, ttl, durable: false, attach: true, ..Terms::default() };
-        id = world.engine.submit(client, b"f", new, terms, world.now).ok().map(|submitted| submitted.id);
+        let options = JobOptions { completion, dedup_key, ttl, durable: false, attach: true, ..JobOptions::default() };
+        id = world.engine.submit(client, b"f", new, options, world.now).ok().map(|submitted| submitted.id);
     }
     assert!(world.engine.grab(worker, world.now).job().is_some());
     (worker, client, id.expect("a job"))
@@ -474,8 +474,8 @@ fn awaited(world: &mut Turns, size: usize, ending: Ending) -> (ClientId, ClientI
 #[test]
 fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
     in_both(|world, size| {
-        for ending in [Ending::Tell, Ending::Keep] {
-            let (worker, client, id) = awaited(world, size, ending);
+        for completion in [CompletionPolicy::Tell, CompletionPolicy::Keep] {
+            let (worker, client, id) = awaited(world, size, completion);
             let before = world.events;
             let report = Arc::new(Report::Data(Body::from(b"half".as_slice())));
             assert!(world.turn(|engine, now| engine.report(worker, id, &report, now)));
@@ -484,12 +484,12 @@ fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
             assert_eq!(world.events - before, size);
             let done = Outcome::Done(Body::from(b"done".as_slice()));
             world.turn(|engine, now| engine.finish(worker, id, done, now)).expect("its own job");
-            assert_eq!(world.engine.any_job(id).is_some(), ending == Ending::Keep);
+            assert_eq!(world.engine.any_job(id).is_some(), completion == CompletionPolicy::Keep);
             let turns = world.rest();
             world.took(turns, size);
             assert_eq!(world.events - before, 2 * size);
-            if ending == Ending::Keep {
-                assert!(world.engine.withdraw(id));
+            if completion == CompletionPolicy::Keep {
+                assert!(world.engine.delete_in_any_state(id));
             }
             world.engine.disconnect(worker, world.now);
             world.engine.disconnect(client, world.now);
@@ -501,7 +501,7 @@ fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
 #[test]
 fn who_waits_for_an_outcome_may_go_while_others_are_told() {
     in_both(|world, size| {
-        let (worker, client, id) = awaited(world, size, Ending::Tell);
+        let (worker, client, id) = awaited(world, size, CompletionPolicy::Tell);
         world.turn(|engine, now| engine.finish(worker, id, Outcome::Done(Body::default()), now)).expect("its own job");
         world.turn(|engine, now| engine.disconnect(client, now));
         world.rest();
@@ -576,11 +576,15 @@ fn a_page_far_behind_in_a_list_is_what_stands_there() {
 #[test]
 fn a_search_by_a_name_that_stands_in_very_many_tubes_is_refused() {
     let mut world = Turns::new(USUAL);
-    let client = world.engine.connect_as(Manner::Sleeper);
+    let client = world.engine.connect_as(ReservePolicy::Notified);
     let mut submit = |tube: usize| {
         let new = NewJob { pri: 0, delay: Span::ZERO, ttr: Span::MAX, body: Body::default() };
-        let terms = Terms { ending: Ending::Tell, unique: Unique::Name(b"n".as_slice().into()), ..Terms::default() };
-        world.turn(|engine, now| engine.submit(client, format!("t{tube}").as_bytes(), new, terms, now))
+        let options = JobOptions {
+            completion: CompletionPolicy::Tell,
+            dedup_key: DedupKey::Name(b"n".as_slice().into()),
+            ..JobOptions::default()
+        };
+        world.turn(|engine, now| engine.submit(client, format!("t{tube}").as_bytes(), new, options, now))
     };
     let taken = (0..10_000).take_while(|&tube| submit(tube).is_ok()).count();
     assert!((4000..5000).contains(&taken), "{taken}");

@@ -3,14 +3,14 @@
 //! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it decides
 //! what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests walk it.
 
-use super::request::{Act, Request};
+use super::request::{Command, Request};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, lenient_number32, name_run, number, number32};
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // they are the protocol's words; the table says what each does
-pub enum Verb {
+pub enum CommandName {
     Put,
     Peek,
     PeekReady,
@@ -38,82 +38,82 @@ pub enum Verb {
     PauseTube,
 }
 
-impl Verb {
+impl CommandName {
     /// What clients call it.
     pub fn name(self) -> &'static str {
-        COMMANDS.iter().find(|row| row.verb == self).map_or("", |row| row.word.trim_end())
+        COMMANDS.iter().find(|row| row.name == self).map_or("", |row| row.word.trim_end())
     }
 }
 
 /// One row.
-pub struct Command {
+pub struct CommandRow {
     /// Which command.
-    pub verb: Verb,
+    pub name: CommandName,
     /// What a line must begin with.
     pub word: &'static str,
     /// What follows the word.
     pub arguments: &'static str,
     /// Reads the rest of the line; none if it is malformed, and then the command is not counted.
-    pub parse: fn(&[u8]) -> Option<Act>,
+    pub parse: fn(&[u8]) -> Option<Command>,
     /// What it does, in one line.
     pub summary: &'static str,
 }
 
 const fn row(
-    verb: Verb,
+    name: CommandName,
     word: &'static str,
     arguments: &'static str,
-    parse: fn(&[u8]) -> Option<Act>,
+    parse: fn(&[u8]) -> Option<Command>,
     summary: &'static str,
-) -> Command {
-    Command { verb, word, arguments, parse, summary }
+) -> CommandRow {
+    CommandRow { name, word, arguments, parse, summary }
 }
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const COMMANDS: [Command; 25] = [
-    row(Verb::Put, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
-    row(Verb::Peek, "peek ", "<id>", |args| only_id(args).map(Act::Peek), "show a job"),
-    row(Verb::PeekReady, "peek-ready", "", |args| alone(args, Act::PeekNext(State::Ready)), "show the next ready job of the used tube"),
-    row(Verb::PeekDelayed, "peek-delayed", "", |args| alone(args, Act::PeekNext(State::Delayed)), "show its delayed job that is due next"),
-    row(Verb::PeekBuried, "peek-buried", "", |args| alone(args, Act::PeekNext(State::Buried)), "show its longest buried job"),
-    row(Verb::ReserveWithTimeout, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
-    row(Verb::ReserveJob, "reserve-job ", "<id>", |args| only_id(args).map(Act::ReserveJob), "reserve the job with this id"),
-    row(Verb::Reserve, "reserve", "", |args| alone(args, Act::Reserve(None)), "reserve a job of the watched tubes"),
-    row(Verb::Delete, "delete ", "<id>", |args| only_id(args).map(Act::Delete), "delete a job"),
-    row(Verb::Release, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
-    row(Verb::Bury, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
-    row(Verb::Kick, "kick ", "<bound>", |args| lenient_number32(args).map(Act::Kick), "make so many buried, or delayed, jobs ready"),
-    row(Verb::KickJob, "kick-job ", "<id>", |args| only_id(args).map(Act::KickJob), "make this buried, delayed or leased job ready"),
-    row(Verb::Touch, "touch ", "<id>", |args| only_id(args).map(Act::Touch), "start the time to run of a reserved job again"),
-    row(Verb::StatsJob, "stats-job ", "<id>", |args| only_id(args).map(Act::StatsJob), "statistics of a job"),
-    row(Verb::StatsTube, "stats-tube ", "<tube>", |args| tube(args).map(Act::StatsTube), "statistics of a tube"),
-    row(Verb::Stats, "stats", "", |args| alone(args, Act::Stats), "statistics of the server"),
-    row(Verb::Use, "use ", "<tube>", |args| tube(args).map(Act::Use), "choose the tube that jobs are put into"),
-    row(Verb::Watch, "watch ", "<tube>", |args| tube(args).map(Act::Watch), "add a tube to those that jobs are reserved from"),
-    row(Verb::Ignore, "ignore ", "<tube>", |args| tube(args).map(Act::Ignore), "take a tube from those"),
-    row(Verb::ListTubesWatched, "list-tubes-watched", "", |args| alone(args, Act::ListTubesWatched), "name the tubes that are watched"),
-    row(Verb::ListTubeUsed, "list-tube-used", "", |args| alone(args, Act::ListTubeUsed), "name the tube that is used"),
-    row(Verb::ListTubes, "list-tubes", "", |args| alone(args, Act::ListTubes), "name all tubes"),
-    row(Verb::Quit, "quit", "", |_| Some(Act::Quit), "close the connection"),
-    row(Verb::PauseTube, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
+pub const COMMANDS: [CommandRow; 25] = [
+    row(CommandName::Put, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
+    row(CommandName::Peek, "peek ", "<id>", |args| only_id(args).map(Command::Peek), "show a job"),
+    row(CommandName::PeekReady, "peek-ready", "", |args| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
+    row(CommandName::PeekDelayed, "peek-delayed", "", |args| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
+    row(CommandName::PeekBuried, "peek-buried", "", |args| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
+    row(CommandName::ReserveWithTimeout, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
+    row(CommandName::ReserveJob, "reserve-job ", "<id>", |args| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
+    row(CommandName::Reserve, "reserve", "", |args| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
+    row(CommandName::Delete, "delete ", "<id>", |args| only_id(args).map(Command::Delete), "delete a job"),
+    row(CommandName::Release, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
+    row(CommandName::Bury, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
+    row(CommandName::Kick, "kick ", "<bound>", |args| lenient_number32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::KickJob, "kick-job ", "<id>", |args| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
+    row(CommandName::Touch, "touch ", "<id>", |args| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
+    row(CommandName::StatsJob, "stats-job ", "<id>", |args| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    row(CommandName::StatsTube, "stats-tube ", "<tube>", |args| tube(args).map(Command::StatsTube), "statistics of a tube"),
+    row(CommandName::Stats, "stats", "", |args| alone(args, Command::Stats), "statistics of the server"),
+    row(CommandName::Use, "use ", "<tube>", |args| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
+    row(CommandName::Watch, "watch ", "<tube>", |args| tube(args).map(Command::Watch), "add a tube to those that jobs are reserved from"),
+    row(CommandName::Ignore, "ignore ", "<tube>", |args| tube(args).map(Command::Ignore), "take a tube from those"),
+    row(CommandName::ListTubesWatched, "list-tubes-watched", "", |args| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
+    row(CommandName::ListTubeUsed, "list-tube-used", "", |args| alone(args, Command::ListTubeUsed), "name the tube that is used"),
+    row(CommandName::ListTubes, "list-tubes", "", |args| alone(args, Command::ListTubes), "name all tubes"),
+    row(CommandName::Quit, "quit", "", |_| Some(Command::Quit), "close the connection"),
+    row(CommandName::PauseTube, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
 ];
 
 /// The request on a line, which is without its CR LF.
 pub fn parse(line: &[u8]) -> Request {
     if line.contains(&0) {
-        return Request::wrong(Act::BadFormat);
+        return Request::wrong(Command::BadFormat);
     }
     let row = COMMANDS.iter().find(|row| line.starts_with(row.word.as_bytes()));
-    let Some(row) = row else { return Request::wrong(Act::UnknownCommand) };
+    let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
     match (row.parse)(&line[row.word.len()..]) {
-        Some(act) => Request { counts: Some(row.verb), act },
-        None => Request::wrong(Act::BadFormat),
+        Some(command) => Request { counts: Some(row.name), command },
+        None => Request::wrong(Command::BadFormat),
     }
 }
 
-fn alone(args: &[u8], act: Act) -> Option<Act> {
-    args.is_empty().then_some(act)
+fn alone(args: &[u8], command: Command) -> Option<Command> {
+    args.is_empty().then_some(command)
 }
 
 /// The last argument must end the line.
@@ -133,43 +133,43 @@ fn tube(args: &[u8]) -> Option<Box<[u8]>> {
     is_tube_name(args).then(|| args.into())
 }
 
-fn put(args: &[u8]) -> Option<Act> {
+fn put(args: &[u8]) -> Option<Command> {
     let (pri, args) = number32(args)?;
     let (delay, args) = number32(args)?;
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     // The protocol's shortest time to run is one second.
-    Some(Act::PutLine { pri, delay: secs(delay), ttr: secs(ttr.max(1)), size, garbage: !rest.is_empty() })
+    Some(Command::PutLine { pri, delay: secs(delay), ttr: secs(ttr.max(1)), size, garbage: !rest.is_empty() })
 }
 
-fn reserve_with_timeout(args: &[u8]) -> Option<Act> {
+fn reserve_with_timeout(args: &[u8]) -> Option<Command> {
     // What follows the number has never mattered.
     let (timeout, _) = number32(args)?;
-    (timeout <= i32::MAX as u32).then(|| Act::Reserve(Some(secs(timeout))))
+    (timeout <= i32::MAX as u32).then(|| Command::Reserve(Some(secs(timeout))))
 }
 
-fn release(args: &[u8]) -> Option<Act> {
+fn release(args: &[u8]) -> Option<Command> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
     let delay = number32(args).and_then(last)?;
-    Some(Act::Release { id: JobId(id), pri, delay: secs(delay) })
+    Some(Command::Release { id: JobId(id), pri, delay: secs(delay) })
 }
 
-fn bury(args: &[u8]) -> Option<Act> {
+fn bury(args: &[u8]) -> Option<Command> {
     let (id, args) = number(args)?;
     let pri = number32(args).and_then(last)?;
-    Some(Act::Bury { id: JobId(id), pri })
+    Some(Command::Bury { id: JobId(id), pri })
 }
 
-fn pause_tube(args: &[u8]) -> Option<Act> {
+fn pause_tube(args: &[u8]) -> Option<Command> {
     let start = args.iter().position(|&byte| byte != b' ')?;
     let (name, args) = name_run(&args[start..]);
     let length = number32(args).and_then(last)?;
     match name {
         [] => None,
-        name if is_tube_name(name) => Some(Act::PauseTube { tube: name.into(), length: secs(length) }),
+        name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length: secs(length) }),
         // Counted all the same, unlike every other malformed line.
-        _ => Some(Act::BadFormat),
+        _ => Some(Command::BadFormat),
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn every_verb_has_its_row() {
         for (place, row) in COMMANDS.iter().enumerate() {
-            assert_eq!(row.verb as usize, place, "{:?}", row.verb);
+            assert_eq!(row.name as usize, place, "{:?}", row.name);
             assert!(!row.summary.is_empty());
         }
     }

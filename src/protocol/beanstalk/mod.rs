@@ -9,8 +9,8 @@ mod request;
 mod session;
 mod yaml;
 
-pub use commands::{Command, Verb, COMMANDS};
-pub use request::{Act, Decoder, Request, MAX_LINE};
+pub use commands::{CommandName, CommandRow, COMMANDS};
+pub use request::{Command, Decoder, Request, MAX_LINE};
 pub use session::{execute, go_on, hang_up, tell, Continuation};
 
 /// What a client is told that connects when there is no room for it.
@@ -18,22 +18,22 @@ pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;
 
 /// How often each command was given.
 #[derive(Clone, Debug)]
-pub struct Tally([u64; COMMANDS.len()]);
+pub struct CommandCounters([u64; COMMANDS.len()]);
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally([0; COMMANDS.len()])
+impl Default for CommandCounters {
+    fn default() -> CommandCounters {
+        CommandCounters([0; COMMANDS.len()])
     }
 }
 
-impl Tally {
+impl CommandCounters {
     /// One more.
-    pub fn count(&mut self, verb: Verb) {
-        self.0[verb as usize] += 1;
+    pub fn count(&mut self, name: CommandName) {
+        self.0[name as usize] += 1;
     }
 
     /// How many so far.
-    pub fn of(&self, verb: Verb) -> u64 {
-        self.0[verb as usize]
+    pub fn of(&self, name: CommandName) -> u64 {
+        self.0[name as usize]
     }
 }

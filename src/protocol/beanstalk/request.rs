@@ -3,11 +3,11 @@
 //! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR LF
 //! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::commands::{parse, Verb};
+use super::commands::{parse, CommandName};
 use super::reply;
 use crate::engine::{Body, JobId, Priority, Span, State};
 use crate::protocol::upload::{swallow, End, Upload};
-use crate::protocol::Intake;
+use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
@@ -22,43 +22,45 @@ pub(super) const CHANGE_OVERHEAD: u64 = 50;
 #[derive(Debug)]
 pub struct Request {
     /// Under which verb it is counted.
-    pub counts: Option<Verb>,
+    pub counts: Option<CommandName>,
     /// What to do.
-    pub act: Act,
+    pub command: Command,
 }
 
 impl Request {
     /// Bytes that it will take in a log at most; of many kicks, the first.
     pub fn log_size(&self) -> u64 {
-        match &self.act {
-            Act::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
-            Act::Delete(_) => 1,
-            Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) | Act::Kick(_) => CHANGE_OVERHEAD,
-            Act::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
+        match &self.command {
+            Command::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
+            Command::Delete(_) => 1,
+            Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
+            Command::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
             _ => 0,
         }
     }
 
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
-        match &self.act {
-            Act::Put { body, .. } => body.len() as u64,
-            Act::StatsTube(tube) | Act::Use(tube) | Act::Watch(tube) | Act::Ignore(tube) => tube.len() as u64,
-            Act::PauseTube { tube, .. } => tube.len() as u64,
+        match &self.command {
+            Command::Put { body, .. } => body.len() as u64,
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
+                tube.len() as u64
+            }
+            Command::PauseTube { tube, .. } => tube.len() as u64,
             _ => 0,
         }
     }
 
     /// A line that is answered with an error and counted nowhere.
-    pub fn wrong(act: Act) -> Request {
-        Request { counts: None, act }
+    pub fn wrong(command: Command) -> Request {
+        Request { counts: None, command }
     }
 }
 
 /// What a request asks for.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
-pub enum Act {
+pub enum Command {
     Put {
         pri: Priority,
         delay: Span,
@@ -113,23 +115,23 @@ pub enum Act {
     UnknownCommand,
 }
 
-impl Act {
+impl Command {
     /// The arguments for the log, and the job that they name. A body is told by its size.
     pub fn words(&self) -> (String, Option<JobId>) {
         let shown = |tube: &[u8]| (tube.escape_ascii().to_string(), None);
         match self {
-            Act::Put { pri, delay, ttr, body } => {
+            Command::Put { pri, delay, ttr, body } => {
                 let [delay, ttr] = [delay, ttr].map(|span| span.secs());
                 (format!("{pri} {delay} {ttr} {}", body.len()), None)
             }
-            Act::Peek(id) | Act::ReserveJob(id) | Act::Delete(id) => (id.0.to_string(), Some(*id)),
-            Act::KickJob(id) | Act::Touch(id) | Act::StatsJob(id) => (id.0.to_string(), Some(*id)),
-            Act::Release { id, pri, delay } => (format!("{} {pri} {}", id.0, delay.secs()), Some(*id)),
-            Act::Bury { id, pri } => (format!("{} {pri}", id.0), Some(*id)),
-            Act::Kick(bound) => (bound.to_string(), None),
-            Act::Reserve(Some(timeout)) => (timeout.secs().to_string(), None),
-            Act::StatsTube(tube) | Act::Use(tube) | Act::Watch(tube) | Act::Ignore(tube) => shown(tube),
-            Act::PauseTube { tube, length } => (format!("{} {}", tube.escape_ascii(), length.secs()), None),
+            Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (id.0.to_string(), Some(*id)),
+            Command::KickJob(id) | Command::Touch(id) | Command::StatsJob(id) => (id.0.to_string(), Some(*id)),
+            Command::Release { id, pri, delay } => (format!("{} {pri} {}", id.0, delay.secs()), Some(*id)),
+            Command::Bury { id, pri } => (format!("{} {pri}", id.0), Some(*id)),
+            Command::Kick(bound) => (bound.to_string(), None),
+            Command::Reserve(Some(timeout)) => (timeout.secs().to_string(), None),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => shown(tube),
+            Command::PauseTube { tube, length } => (format!("{} {}", tube.escape_ascii(), length.secs()), None),
             _ => (String::new(), None),
         }
     }
@@ -166,11 +168,11 @@ struct Put {
 impl Decoder {
     /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
     /// `input`, if anything, is the beginning of a line.
-    pub fn next(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Request> {
+    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         loop {
             match &mut self.state {
                 Reading::Line => {
-                    if let Some(request) = self.line(input, intake)? {
+                    if let Some(request) = self.line(input, limits)? {
                         return Some(request);
                     }
                 }
@@ -179,26 +181,26 @@ impl Decoder {
                         return None;
                     }
                     self.state = Reading::Line;
-                    return Some(Request::wrong(Act::BadFormat));
+                    return Some(Request::wrong(Command::BadFormat));
                 }
                 Reading::Body(put) => {
-                    put.body.take(input, intake.room)?;
+                    put.body.take(input, limits.room)?;
                     let whole = put.end.take(input)?;
                     let Reading::Body(put) = std::mem::take(&mut self.state) else { unreachable!() };
                     return Some(put_request(put.pri, put.delay, put.ttr, whole, put.body.finish()));
                 }
                 Reading::Skip { left, answer, counts_producer } => {
                     swallow(left, input)?;
-                    let act = Act::PutRefused { answer, counts_producer: *counts_producer };
+                    let command = Command::PutRefused { answer, counts_producer: *counts_producer };
                     self.state = Reading::Line;
-                    return Some(Request { counts: Some(Verb::Put), act });
+                    return Some(Request { counts: Some(CommandName::Put), command });
                 }
             }
         }
     }
 
     /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
-    fn line(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Option<Request>> {
+    fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Request>> {
         let window = &input[..input.len().min(MAX_LINE)];
         let Some(length) = find_crlf(window) else {
             if window.len() < MAX_LINE {
@@ -211,9 +213,9 @@ impl Decoder {
         let line = &window[..length];
         *input = &input[length + 2..];
         let request = parse(line);
-        match request.act {
-            Act::PutLine { pri, delay, ttr, size, garbage } => {
-                Some(self.put_line(pri, delay, ttr, (size, garbage), input, intake))
+        match request.command {
+            Command::PutLine { pri, delay, ttr, size, garbage } => {
+                Some(self.put_line(pri, delay, ttr, (size, garbage), input, limits))
             }
             _ => Some(Some(request)),
         }
@@ -226,15 +228,15 @@ impl Decoder {
         ttr: Span,
         (size, garbage): (u32, bool),
         input: &mut &[u8],
-        intake: &Intake,
+        limits: &DecodeLimits,
     ) -> Option<Request> {
-        if size > intake.max_job_size {
+        if size > limits.max_job_size {
             let left = u64::from(size) + 2;
             self.state = Reading::Skip { left, answer: reply::JOB_TOO_BIG, counts_producer: false };
             return None;
         }
         if garbage {
-            return Some(Request { counts: Some(Verb::Put), act: Act::BadFormat });
+            return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
         }
         let size = size as usize;
         if let Some((whole, rest)) = input.split_at_checked(size + 2) {
@@ -242,7 +244,7 @@ impl Decoder {
             let body = whole.strip_suffix(b"\r\n");
             return Some(put_request(pri, delay, ttr, body.is_some(), body.and_then(Body::copy)));
         }
-        self.state = match Upload::begin(size, intake.room) {
+        self.state = match Upload::begin(size, limits.room) {
             Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: End::default() })),
             None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
         };
@@ -268,12 +270,12 @@ impl Decoder {
 
 /// `whole`: it ends in CR LF. No body: there was no memory for it.
 fn put_request(pri: Priority, delay: Span, ttr: Span, whole: bool, body: Option<Body>) -> Request {
-    let act = match body {
-        _ if !whole => Act::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
-        Some(body) => Act::Put { pri, delay, ttr, body },
-        None => Act::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
+    let command = match body {
+        _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
+        Some(body) => Command::Put { pri, delay, ttr, body },
+        None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
     };
-    Request { counts: Some(Verb::Put), act }
+    Request { counts: Some(CommandName::Put), command }
 }
 
 /// Where the first CR LF begins.
@@ -306,7 +308,8 @@ mod tests {
     use super::*;
     use crate::engine::Fingerprints;
 
-    const INTAKE: Intake = Intake { max_job_size: 10, room: 1000, max_packet: 0, fingerprints: Fingerprints::new(1) };
+    const INTAKE: DecodeLimits =
+        DecodeLimits { max_job_size: 10, room: 1000, max_packet: 0, fingerprints: Fingerprints::new(1) };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize) -> Vec<String> {
@@ -315,7 +318,7 @@ mod tests {
             rest.extend_from_slice(piece);
             let mut input = rest.as_slice();
             while let Some(request) = decoder.next(&mut input, &INTAKE) {
-                out.push(format!("{:?}", request.act));
+                out.push(format!("{:?}", request.command));
             }
             rest = input.to_vec();
         }
@@ -355,7 +358,7 @@ mod tests {
         upload.filled(4);
         let mut input = b"\r\n".as_slice();
         let request = decoder.next(&mut input, &INTAKE).expect("all there");
-        assert!(matches!(request.act, Act::Put { body, .. } if body.bytes() == b"abcdef"));
+        assert!(matches!(request.command, Command::Put { body, .. } if body.bytes() == b"abcdef"));
         assert!(decoder.upload().is_none());
     }
 
@@ -363,11 +366,11 @@ mod tests {
     fn a_body_without_room_is_swallowed() {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nabc".as_slice();
-        assert!(decoder.next(&mut input, &Intake { room: 5, ..INTAKE }).is_none());
+        assert!(decoder.next(&mut input, &DecodeLimits { room: 5, ..INTAKE }).is_none());
         assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
         let mut input = b"defxxstats".as_slice();
         let request = decoder.next(&mut input, &INTAKE).expect("all there");
-        assert!(matches!(request.act, Act::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));
+        assert!(matches!(request.command, Command::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));
         assert_eq!(input, b"stats");
     }
 }

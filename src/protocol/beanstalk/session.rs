@@ -2,10 +2,10 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::request::{Act, Request, CHANGE_OVERHEAD};
+use super::request::{Command, Request, CHANGE_OVERHEAD};
 use super::{reply, yaml};
 use crate::engine::{Engine, Event, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State};
-use crate::protocol::{self, Flow, Output, World};
+use crate::protocol::{self, Context, Flow, Output};
 
 /// The rest of a command that was too much for one turn.
 #[derive(Debug)]
@@ -37,86 +37,88 @@ impl Continuation {
 }
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
-pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
-    if let Some(verb) = request.counts {
-        world.tally.count(verb);
+pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
+    if let Some(name) = request.counts {
+        context.counters.count(name);
     }
-    match request.act {
-        Act::Reserve(timeout) => return reserve(timeout, world, out),
-        Act::Quit => return Flow::Close,
-        Act::Kick(bound) => return kick(Kick::new(bound.into()), world, out),
-        Act::ListTubes => return list_tubes(world, out),
-        Act::ListTubesWatched => return list_watched(0, yaml::list(), world, out),
-        Act::Put { pri, delay, ttr, body } => put(NewJob { pri, delay, ttr, body }, world, out),
-        Act::PutRefused { answer, counts_producer } => {
+    match request.command {
+        Command::Reserve(timeout) => return reserve(timeout, context, out),
+        Command::Quit => return Flow::Close,
+        Command::Kick(bound) => return kick(Kick::new(bound.into()), context, out),
+        Command::ListTubes => return list_tubes(context, out),
+        Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
+        Command::Put { pri, delay, ttr, body } => put(NewJob { pri, delay, ttr, body }, context, out),
+        Command::PutRefused { answer, counts_producer } => {
             if counts_producer {
-                world.engine.mark_producer(world.client);
+                context.engine.mark_producer(context.client);
             }
             reply::words(out, answer);
         }
-        Act::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),
-        Act::BadFormat => reply::words(out, reply::BAD_FORMAT),
-        Act::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
-        act => job_command(act, world, out),
+        Command::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),
+        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
+        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
+        command => job_command(command, context, out),
     }
     Flow::Next
 }
 
 /// Commands about one job, or the next one in some state.
-fn job_command(act: Act, world: &mut World, out: &mut Output) {
-    let World { engine, client, now, .. } = world;
+fn job_command(command: Command, context: &mut Context, out: &mut Output) {
+    let Context { engine, client, now, .. } = context;
     let (client, now) = (*client, *now);
-    match act {
-        Act::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
-        Act::Release { .. } | Act::Bury { .. } | Act::KickJob(_) if !engine.claim_log_room(0) => {
+    match command {
+        Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
+        Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) if !engine.claim_log_room(0) => {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
-        Act::Release { id, pri, delay } => {
+        Command::Release { id, pri, delay } => {
             reply::found(out, engine.release(client, id, pri, delay, now), reply::RELEASED);
         }
-        Act::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
-        Act::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
-        Act::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
-        Act::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
-        Act::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
-        Act::PeekNext(state) => reply::job(out, b"FOUND", engine.peek(client, state)),
-        act => tube_command(act, world, out),
+        Command::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
+        Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
+        Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
+        Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
+        Command::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
+        Command::PeekNext(state) => reply::job(out, b"FOUND", engine.peek(client, state)),
+        command => tube_command(command, context, out),
     }
 }
 
 /// Commands about tubes, and statistics.
-fn tube_command(act: Act, world: &mut World, out: &mut Output) {
-    let World { engine, tally, host, log, client, now, .. } = world;
+fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
+    let Context { engine, counters, host, log, client, now, .. } = context;
     let (client, now) = (*client, *now);
-    match act {
-        Act::Use(tube) => match engine.use_tube(client, &tube) {
+    match command {
+        Command::Use(tube) => match engine.use_tube(client, &tube) {
             Ok(()) => reply::using(out, &tube),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
-        Act::Watch(tube) => match engine.watch(client, &tube, now) {
+        Command::Watch(tube) => match engine.watch(client, &tube, now) {
             Ok(count) => reply::numbered(out, b"WATCHING", count as u64),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
-        Act::Ignore(tube) => match engine.ignore(client, &tube, now) {
+        Command::Ignore(tube) => match engine.ignore(client, &tube, now) {
             Some(count) => reply::numbered(out, b"WATCHING", count as u64),
             None => reply::words(out, reply::NOT_IGNORED),
         },
-        Act::PauseTube { tube, .. } if !engine.claim_log_room(tube.len()) => reply::words(out, reply::OUT_OF_MEMORY),
-        Act::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
-        Act::ListTubeUsed => reply::using(out, engine.used(client)),
-        Act::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), tally, *host, log.as_ref(), now))),
-        Act::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
-        Act::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
+        Command::PauseTube { tube, .. } if !engine.claim_log_room(tube.len()) => {
+            reply::words(out, reply::OUT_OF_MEMORY)
+        }
+        Command::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
+        Command::ListTubeUsed => reply::using(out, engine.used(client)),
+        Command::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), counters, *host, log.as_ref(), now))),
+        Command::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
+        Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
         other => unreachable!("{other:?} is no command about tubes"),
     }
 }
 
 /// Goes on with a command in another turn.
-pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
+pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     match rest {
-        Continuation::Kick(rest) => kick(rest, world, out),
-        Continuation::ListTubes(from, text) => list_more_tubes(from, text, world, out),
-        Continuation::ListWatched(from, text) => list_watched(from, text, world, out),
+        Continuation::Kick(rest) => kick(rest, context, out),
+        Continuation::ListTubes(from, text) => list_more_tubes(from, text, context, out),
+        Continuation::ListWatched(from, text) => list_watched(from, text, context, out),
     }
 }
 
@@ -124,22 +126,22 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Beanstalk(rest)))
 }
 
-fn list_tubes(world: &mut World, out: &mut Output) -> Flow {
+fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
     let mut text = yaml::list();
-    let listed = world.engine.walk_few_tubes(|name| {
+    let listed = context.engine.walk_few_tubes(|name| {
         yaml::item(&mut text, name);
     });
     if !listed {
-        return list_more_tubes(0, text, world, out);
+        return list_more_tubes(0, text, context, out);
     }
     reply::list(out, text);
     Flow::Next
 }
 
-fn list_more_tubes(mut from: u32, mut text: Output, world: &mut World, out: &mut Output) -> Flow {
-    let progress = world.engine.walk_tubes(&mut from, world.now, |tube| yaml::item(&mut text, tube.name));
+fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
+    let progress = context.engine.walk_tubes(&mut from, context.now, |tube| yaml::item(&mut text, tube.name));
     match progress {
-        Progress::More if has_room(&text, world.engine, out) => later(Continuation::ListTubes(from, text)),
+        Progress::More if has_room(&text, context.engine, out) => later(Continuation::ListTubes(from, text)),
         Progress::More => Flow::Next,
         Progress::Done => {
             reply::list(out, text);
@@ -148,10 +150,10 @@ fn list_more_tubes(mut from: u32, mut text: Output, world: &mut World, out: &mut
     }
 }
 
-fn list_watched(mut from: usize, mut text: Output, world: &mut World, out: &mut Output) -> Flow {
-    let progress = world.engine.walk_watched(world.client, &mut from, |name| yaml::item(&mut text, name));
+fn list_watched(mut from: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
+    let progress = context.engine.walk_watched(context.client, &mut from, |name| yaml::item(&mut text, name));
     match progress {
-        Progress::More if has_room(&text, world.engine, out) => later(Continuation::ListWatched(from, text)),
+        Progress::More if has_room(&text, context.engine, out) => later(Continuation::ListWatched(from, text)),
         Progress::More => Flow::Next,
         Progress::Done => {
             reply::list(out, text);
@@ -169,8 +171,8 @@ fn has_room(text: &Output, engine: &Engine, out: &mut Output) -> bool {
     has_room
 }
 
-fn put(job: NewJob, world: &mut World, out: &mut Output) {
-    match world.engine.put(world.client, job, world.now) {
+fn put(job: NewJob, context: &mut Context, out: &mut Output) {
+    match context.engine.put(context.client, job, context.now) {
         Ok(id) => reply::inserted(out, id),
         Err(Refused::Draining) => reply::words(out, reply::DRAINING),
         Err(Refused::QueueFull) => reply::words(out, reply::TUBE_FULL),
@@ -178,18 +180,18 @@ fn put(job: NewJob, world: &mut World, out: &mut Output) {
     }
 }
 
-fn kick(mut kick: Kick, world: &mut World, out: &mut Output) -> Flow {
-    if world.engine.kick(world.client, &mut kick, world.now) == Progress::More {
+fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
+    if context.engine.kick(context.client, &mut kick, context.now) == Progress::More {
         return later(Continuation::Kick(kick));
     }
     reply::numbered(out, b"KICKED", kick.done);
     Flow::Next
 }
 
-fn reserve(timeout: Option<Span>, world: &mut World, out: &mut Output) -> Flow {
+fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     // Nobody waits for a client that will say nothing more.
-    let timeout = if world.half_closed { Some(Span::ZERO) } else { timeout };
-    match world.engine.reserve(world.client, timeout, world.now) {
+    let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
+    match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),
         Reserve::NoJob(why) => reply::no_job(out, why),
         Reserve::Waiting => return Flow::Wait,
@@ -213,11 +215,11 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
 }
 
 /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
-pub fn hang_up(world: &mut World, out: &mut Output) -> bool {
-    if world.engine.hurry(world.client, world.now) {
+pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
+    if context.engine.hurry(context.client, context.now) {
         return false;
     }
-    let waited = world.engine.cancel_wait(world.client);
+    let waited = context.engine.cancel_wait(context.client);
     if waited {
         reply::no_job(out, NoJob::TimedOut);
     }

@@ -3,35 +3,35 @@
 //! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
 //! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
 
-use super::commands::Verb;
-use super::Tally;
+use super::commands::CommandName;
+use super::CommandCounters;
 use crate::engine::{JobStats, State, Stats, Time, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::{Host, LogFigures, Output};
 
 /// Counted commands in the order in which `stats` shows them.
-const COUNTED: [(&str, Verb); 21] = [
-    ("cmd-put", Verb::Put),
-    ("cmd-peek", Verb::Peek),
-    ("cmd-peek-ready", Verb::PeekReady),
-    ("cmd-peek-delayed", Verb::PeekDelayed),
-    ("cmd-peek-buried", Verb::PeekBuried),
-    ("cmd-reserve", Verb::Reserve),
-    ("cmd-reserve-with-timeout", Verb::ReserveWithTimeout),
-    ("cmd-delete", Verb::Delete),
-    ("cmd-release", Verb::Release),
-    ("cmd-use", Verb::Use),
-    ("cmd-watch", Verb::Watch),
-    ("cmd-ignore", Verb::Ignore),
-    ("cmd-bury", Verb::Bury),
-    ("cmd-kick", Verb::Kick),
-    ("cmd-touch", Verb::Touch),
-    ("cmd-stats", Verb::Stats),
-    ("cmd-stats-job", Verb::StatsJob),
-    ("cmd-stats-tube", Verb::StatsTube),
-    ("cmd-list-tubes", Verb::ListTubes),
-    ("cmd-list-tube-used", Verb::ListTubeUsed),
-    ("cmd-list-tubes-watched", Verb::ListTubesWatched),
+const COUNTED: [(&str, CommandName); 21] = [
+    ("cmd-put", CommandName::Put),
+    ("cmd-peek", CommandName::Peek),
+    ("cmd-peek-ready", CommandName::PeekReady),
+    ("cmd-peek-delayed", CommandName::PeekDelayed),
+    ("cmd-peek-buried", CommandName::PeekBuried),
+    ("cmd-reserve", CommandName::Reserve),
+    ("cmd-reserve-with-timeout", CommandName::ReserveWithTimeout),
+    ("cmd-delete", CommandName::Delete),
+    ("cmd-release", CommandName::Release),
+    ("cmd-use", CommandName::Use),
+    ("cmd-watch", CommandName::Watch),
+    ("cmd-ignore", CommandName::Ignore),
+    ("cmd-bury", CommandName::Bury),
+    ("cmd-kick", CommandName::Kick),
+    ("cmd-touch", CommandName::Touch),
+    ("cmd-stats", CommandName::Stats),
+    ("cmd-stats-job", CommandName::StatsJob),
+    ("cmd-stats-tube", CommandName::StatsTube),
+    ("cmd-list-tubes", CommandName::ListTubes),
+    ("cmd-list-tube-used", CommandName::ListTubeUsed),
+    ("cmd-list-tubes-watched", CommandName::ListTubesWatched),
 ];
 
 /// A body in the making.
@@ -156,22 +156,28 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
 }
 
 /// The answer to stats.
-pub fn stats(stats: &Stats, tally: &Tally, host: &dyn Host, log: Option<&LogFigures>, now: Time) -> Vec<u8> {
+pub fn stats(
+    stats: &Stats,
+    counters: &CommandCounters,
+    host: &dyn Host,
+    log: Option<&LogFigures>,
+    now: Time,
+) -> Vec<u8> {
     let mut yaml = Yaml::new(1536);
     yaml.number("current-jobs-urgent", stats.jobs.urgent);
     yaml.number("current-jobs-ready", stats.jobs.ready);
     yaml.number("current-jobs-reserved", stats.jobs.reserved);
     yaml.number("current-jobs-delayed", stats.jobs.delayed);
     yaml.number("current-jobs-buried", stats.jobs.buried);
-    for (key, verb) in COUNTED {
-        yaml.number(key, tally.of(verb));
+    for (key, name) in COUNTED {
+        yaml.number(key, counters.of(name));
     }
-    yaml.number("cmd-pause-tube", tally.of(Verb::PauseTube));
+    yaml.number("cmd-pause-tube", counters.of(CommandName::PauseTube));
     yaml.number("job-timeouts", stats.timeouts);
     yaml.number("total-jobs", stats.total_jobs);
     process(&mut yaml, stats, host, log, now);
-    yaml.number("cmd-reserve-job", tally.of(Verb::ReserveJob));
-    yaml.number("cmd-kick-job", tally.of(Verb::KickJob));
+    yaml.number("cmd-reserve-job", counters.of(CommandName::ReserveJob));
+    yaml.number("cmd-kick-job", counters.of(CommandName::KickJob));
     yaml.number("current-memory", stats.memory.total());
     yaml.number("max-memory", stats.max_memory);
     yaml.number("max-connections", host.facts().max_connections as u64);

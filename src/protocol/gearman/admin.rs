@@ -12,7 +12,7 @@ const MAX_WORDS: usize = 5;
 /// A line of text as a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each is the command of its name; the table says what each does
-pub enum Command {
+pub enum AdminCommand {
     Version,
     Getpid,
     Verbose,
@@ -40,7 +40,7 @@ pub struct TextCommand {
     /// What follows them.
     pub arguments: &'static str,
     /// Reads the arguments; none if there are too few.
-    parse: fn(&[&[u8]]) -> Option<Command>,
+    parse: fn(&[&[u8]]) -> Option<AdminCommand>,
     /// What it does, in one line.
     pub summary: &'static str,
 }
@@ -48,7 +48,7 @@ pub struct TextCommand {
 const fn row(
     words: &'static str,
     arguments: &'static str,
-    parse: fn(&[&[u8]]) -> Option<Command>,
+    parse: fn(&[&[u8]]) -> Option<AdminCommand>,
     summary: &'static str,
 ) -> TextCommand {
     TextCommand { words, arguments, parse, summary }
@@ -57,23 +57,23 @@ const fn row(
 /// See the module's page.
 #[rustfmt::skip]
 pub const TEXT_COMMANDS: [TextCommand; 13] = [
-    row("version", "", |_| Some(Command::Version), "the version of the server"),
-    row("getpid", "", |_| Some(Command::Getpid), "the number of its process"),
-    row("verbose", "", |_| Some(Command::Verbose), "how much it logs"),
-    row("status", "", |_| Some(Command::Status), "functions, with jobs, running jobs and workers"),
-    row("prioritystatus", "", |_| Some(Command::PriorityStatus), "functions, with queued jobs by priority, and workers"),
-    row("workers", "", |_| Some(Command::Workers), "connections, with the functions that they can do"),
-    row("show unique jobs", "", |args| args.is_empty().then_some(Command::ShowUniqueJobs), "the unique ids of all jobs"),
-    row("show jobs", "", |args| args.is_empty().then_some(Command::ShowJobs), "the handles of all jobs"),
-    row("cancel job", "<handle>", |args| args.first().map(|handle| Command::CancelJob((*handle).into())), "take a job away"),
-    row("create function", "<function>", |args| args.first().map(|name| Command::CreateFunction(from_word(name))), "have status list a function"),
-    row("drop function", "<function>", |args| args.first().map(|name| Command::DropFunction(from_word(name))), "have status list it no longer"),
+    row("version", "", |_| Some(AdminCommand::Version), "the version of the server"),
+    row("getpid", "", |_| Some(AdminCommand::Getpid), "the number of its process"),
+    row("verbose", "", |_| Some(AdminCommand::Verbose), "how much it logs"),
+    row("status", "", |_| Some(AdminCommand::Status), "functions, with jobs, running jobs and workers"),
+    row("prioritystatus", "", |_| Some(AdminCommand::PriorityStatus), "functions, with queued jobs by priority, and workers"),
+    row("workers", "", |_| Some(AdminCommand::Workers), "connections, with the functions that they can do"),
+    row("show unique jobs", "", |args| args.is_empty().then_some(AdminCommand::ShowUniqueJobs), "the unique ids of all jobs"),
+    row("show jobs", "", |args| args.is_empty().then_some(AdminCommand::ShowJobs), "the handles of all jobs"),
+    row("cancel job", "<handle>", |args| args.first().map(|handle| AdminCommand::CancelJob((*handle).into())), "take a job away"),
+    row("create function", "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "have status list a function"),
+    row("drop function", "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "have status list it no longer"),
     row("maxqueue", "<function> [<size> | <high> <normal> <low>]", maxqueue, "limit the queued and running jobs of a function"),
     row("shutdown", "[graceful]", shutdown, "stop the server, if an option allows it"),
 ];
 
 /// The command on a line, which is without its end.
-pub fn parse(line: &[u8]) -> Command {
+pub fn parse(line: &[u8]) -> AdminCommand {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
     let first = words.first().copied().unwrap_or_default();
@@ -94,13 +94,13 @@ pub fn parse(line: &[u8]) -> Command {
 }
 
 /// What is wrong with a line, as gearmand tells it.
-fn wrong(first: &[u8], words: usize) -> Command {
+fn wrong(first: &[u8], words: usize) -> AdminCommand {
     let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
     if is("show") && words > 1 {
-        return Command::Wrong(b"ERR UNKNOWN_SHOW_ARGUMENTS\r\n".as_slice().into());
+        return AdminCommand::Wrong(b"ERR UNKNOWN_SHOW_ARGUMENTS\r\n".as_slice().into());
     }
     if is("cancel") && words > 2 {
-        return Command::Wrong(b"ERR UNKNOWN_ERROR\r\n".as_slice().into());
+        return AdminCommand::Wrong(b"ERR UNKNOWN_ERROR\r\n".as_slice().into());
     }
     if is("create") || is("drop") || is("maxqueue") {
         return incomplete(first, b"An+incomplete+set+of+arguments+was+sent+to+this+command+");
@@ -108,24 +108,24 @@ fn wrong(first: &[u8], words: usize) -> Command {
     unknown(first)
 }
 
-fn incomplete(word: &[u8], text: &[u8]) -> Command {
+fn incomplete(word: &[u8], text: &[u8]) -> AdminCommand {
     line_about(b"ERR INVALID_ARGUMENTS ", text, word)
 }
 
 /// There is no such command, or none that this server takes.
-pub fn unknown(word: &[u8]) -> Command {
+pub fn unknown(word: &[u8]) -> AdminCommand {
     line_about(b"ERR UNKNOWN_COMMAND ", b"Unknown+server+command", word)
 }
 
-fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> Command {
+fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> AdminCommand {
     let mut line = [code, text].concat();
     push_word(&mut line, word);
     line.extend_from_slice(b"\r\n");
-    Command::Wrong(line.into())
+    AdminCommand::Wrong(line.into())
 }
 
 /// One size holds for each of the three priorities. None, zero and less are no limit.
-fn maxqueue(args: &[&[u8]]) -> Option<Command> {
+fn maxqueue(args: &[&[u8]]) -> Option<AdminCommand> {
     let (name, sizes) = args.split_first()?;
     let size =
         |text: &&[u8]| lenient(text).filter(|size| *size > 0).map(|size| u32::try_from(size).unwrap_or(u32::MAX));
@@ -135,13 +135,13 @@ fn maxqueue(args: &[&[u8]]) -> Option<Command> {
         [high, normal] => [size(high), size(normal), None],
         [high, normal, low, ..] => [size(high), size(normal), size(low)],
     };
-    Some(Command::Maxqueue(from_word(name), sizes))
+    Some(AdminCommand::Maxqueue(from_word(name), sizes))
 }
 
-fn shutdown(args: &[&[u8]]) -> Option<Command> {
+fn shutdown(args: &[&[u8]]) -> Option<AdminCommand> {
     match args {
-        [] => Some(Command::Shutdown { graceful: false }),
-        [word] if word.eq_ignore_ascii_case(b"graceful") => Some(Command::Shutdown { graceful: true }),
+        [] => Some(AdminCommand::Shutdown { graceful: false }),
+        [word] if word.eq_ignore_ascii_case(b"graceful") => Some(AdminCommand::Shutdown { graceful: true }),
         _ => None,
     }
 }
@@ -152,19 +152,19 @@ mod tests {
 
     fn answer(line: &str) -> String {
         match parse(line.as_bytes()) {
-            Command::Wrong(line) => String::from_utf8(line.into()).expect("text"),
+            AdminCommand::Wrong(line) => String::from_utf8(line.into()).expect("text"),
             other => panic!("{line:?} is {other:?}"),
         }
     }
 
     #[test]
     fn words_are_found_in_any_case_and_with_any_spaces() {
-        assert_eq!(parse(b"StaTus"), Command::Status);
-        assert_eq!(parse(b"  show   unique  JOBS "), Command::ShowUniqueJobs);
-        assert_eq!(parse(b"show jobs"), Command::ShowJobs);
-        assert_eq!(parse(b"version please"), Command::Version);
-        assert_eq!(parse(b"create function F%20g"), Command::CreateFunction(b"F g".as_slice().into()));
-        assert_eq!(parse(b"shutdown GRACEFUL"), Command::Shutdown { graceful: true });
+        assert_eq!(parse(b"StaTus"), AdminCommand::Status);
+        assert_eq!(parse(b"  show   unique  JOBS "), AdminCommand::ShowUniqueJobs);
+        assert_eq!(parse(b"show jobs"), AdminCommand::ShowJobs);
+        assert_eq!(parse(b"version please"), AdminCommand::Version);
+        assert_eq!(parse(b"create function F%20g"), AdminCommand::CreateFunction(b"F g".as_slice().into()));
+        assert_eq!(parse(b"shutdown GRACEFUL"), AdminCommand::Shutdown { graceful: true });
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
             ("maxqueue f 1 2 3", [Some(1), Some(2), Some(3)]),
             ("maxqueue f 1 0 99999999999", [Some(1), None, Some(u32::MAX)]),
         ] {
-            assert_eq!(parse(line.as_bytes()), Command::Maxqueue(f.clone(), sizes), "{line}");
+            assert_eq!(parse(line.as_bytes()), AdminCommand::Maxqueue(f.clone(), sizes), "{line}");
         }
     }
 

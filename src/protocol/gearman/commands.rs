@@ -8,8 +8,8 @@ use std::num::NonZeroU64;
 use super::calendar::Schedule;
 use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
 use super::reply::{self, Fault};
-use super::request::{Act, Submission, When, Work};
-use crate::engine::{Body, Priority, Span, Time, Unique, BANDS};
+use super::request::{Command, Submission, When, Work};
+use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
 
 /// A packet, by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ pub enum Kind {
 }
 
 /// Reads the arguments of a packet.
-pub type Parse = fn(&[&[u8]]) -> Result<Act, Fault>;
+pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 
 /// One row.
 pub struct Packet {
@@ -79,9 +79,9 @@ pub struct Packet {
     pub summary: &'static str,
 }
 
-const HIGH: Priority = BANDS[0];
-const NORMAL: Priority = BANDS[1];
-const LOW: Priority = BANDS[2];
+const HIGH: Priority = PRIORITY_CLASSES[0];
+const NORMAL: Priority = PRIORITY_CLASSES[1];
+const LOW: Priority = PRIORITY_CLASSES[2];
 
 const fn takes(
     kind: Kind,
@@ -116,35 +116,35 @@ const HANDLE: &[&str] = &["handle"];
 #[rustfmt::skip]
 pub const PACKETS: [Packet; 42] = [
     takes(Kind::CanDo, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),
-    takes(Kind::CantDo, "CANT_DO", &["function"], |args| function(args[0]).map(Act::CantDo), "the worker can do this function no longer"),
-    takes(Kind::ResetAbilities, "RESET_ABILITIES", &[], |_| Ok(Act::ResetAbilities), "the worker can do no function any longer"),
-    takes(Kind::PreSleep, "PRE_SLEEP", &[], |_| Ok(Act::PreSleep), "the worker is to be woken when there is a job for it"),
+    takes(Kind::CantDo, "CANT_DO", &["function"], |args| function(args[0]).map(Command::CantDo), "the worker can do this function no longer"),
+    takes(Kind::ResetAbilities, "RESET_ABILITIES", &[], |_| Ok(Command::ResetAbilities), "the worker can do no function any longer"),
+    takes(Kind::PreSleep, "PRE_SLEEP", &[], |_| Ok(Command::PreSleep), "the worker is to be woken when there is a job for it"),
     sends(Kind::Unused, "UNUSED", "nothing"),
     sends(Kind::Noop, "NOOP", "there may be a job for the worker"),
     takes_data(Kind::SubmitJob, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result"),
     sends(Kind::JobCreated, "JOB_CREATED", "the handle of the job that was submitted"),
-    takes(Kind::GrabJob, "GRAB_JOB", &[], |_| Ok(Act::Grab(Kind::JobAssign)), "ask for a job"),
+    takes(Kind::GrabJob, "GRAB_JOB", &[], |_| Ok(Command::Grab(Kind::JobAssign)), "ask for a job"),
     sends(Kind::NoJob, "NO_JOB", "there is no job"),
     sends(Kind::JobAssign, "JOB_ASSIGN", "handle, function and data of a job"),
     takes(Kind::WorkStatus, "WORK_STATUS", &["handle", "numerator", "denominator"], work_status, "how far the job is"),
     takes_data(Kind::WorkComplete, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "the job is done, with this result"),
     takes(Kind::WorkFail, "WORK_FAIL", HANDLE, |args| work(args, Kind::WorkFail), "the job has failed"),
-    takes(Kind::GetStatus, "GET_STATUS", HANDLE, |args| Ok(Act::GetStatus(last(args).into())), "ask how far a job is"),
-    takes_data(Kind::EchoReq, "ECHO_REQ", &[], |_| Ok(Act::Echo(Body::default())), "ask for these data"),
+    takes(Kind::GetStatus, "GET_STATUS", HANDLE, |args| Ok(Command::GetStatus(last(args).into())), "ask how far a job is"),
+    takes_data(Kind::EchoReq, "ECHO_REQ", &[], |_| Ok(Command::Echo(Body::default())), "ask for these data"),
     sends(Kind::EchoRes, "ECHO_RES", "the data of ECHO_REQ"),
     takes_data(Kind::SubmitJobBg, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a job whose result nobody waits for"),
     sends(Kind::Error, "ERROR", "code and text of what is wrong"),
     sends(Kind::StatusRes, "STATUS_RES", "handle, known, running, numerator and denominator"),
     takes_data(Kind::SubmitJobHigh, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first"),
-    takes(Kind::SetClientId, "SET_CLIENT_ID", &["id"], |args| Ok(Act::SetClientId(client_id(args))), "what the text command workers calls the connection"),
+    takes(Kind::SetClientId, "SET_CLIENT_ID", &["id"], |args| Ok(Command::SetClientId(client_id(args))), "what the text command workers calls the connection"),
     takes(Kind::CanDoTimeout, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit of time for each job"),
     sends(Kind::AllYours, "ALL_YOURS", "nothing; no server has ever taken it"),
     takes_data(Kind::WorkException, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why"),
-    takes(Kind::OptionReq, "OPTION_REQ", &["option"], |args| Ok(Act::Option(last(args).into())), "set an option of the connection; there is exceptions"),
+    takes(Kind::OptionReq, "OPTION_REQ", &["option"], |args| Ok(Command::Option(last(args).into())), "set an option of the connection; there is exceptions"),
     sends(Kind::OptionRes, "OPTION_RES", "the option that was set"),
     takes_data(Kind::WorkData, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "a part of the result"),
     takes_data(Kind::WorkWarning, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "a warning about the job"),
-    takes(Kind::GrabJobUniq, "GRAB_JOB_UNIQ", &[], |_| Ok(Act::Grab(Kind::JobAssignUniq)), "ask for a job with its unique id"),
+    takes(Kind::GrabJobUniq, "GRAB_JOB_UNIQ", &[], |_| Ok(Command::Grab(Kind::JobAssignUniq)), "ask for a job with its unique id"),
     sends(Kind::JobAssignUniq, "JOB_ASSIGN_UNIQ", "handle, function, unique id and data of a job"),
     takes_data(Kind::SubmitJobHighBg, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG, to be done first"),
     takes_data(Kind::SubmitJobLow, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB, to be done last"),
@@ -153,9 +153,9 @@ pub const PACKETS: [Packet; 42] = [
     takes_data(Kind::SubmitJobEpoch, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG, at this second since 1970"),
     takes_data(Kind::SubmitReduceJob, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB, with a reducer"),
     takes_data(Kind::SubmitReduceJobBackground, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG, with a reducer"),
-    takes(Kind::GrabJobAll, "GRAB_JOB_ALL", &[], |_| Ok(Act::Grab(Kind::JobAssignAll)), "ask for a job with its unique id and, if it has one, its reducer"),
+    takes(Kind::GrabJobAll, "GRAB_JOB_ALL", &[], |_| Ok(Command::Grab(Kind::JobAssignAll)), "ask for a job with its unique id and, if it has one, its reducer"),
     sends(Kind::JobAssignAll, "JOB_ASSIGN_ALL", "handle, function, unique id, reducer and data of a job"),
-    takes(Kind::GetStatusUnique, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Act::GetStatusUnique(last(args).into())), "ask how far the job with this unique id is"),
+    takes(Kind::GetStatusUnique, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Command::GetStatusUnique(last(args).into())), "ask how far the job with this unique id is"),
     sends(Kind::StatusResUnique, "STATUS_RES_UNIQUE", "unique id, known, running, numerator, denominator and number of waiting clients"),
 ];
 
@@ -179,8 +179,8 @@ fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
     }
 }
 
-fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Act, Fault> {
-    Ok(Act::CanDo { function: function(name)?, limit })
+fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
+    Ok(Command::CanDo { function: function(name)?, limit })
 }
 
 /// What is no number, or none above zero, is no limit.
@@ -190,53 +190,53 @@ fn limit(text: &[u8]) -> Option<NonZeroU64> {
 
 fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
     let unique = match args[1] {
-        b"" => Unique::None,
-        b"-" => Unique::Body(None),
+        b"" => DedupKey::None,
+        b"-" => DedupKey::Body(None),
         name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
-        name => Unique::Name(name.into()),
+        name => DedupKey::Name(name.into()),
     };
     let (function, body) = (function(args[0])?, Body::default());
     Ok(Submission { function, unique, pri, background, when: When::Now, reducer: None, body })
 }
 
-fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Act, Fault> {
-    Ok(Act::Submit(Box::new(submission(args, pri, background)?)))
+fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fault> {
+    Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
 }
 
 /// A time that has passed, or is none, is now.
-fn epoch(args: &[&[u8]]) -> Result<Act, Fault> {
+fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     if let Some(secs) = lenient(args[2]).filter(|secs| *secs > 0) {
         submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
     }
-    Ok(Act::Submit(Box::new(submission)))
+    Ok(Command::Submit(Box::new(submission)))
 }
 
-fn scheduled(args: &[&[u8]]) -> Result<Act, Fault> {
+fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     let fields = [args[2], args[3], args[4], args[5], args[6]];
     submission.when = When::On(Schedule::parse(fields).ok_or(reply::WRONG_SCHEDULE)?);
-    Ok(Act::Submit(Box::new(submission)))
+    Ok(Command::Submit(Box::new(submission)))
 }
 
 /// The aggregator has never been looked at by any server.
-fn reduce(args: &[&[u8]], background: bool) -> Result<Act, Fault> {
+fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if args[2].len() > MAX_FUNCTION {
         return Err(reply::LARGE_REDUCER);
     }
     submission.reducer = Some(args[2].into());
-    Ok(Act::Submit(Box::new(submission)))
+    Ok(Command::Submit(Box::new(submission)))
 }
 
-fn work(args: &[&[u8]], kind: Kind) -> Result<Act, Fault> {
-    Ok(Act::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
+fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
+    Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
 }
 
 /// The two numbers are forwarded as they came, with the NUL between them.
-fn work_status(args: &[&[u8]]) -> Result<Act, Fault> {
+fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [args[1], last(args)].join(&0);
-    Ok(Act::Work(Work { kind: Kind::WorkStatus, handle: args[0].into(), body: Body::from(text) }))
+    Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: args[0].into(), body: Body::from(text) }))
 }
 
 fn client_id(args: &[&[u8]]) -> Box<[u8]> {
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(function(b"a\0b"), Err(reply::WRONG_FUNCTION));
         assert_eq!(function(b"a\0").as_deref(), Ok(b"a".as_slice()));
         let unique = |length| submission(&[b"f", &vec![b'u'; length]], NORMAL, false).map(|it| it.unique);
-        assert!(matches!(unique(64), Ok(Unique::Name(name)) if name.length() == 64));
+        assert!(matches!(unique(64), Ok(DedupKey::Name(name)) if name.length() == 64));
         assert_eq!(unique(65), Err(reply::LARGE_UNIQUE));
     }
 }

@@ -3,11 +3,11 @@
 //! Owns their columns, and how a list is cut into pages, so that no list keeps other clients waiting. A job or function that
 //! comes or goes between two pages may be missing or not; every other is listed once.
 
-use super::admin::Command;
+use super::admin::AdminCommand;
 use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{ClientId, Engine, Job, Progress, State, Unique};
+use crate::engine::{ClientId, DedupKey, Engine, Job, Progress, State};
 use crate::protocol::text::push_number;
-use crate::protocol::{Output, Peer, Wire, World};
+use crate::protocol::{ClientInfo, Context, Output, Wire};
 
 /// Steps of a connection in the list of workers.
 const WORKER: u64 = 4;
@@ -22,14 +22,14 @@ pub struct Place {
 }
 
 /// Sends the next part of a list.
-pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut Output) -> Progress {
+pub fn list(command: &AdminCommand, place: &mut Place, context: &mut Context, out: &mut Output) -> Progress {
     let progress = match command {
-        Command::Status => tubes(place, world, out, status_line),
-        Command::PriorityStatus => tubes(place, world, out, priority_line),
-        Command::Workers => workers(place, world, out),
-        Command::ShowJobs => jobs(place, world, out, job_line),
-        Command::ShowUniqueJobs => jobs(place, world, out, |engine, job, _, text| {
-            let unique = engine.contract(job).map_or(Vec::new(), |contract| unique(contract.unique()));
+        AdminCommand::Status => tubes(place, context, out, status_line),
+        AdminCommand::PriorityStatus => tubes(place, context, out, priority_line),
+        AdminCommand::Workers => workers(place, context, out),
+        AdminCommand::ShowJobs => jobs(place, context, out, job_line),
+        AdminCommand::ShowUniqueJobs => jobs(place, context, out, |engine, job, _, text| {
+            let unique = engine.extras(job).map_or(Vec::new(), |extras| unique(extras.dedup_key()));
             push_line(text, &unique);
             text.push(b'\n');
         }),
@@ -42,12 +42,12 @@ pub fn list(command: &Command, place: &mut Place, world: &mut World, out: &mut O
 }
 
 /// A unique id as Gearman has it: that of other protocols is told as the text it has there.
-pub fn unique(unique: &Unique) -> Vec<u8> {
+pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
-        Unique::None => Vec::new(),
-        Unique::Name(name) => name.text().into_owned(),
-        Unique::Body(_) => b"-".to_vec(),
-        Unique::Id(id) => uuid(id),
+        DedupKey::None => Vec::new(),
+        DedupKey::Name(name) => name.text().into_owned(),
+        DedupKey::Body(_) => b"-".to_vec(),
+        DedupKey::Id(id) => uuid(id),
     }
 }
 
@@ -76,7 +76,7 @@ fn columns(text: &mut Vec<u8>, numbers: &[u64]) {
 struct Figures {
     total: u64,
     running: u64,
-    bands: [u32; 3],
+    priority_classes: [u32; 3],
     workers: u32,
 }
 
@@ -85,17 +85,17 @@ fn status_line(figures: &Figures, text: &mut Vec<u8>) {
 }
 
 fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
-    let [high, normal, low] = figures.bands.map(u64::from);
+    let [high, normal, low] = figures.priority_classes.map(u64::from);
     columns(text, &[high, normal, low, figures.workers.into()]);
 }
 
 /// Some tubes. A tube is a function if it was made one, has a Gearman worker, or has jobs that a worker can get.
-fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
-    world.engine.walk_tubes(&mut place.next, world.now, |tube| {
+fn tubes(place: &mut Place, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
+    context.engine.walk_tubes(&mut place.next, context.now, |tube| {
         let figures = Figures {
             total: tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved,
             running: tube.jobs.reserved,
-            bands: tube.bands,
+            priority_classes: tube.priority_classes,
             workers: tube.watching,
         };
         if !tube.kept && figures.total == 0 && tube.sleepers == 0 {
@@ -112,12 +112,12 @@ fn tubes(place: &mut Place, world: &mut World, out: &mut Output, line: fn(&Figur
 /// Some jobs, each written by `line`.
 fn jobs(
     place: &mut Place,
-    world: &mut World,
+    context: &mut Context,
     out: &mut Output,
     line: fn(&Engine, &Job, &[u8], &mut Vec<u8>),
 ) -> Progress {
-    let prefix = &world.host.facts().handle_prefix;
-    world.engine.walk_jobs(&mut place.next, |engine, job| {
+    let prefix = &context.host.facts().handle_prefix;
+    context.engine.walk_jobs(&mut place.next, |engine, job| {
         if job.state() == State::Finished {
             return 0;
         }
@@ -136,10 +136,10 @@ fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
 }
 
 /// Some connections: number, address, id, and the functions that each can do, which may be very many.
-fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> Progress {
-    let World { engine, roster, .. } = world;
+fn workers(place: &mut Place, context: &mut Context, out: &mut Output) -> Progress {
+    let Context { engine, registry, .. } = context;
     loop {
-        let next = roster.next(place.next);
+        let next = registry.next(place.next);
         if place.functions.is_some() && next.is_none_or(|(client, _)| client.0 != place.next) {
             // It has gone in the middle of its line.
             out.text().push(b'\n');
@@ -172,7 +172,7 @@ fn workers(place: &mut Place, world: &mut World, out: &mut Output) -> Progress {
 }
 
 /// What stands before its functions in the line of a connection.
-fn worker(client: ClientId, peer: &Peer, text: &mut Vec<u8>) {
+fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     push_number(text, client.0.into());
     text.push(b' ');
     push_word(text, host_of(&peer.address));
@@ -193,8 +193,8 @@ fn host_of(address: &str) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Limits, Manner, Time};
-    use crate::protocol::{Facts, Host, Roster, Settings, Usage};
+    use crate::engine::{Limits, ReservePolicy, Time};
+    use crate::protocol::{ClientRegistry, Facts, Host, ProtocolSettings, Usage};
 
     struct Nowhere;
 
@@ -210,24 +210,25 @@ mod tests {
     #[test]
     fn workers_who_can_do_much_are_listed_a_few_at_a_time() {
         let mut engine = Engine::new(Limits::NONE);
-        let mut roster = Roster::new(false);
-        let workers: Vec<_> = (0..50).map(|_| engine.connect_as(Manner::Sleeper)).collect();
+        let mut registry = ClientRegistry::new(false);
+        let workers: Vec<_> = (0..50).map(|_| engine.connect_as(ReservePolicy::Notified)).collect();
         for &worker in &workers {
-            roster.enter(worker, Wire::Gearman, &"127.0.0.1:1");
+            registry.enter(worker, Wire::Gearman, &"127.0.0.1:1");
             for function in 0..100 {
                 let name = format!("{function:0100}");
                 engine.watch(worker, name.as_bytes(), Time::default()).expect("few functions");
             }
         }
-        let (mut tally, settings, client) = (Default::default(), Settings::default(), workers[0]);
+        let (mut counters, settings, client) = (Default::default(), ProtocolSettings::default(), workers[0]);
         let (mut place, mut lines) = (Place::default(), 0);
         loop {
             let mut out = Output::new();
             engine.grant_steps(50);
-            let (engine, tally, roster) = (&mut engine, &mut tally, &mut roster);
+            let (engine, counters, registry) = (&mut engine, &mut counters, &mut registry);
             let (host, settings, now) = (&Nowhere, &settings, Time::default());
-            let mut world = World { engine, tally, roster, settings, host, log: None, now, client, half_closed: false };
-            let progress = super::workers(&mut place, &mut world, &mut out);
+            let mut context =
+                Context { engine, counters, registry, settings, host, log: None, now, client, half_closed: false };
+            let progress = super::workers(&mut place, &mut context, &mut out);
             assert!(out.len() < 6000, "{} bytes at once", out.len());
             lines += out.chunks().flatten().filter(|byte| **byte == b'\n').count();
             if progress == Progress::Done {
@@ -248,8 +249,8 @@ mod tests {
     #[test]
     fn a_number_of_sixteen_bytes_is_told_as_a_uuid() {
         let id = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4c, 0xde, 0x8f, 1, 2, 3, 4, 5, 6, 7];
-        assert_eq!(unique(&Unique::Id(id)), b"01234567-89ab-4cde-8f01-020304050607");
-        assert_eq!(unique(&Unique::Body(None)), b"-");
-        assert_eq!(unique(&Unique::None), b"");
+        assert_eq!(unique(&DedupKey::Id(id)), b"01234567-89ab-4cde-8f01-020304050607");
+        assert_eq!(unique(&DedupKey::Body(None)), b"-");
+        assert_eq!(unique(&DedupKey::None), b"");
     }
 }

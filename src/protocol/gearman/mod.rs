@@ -13,12 +13,12 @@ mod reply;
 mod request;
 mod session;
 
-pub use admin::{Command, TextCommand, TEXT_COMMANDS};
+pub use admin::{AdminCommand, TextCommand, TEXT_COMMANDS};
 pub use calendar::Schedule;
 pub use commands::{Kind, Packet, Parse, PACKETS};
 pub use names::{handle_prefix, MAX_FUNCTION, MAX_PREFIX, MAX_UNIQUE};
 pub use reply::Fault;
-pub use request::{Act, Decoder, Request, Submission, When, Work, MAX_HEAD, MAX_LINE};
+pub use request::{Command, Decoder, Request, Submission, When, Work, MAX_HEAD, MAX_LINE};
 pub use session::{execute, go_on, hang_up, tell, Continuation, Session};
 
 /// What a client is told that connects when there is no room for it: an ERROR `QUEUE_ERROR`, `Too many connections`.

@@ -6,13 +6,13 @@
 
 use std::num::NonZeroU64;
 
-use super::admin::{self, Command};
+use super::admin::{self, AdminCommand};
 use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
 use super::reply::{self, Fault};
-use crate::engine::{Body, Fingerprint, Priority, Time, Unique};
+use crate::engine::{Body, DedupKey, Fingerprint, Priority, Time};
 use crate::protocol::upload::{swallow, Upload};
-use crate::protocol::Intake;
+use crate::protocol::DecodeLimits;
 
 /// The longest line of text with its end (gearmand: its receive buffer).
 pub const MAX_LINE: usize = 8192;
@@ -33,41 +33,42 @@ const SUBMIT_OVERHEAD: u64 = 200;
 #[derive(Debug)]
 pub struct Request {
     /// What to do.
-    pub act: Act,
+    pub command: Command,
 }
 
 impl Request {
     /// Bytes that it will take in a log at most, if it submits a background job or ends a job.
     pub fn log_size(&self) -> u64 {
-        match &self.act {
-            Act::Submit(submission) if submission.background => {
+        match &self.command {
+            Command::Submit(submission) if submission.background => {
                 let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
-                let unique = if let Unique::Name(name) = &submission.unique { name.length() } else { 0 };
+                let unique = if let DedupKey::Name(name) = &submission.unique { name.length() } else { 0 };
                 let names = submission.function.len() + unique + reducer;
                 (names + submission.body.len()) as u64 + SUBMIT_OVERHEAD
             }
-            Act::Work(work) if matches!(work.kind, Kind::WorkComplete | Kind::WorkException) => {
+            Command::Work(work) if matches!(work.kind, Kind::WorkComplete | Kind::WorkException) => {
                 work.body.len() as u64 + SUBMIT_OVERHEAD
             }
-            Act::Work(_) => 1,
+            Command::Work(_) => 1,
             _ => 0,
         }
     }
 
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
-        let bytes = match &self.act {
-            Act::Submit(submission) => {
+        let bytes = match &self.command {
+            Command::Submit(submission) => {
                 let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
                 size_of::<Submission>() + submission.function.len() + reducer + submission.body.len()
             }
-            Act::Work(work) => work.handle.len() + work.body.len(),
-            Act::Echo(body) => body.len(),
-            Act::CanDo { function, .. } | Act::CantDo(function) => function.len(),
-            Act::GetStatus(text) | Act::GetStatusUnique(text) | Act::Option(text) | Act::SetClientId(text) => {
-                text.len()
-            }
-            Act::Text(_) => MAX_LINE,
+            Command::Work(work) => work.handle.len() + work.body.len(),
+            Command::Echo(body) => body.len(),
+            Command::CanDo { function, .. } | Command::CantDo(function) => function.len(),
+            Command::GetStatus(text)
+            | Command::GetStatusUnique(text)
+            | Command::Option(text)
+            | Command::SetClientId(text) => text.len(),
+            Command::Text(_) => MAX_LINE,
             _ => 0,
         };
         bytes as u64
@@ -75,22 +76,22 @@ impl Request {
 
     /// What it is called in the log of a verbose server.
     pub fn name(&self) -> &'static str {
-        match &self.act {
-            Act::CanDo { .. } => "CAN_DO",
-            Act::CantDo(_) => "CANT_DO",
-            Act::ResetAbilities => "RESET_ABILITIES",
-            Act::PreSleep => "PRE_SLEEP",
-            Act::Submit(_) => "SUBMIT_JOB",
-            Act::Grab(_) => "GRAB_JOB",
-            Act::Work(work) => packet(work.kind as u32).map_or("?", |row| row.name),
-            Act::GetStatus(_) => "GET_STATUS",
-            Act::GetStatusUnique(_) => "GET_STATUS_UNIQUE",
-            Act::Echo(_) => "ECHO_REQ",
-            Act::Option(_) => "OPTION_REQ",
-            Act::SetClientId(_) => "SET_CLIENT_ID",
-            Act::Text(_) => "text",
-            Act::Refused(fault) => fault.code,
-            Act::Lost => "no command",
+        match &self.command {
+            Command::CanDo { .. } => "CAN_DO",
+            Command::CantDo(_) => "CANT_DO",
+            Command::ResetAbilities => "RESET_ABILITIES",
+            Command::PreSleep => "PRE_SLEEP",
+            Command::Submit(_) => "SUBMIT_JOB",
+            Command::Grab(_) => "GRAB_JOB",
+            Command::Work(work) => packet(work.kind as u32).map_or("?", |row| row.name),
+            Command::GetStatus(_) => "GET_STATUS",
+            Command::GetStatusUnique(_) => "GET_STATUS_UNIQUE",
+            Command::Echo(_) => "ECHO_REQ",
+            Command::Option(_) => "OPTION_REQ",
+            Command::SetClientId(_) => "SET_CLIENT_ID",
+            Command::Text(_) => "text",
+            Command::Refused(fault) => fault.code,
+            Command::Lost => "no command",
         }
     }
 }
@@ -98,7 +99,7 @@ impl Request {
 /// What a request asks for.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the packet of its name, with the arguments of its name
-pub enum Act {
+pub enum Command {
     CanDo {
         function: Box<[u8]>,
         limit: Option<NonZeroU64>,
@@ -116,7 +117,7 @@ pub enum Act {
     Option(Box<[u8]>),
     SetClientId(Box<[u8]>),
     /// A line of text.
-    Text(Command),
+    Text(AdminCommand),
     /// Answered with an ERROR.
     Refused(Fault),
     /// Not Gearman at all: the connection closes.
@@ -128,7 +129,7 @@ pub enum Act {
 #[allow(missing_docs)] // they are the protocol's words
 pub struct Submission {
     pub function: Box<[u8]>,
-    pub unique: Unique,
+    pub unique: DedupKey,
     pub pri: Priority,
     pub background: bool,
     pub when: When,
@@ -158,23 +159,23 @@ pub struct Work {
     pub body: Body,
 }
 
-impl Act {
+impl Command {
     /// Whether what tells its job from others is its data.
     fn is_unique_by_body(&self) -> bool {
-        matches!(self, Act::Submit(submission) if submission.unique == Unique::Body(None))
+        matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
     /// `fingerprint`: of the data, if they tell the job from others.
     fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
-            Act::Submit(submission) => {
+            Command::Submit(submission) => {
                 if fingerprint.is_some() {
-                    submission.unique = Unique::Body(fingerprint);
+                    submission.unique = DedupKey::Body(fingerprint);
                 }
                 submission.body = body;
             }
-            Act::Work(work) => work.body = body,
-            Act::Echo(echo) => *echo = body,
+            Command::Work(work) => work.body = body,
+            Command::Echo(echo) => *echo = body,
             // Rows without data leave nothing to set.
             _ => {}
         }
@@ -203,7 +204,7 @@ enum Reading {
 
 #[derive(Debug)]
 struct Arriving {
-    act: Act,
+    command: Command,
     body: Upload,
 }
 
@@ -216,30 +217,30 @@ struct Head<'a> {
 impl Decoder {
     /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
     /// `input`, if anything, is the beginning of a packet or a line.
-    pub fn next(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Request> {
+    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         loop {
             match &mut self.state {
                 Reading::Start => {
-                    let act = match input.first()? {
-                        0 => self.packet(input, intake)?,
+                    let command = match input.first()? {
+                        0 => self.packet(input, limits)?,
                         _ => Some(self.line(input)?),
                     };
-                    if let Some(act) = act {
-                        return Some(Request { act });
+                    if let Some(command) = command {
+                        return Some(Request { command });
                     }
                 }
                 Reading::Data(arriving) => {
-                    arriving.body.take(input, intake.room)?;
+                    arriving.body.take(input, limits.room)?;
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
                     let fingerprint = arriving.body.fingerprint();
-                    let act = self.whole(arriving.act, arriving.body.finish(), fingerprint);
-                    return Some(Request { act });
+                    let command = self.whole(arriving.command, arriving.body.finish(), fingerprint);
+                    return Some(Request { command });
                 }
                 Reading::Skip { left, fault } => {
                     swallow(left, input)?;
-                    let act = Act::Refused(*fault);
+                    let command = Command::Refused(*fault);
                     self.state = Reading::Start;
-                    return Some(Request { act });
+                    return Some(Request { command });
                 }
                 Reading::Lost => {
                     *input = &[];
@@ -250,37 +251,37 @@ impl Decoder {
     }
 
     /// Nothing behind this can be understood.
-    fn lose(&mut self, act: Act) -> Option<Option<Act>> {
+    fn lose(&mut self, command: Command) -> Option<Option<Command>> {
         self.state = Reading::Lost;
-        Some(Some(act))
+        Some(Some(command))
     }
 
-    fn line(&mut self, input: &mut &[u8]) -> Option<Act> {
+    fn line(&mut self, input: &mut &[u8]) -> Option<Command> {
         let window = &input[..input.len().min(MAX_LINE)];
         let Some(length) = window.iter().position(|&byte| byte == b'\n') else {
             if window.len() < MAX_LINE {
                 return None;
             }
             self.state = Reading::Lost;
-            return Some(Act::Lost);
+            return Some(Command::Lost);
         };
         let line = &window[..length];
         *input = &input[length + 1..];
-        Some(Act::Text(admin::parse(line.strip_suffix(b"\r").unwrap_or(line))))
+        Some(Command::Text(admin::parse(line.strip_suffix(b"\r").unwrap_or(line))))
     }
 
     /// Reads one packet as far as its data. None: it is not all there. Some(None): the state says what follows.
-    fn packet(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
+    fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
         let magic = &input[..input.len().min(4)];
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
-            return self.lose(Act::Lost);
+            return self.lose(Command::Lost);
         }
         let (header, behind) = input.split_at_checked(HEADER)?;
         let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (kind, length) = (number(4), number(8));
-        let Some(row) = packet(kind) else { return self.lose(Act::Refused(reply::UNKNOWN_KIND)) };
-        if length > intake.max_packet {
-            return self.lose(Act::Refused(reply::LARGE_PACKET));
+        let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
+        if length > limits.max_packet {
+            return self.lose(Command::Refused(reply::LARGE_PACKET));
         }
         let parse = match row.parse {
             _ if header[3] == b'S' => Err(reply::RESPONSE_MAGIC),
@@ -297,53 +298,59 @@ impl Decoder {
         let length = length as usize;
         let head = match head(row, behind, length)? {
             Ok(head) => head,
-            Err(fault) => return self.lose(Act::Refused(fault)),
+            Err(fault) => return self.lose(Command::Refused(fault)),
         };
-        let act = parse(&head.args[..row.arguments.len()]);
+        let command = parse(&head.args[..row.arguments.len()]);
         *input = &behind[head.used..];
-        match act {
-            Ok(act) if row.data => self.data(act, length - head.used, input, intake),
-            Ok(act) => Some(Some(act)),
+        match command {
+            Ok(command) if row.data => self.data(command, length - head.used, input, limits),
+            Ok(command) => Some(Some(command)),
             Err(fault) => self.skip((length - head.used) as u64, fault),
         }
     }
 
-    fn skip(&mut self, left: u64, fault: Fault) -> Option<Option<Act>> {
+    fn skip(&mut self, left: u64, fault: Fault) -> Option<Option<Command>> {
         self.state = Reading::Skip { left, fault };
         Some(None)
     }
 
-    fn data(&mut self, act: Act, size: usize, input: &mut &[u8], intake: &Intake) -> Option<Option<Act>> {
+    fn data(
+        &mut self,
+        command: Command,
+        size: usize,
+        input: &mut &[u8],
+        limits: &DecodeLimits,
+    ) -> Option<Option<Command>> {
         if let Some((data, rest)) = input.split_at_checked(size) {
             *input = rest;
-            let fingerprint = act.is_unique_by_body().then(|| intake.fingerprints.of(data));
-            return Some(Some(self.whole(act, Body::copy(data), fingerprint)));
+            let fingerprint = command.is_unique_by_body().then(|| limits.fingerprints.of(data));
+            return Some(Some(self.whole(command, Body::copy(data), fingerprint)));
         }
-        if let Some(mut body) = Upload::begin(size, intake.room) {
-            if act.is_unique_by_body() {
-                body = body.with_fingerprint(intake.fingerprints);
+        if let Some(mut body) = Upload::begin(size, limits.room) {
+            if command.is_unique_by_body() {
+                body = body.with_fingerprint(limits.fingerprints);
             }
-            self.state = Reading::Data(Box::new(Arriving { act, body }));
+            self.state = Reading::Data(Box::new(Arriving { command, body }));
             return Some(None);
         }
-        match act {
-            Act::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
+        match command {
+            Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
             // A result that is thrown away is lost, so the worker is: then its job can be done again.
-            _ => self.lose(Act::Refused(reply::NO_MEMORY)),
+            _ => self.lose(Command::Refused(reply::NO_MEMORY)),
         }
     }
 
     /// All data are there, unless there was no memory for them.
-    fn whole(&mut self, mut act: Act, data: Option<Body>, fingerprint: Option<Fingerprint>) -> Act {
-        match (data, &act) {
+    fn whole(&mut self, mut command: Command, data: Option<Body>, fingerprint: Option<Fingerprint>) -> Command {
+        match (data, &command) {
             (Some(data), _) => {
-                act.set_body(data, fingerprint);
-                act
+                command.set_body(data, fingerprint);
+                command
             }
-            (None, Act::Submit(_)) => Act::Refused(reply::QUEUE_MEMORY),
+            (None, Command::Submit(_)) => Command::Refused(reply::QUEUE_MEMORY),
             (None, _) => {
                 self.state = Reading::Lost;
-                Act::Refused(reply::NO_MEMORY)
+                Command::Refused(reply::NO_MEMORY)
             }
         }
     }
@@ -404,8 +411,8 @@ mod tests {
     use super::*;
     use crate::engine::Fingerprints;
 
-    const INTAKE: Intake =
-        Intake { max_job_size: 10, room: 100_000, max_packet: 50_000, fingerprints: Fingerprints::new(1) };
+    const INTAKE: DecodeLimits =
+        DecodeLimits { max_job_size: 10, room: 100_000, max_packet: 50_000, fingerprints: Fingerprints::new(1) };
 
     fn request(kind: u32, body: &[u8]) -> Vec<u8> {
         [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
@@ -418,7 +425,7 @@ mod tests {
             rest.extend_from_slice(piece);
             let mut input = rest.as_slice();
             while let Some(request) = decoder.next(&mut input, &INTAKE) {
-                out.push(format!("{:?}", request.act));
+                out.push(format!("{:?}", request.command));
             }
             rest = input.to_vec();
         }
@@ -430,7 +437,7 @@ mod tests {
     }
 
     fn refused(fault: &Fault) -> String {
-        format!("{:?}", Act::Refused(*fault))
+        format!("{:?}", Command::Refused(*fault))
     }
 
     /// One packet of every kind with arguments that are right.
@@ -533,24 +540,24 @@ mod tests {
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         let request = decoder.next(&mut b"".as_slice(), &INTAKE).expect("all there");
-        assert!(matches!(request.act, Act::Submit(job) if job.body.bytes() == b"abcdef"));
+        assert!(matches!(request.command, Command::Submit(job) if job.body.bytes() == b"abcdef"));
     }
 
     #[test]
     fn a_job_without_room_is_swallowed_and_a_result_ends_the_connection() {
-        let intake = Intake { room: 5, ..INTAKE };
+        let limits = DecodeLimits { room: 5, ..INTAKE };
         let mut decoder = Decoder::default();
         let stream = [request(18, b"f\0\0abcdef"), b"version\n".to_vec()].concat();
         let mut input = &stream[..20];
-        assert!(decoder.next(&mut input, &intake).is_none());
+        assert!(decoder.next(&mut input, &limits).is_none());
         assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
         let mut input = &stream[20..];
-        let request_refused = decoder.next(&mut input, &intake).expect("all there");
-        assert!(matches!(request_refused.act, Act::Refused(fault) if fault == reply::QUEUE_MEMORY));
+        let request_refused = decoder.next(&mut input, &limits).expect("all there");
+        assert!(matches!(request_refused.command, Command::Refused(fault) if fault == reply::QUEUE_MEMORY));
         assert_eq!(input, b"version\n");
         let stream = request(13, b"H:h:1\0abcdef");
         let mut input = &stream[..stream.len() - 1];
-        let lost = Decoder::default().next(&mut input, &intake).expect("an answer");
-        assert!(matches!(lost.act, Act::Refused(fault) if fault == reply::NO_MEMORY));
+        let lost = Decoder::default().next(&mut input, &limits).expect("an answer");
+        assert!(matches!(lost.command, Command::Refused(fault) if fault == reply::NO_MEMORY));
     }
 }

@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use super::admin::{self, Command};
+use super::admin::{self, AdminCommand};
 use super::commands::{lenient, Kind};
 use super::listing::{self, Place};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
-use super::request::{Act, Request, Submission, When, Work};
+use super::request::{Command, Request, Submission, When, Work};
 use crate::engine::{
-    Body, ClientId, Dropped, Ending, Engine, Event, Grab, JobId, JobView, NewJob, NotConcluded, Outcome, Progress,
-    Refused, Report, Span, State, Terms,
+    Body, ClientId, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
+    Outcome, Progress, Refused, Report, Span, State,
 };
-use crate::protocol::{self, Flow, Host, Output, Peer, Settings, World};
+use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
 /// What one connection must remember beside the queue.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Session {
 #[derive(Debug)]
 pub enum Continuation {
     /// A list of the text protocol, and how far it is.
-    List(Command, Place),
+    List(AdminCommand, Place),
     /// A search for a job in very many functions, and what it is to be answered with.
     Grab(Kind),
     /// A worker can do nothing any more.
@@ -53,47 +53,47 @@ impl Continuation {
 const SEARCH: u64 = 64;
 
 /// Carries out one request and appends its reply.
-pub fn execute(request: Request, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
-    match request.act {
-        Act::Text(command) => return text(command, world, out),
-        Act::Lost => return Flow::Close,
-        Act::Refused(fault) => {
+pub fn execute(request: Request, session: &mut Session, context: &mut Context, out: &mut Output) -> Flow {
+    match request.command {
+        Command::Text(command) => return text(command, context, out),
+        Command::Lost => return Flow::Close,
+        Command::Refused(fault) => {
             reply::error(out, &fault);
             if fault.closes {
                 return Flow::Close;
             }
         }
-        Act::Submit(submission) => submit(*submission, world, out),
-        Act::Grab(kind) => return grab(kind, world, out),
-        Act::Work(work) => return self::work(work, session, world, out),
-        Act::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
-        Act::GetStatus(handle) => {
-            let job = job_of(&handle, &world.host.facts().handle_prefix).and_then(|id| world.engine.job(id));
-            reply::status(out, Kind::StatusRes, &handle, &status(world.engine, job));
+        Command::Submit(submission) => submit(*submission, context, out),
+        Command::Grab(kind) => return grab(kind, context, out),
+        Command::Work(work) => return self::work(work, session, context, out),
+        Command::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
+        Command::GetStatus(handle) => {
+            let job = job_of(&handle, &context.host.facts().handle_prefix).and_then(|id| context.engine.job(id));
+            reply::status(out, Kind::StatusRes, &handle, &status(context.engine, job));
         }
-        Act::GetStatusUnique(unique) => {
-            world.engine.take_steps(SEARCH);
-            let job = world.engine.find_name(&unique).and_then(|id| world.engine.job(id));
-            reply::status(out, Kind::StatusResUnique, &unique, &status(world.engine, job));
+        Command::GetStatusUnique(unique) => {
+            context.engine.take_steps(SEARCH);
+            let job = context.engine.find_name(&unique).and_then(|id| context.engine.job(id));
+            reply::status(out, Kind::StatusResUnique, &unique, &status(context.engine, job));
         }
-        Act::CantDo(function) => {
-            world.engine.ignore(world.client, &function, world.now);
-            return give_back(Some(function), None, world);
+        Command::CantDo(function) => {
+            context.engine.ignore(context.client, &function, context.now);
+            return give_back(Some(function), None, context);
         }
-        Act::ResetAbilities => return reset(world),
-        act => ability(act, world, out),
+        Command::ResetAbilities => return reset(context),
+        command => ability(command, context, out),
     }
     Flow::Next
 }
 
 /// Goes on with a command in another turn.
-pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
+pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     match rest {
-        Continuation::List(command, place) => list(command, place, world, out),
-        Continuation::Grab(kind) => grab(kind, world, out),
-        Continuation::Reset => reset(world),
-        Continuation::GiveBack(function, place) => give_back(function, place, world),
-        Continuation::Report(id, report) => tell_report(id, report, world),
+        Continuation::List(command, place) => list(command, place, context, out),
+        Continuation::Grab(kind) => grab(kind, context, out),
+        Continuation::Reset => reset(context),
+        Continuation::GiveBack(function, place) => give_back(function, place, context),
+        Continuation::Report(id, report) => tell_report(id, report, context),
     }
 }
 
@@ -101,69 +101,69 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Gearman(rest)))
 }
 
-fn list(command: Command, mut place: Place, world: &mut World, out: &mut Output) -> Flow {
-    match listing::list(&command, &mut place, world, out) {
+fn list(command: AdminCommand, mut place: Place, context: &mut Context, out: &mut Output) -> Flow {
+    match listing::list(&command, &mut place, context, out) {
         Progress::More => later(Continuation::List(command, place)),
         Progress::Done => Flow::Next,
     }
 }
 
-fn reset(world: &mut World) -> Flow {
-    match world.engine.unwatch_all(world.client, world.now) {
+fn reset(context: &mut Context) -> Flow {
+    match context.engine.unwatch_all(context.client, context.now) {
         Progress::More => later(Continuation::Reset),
-        Progress::Done => give_back(None, None, world),
+        Progress::Done => give_back(None, None, context),
     }
 }
 
-fn give_back(function: Option<Box<[u8]>>, mut place: Option<usize>, world: &mut World) -> Flow {
-    match world.engine.give_back(world.client, function.as_deref(), &mut place, world.now) {
+fn give_back(function: Option<Box<[u8]>>, mut place: Option<usize>, context: &mut Context) -> Flow {
+    match context.engine.give_back(context.client, function.as_deref(), &mut place, context.now) {
         Progress::More => later(Continuation::GiveBack(function, place)),
         Progress::Done => Flow::Next,
     }
 }
 
-fn tell_report(id: JobId, report: Arc<Report>, world: &mut World) -> Flow {
-    match world.engine.report_on(world.client, id, &report, world.now) {
+fn tell_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
+    match context.engine.report_on(context.client, id, &report, context.now) {
         Progress::More => later(Continuation::Report(id, report)),
         Progress::Done => Flow::Next,
     }
 }
 
 /// What a worker says about itself.
-fn ability(act: Act, world: &mut World, out: &mut Output) {
-    let World { engine, client, now, settings, .. } = world;
+fn ability(command: Command, context: &mut Context, out: &mut Output) {
+    let Context { engine, client, now, settings, .. } = context;
     let (client, now) = (*client, *now);
-    match act {
-        Act::CanDo { function, limit } => {
+    match command {
+        Command::CanDo { function, limit } => {
             let limit = limit.map(|limit| limit_of(limit.get(), settings));
             match engine.watch_limited(client, &function, limit, now) {
                 Ok(_) => list_for_good(engine, client, &function),
                 Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
             }
         }
-        Act::PreSleep => {
+        Command::PreSleep => {
             if engine.sleep(client, now) {
                 reply::packet(out, Kind::Noop, &[], None);
             }
         }
-        Act::SetClientId(id) => {
-            if let Some(peer) = world.roster.get_mut(client) {
+        Command::SetClientId(id) => {
+            if let Some(peer) = context.registry.get_mut(client) {
                 peer.name = id;
             }
         }
-        Act::Option(option) if option.eq_ignore_ascii_case(b"exceptions") => {
-            if let Some(peer) = world.roster.get_mut(client) {
+        Command::Option(option) if option.eq_ignore_ascii_case(b"exceptions") => {
+            if let Some(peer) = context.registry.get_mut(client) {
                 peer.exceptions = true;
             }
             reply::packet(out, Kind::OptionRes, &[&option], None);
         }
-        Act::Option(_) => reply::error(out, &reply::UNKNOWN_OPTION),
+        Command::Option(_) => reply::error(out, &reply::UNKNOWN_OPTION),
         other => unreachable!("{other:?} is carried out elsewhere"),
     }
 }
 
 /// The time that a worker gives itself: seconds, or milliseconds, of which gearmand makes a thousand at least.
-fn limit_of(number: u64, settings: &Settings) -> Span {
+fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     if settings.timeouts_in_seconds {
         Span::from_secs(number)
     } else {
@@ -177,30 +177,30 @@ fn list_for_good(engine: &mut Engine, client: ClientId, function: &[u8]) {
     let _ = engine.keep_tube(client, function);
 }
 
-fn submit(submission: Submission, world: &mut World, out: &mut Output) {
+fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
     let start = match submission.when {
         When::Now => None,
         When::At(time) => Some(time),
-        When::On(schedule) => match schedule.next(world.now) {
+        When::On(schedule) => match schedule.next(context.now) {
             Some(time) => Some(time),
             None => return reply::error(out, &reply::WRONG_SCHEDULE),
         },
     };
-    let terms = Terms {
-        ending: Ending::Tell,
-        unique: submission.unique,
+    let options = JobOptions {
+        completion: CompletionPolicy::Tell,
+        dedup_key: submission.unique,
         durable: submission.background,
-        start: start.filter(|start| *start > world.now),
+        start: start.filter(|start| *start > context.now),
         reducer: submission.reducer,
         attach: !submission.background,
-        ..Terms::default()
+        ..JobOptions::default()
     };
     let job = NewJob { pri: submission.pri, delay: Span::ZERO, ttr: Span::MAX, body: submission.body };
-    let submitted = world.engine.submit(world.client, &submission.function, job, terms, world.now);
+    let submitted = context.engine.submit(context.client, &submission.function, job, options, context.now);
     let fault = match submitted {
         Ok(submitted) => {
-            list_for_good(world.engine, world.client, &submission.function);
-            let handle = reply::handle(&world.host.facts().handle_prefix, submitted.id);
+            list_for_good(context.engine, context.client, &submission.function);
+            let handle = reply::handle(&context.host.facts().handle_prefix, submitted.id);
             return reply::packet(out, Kind::JobCreated, &[&handle], None);
         }
         Err(Refused::QueueFull) => reply::QUEUE_FULL,
@@ -210,27 +210,27 @@ fn submit(submission: Submission, world: &mut World, out: &mut Output) {
     reply::error(out, &fault);
 }
 
-fn grab(kind: Kind, world: &mut World, out: &mut Output) -> Flow {
-    match world.engine.grab(world.client, world.now) {
+fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
+    match context.engine.grab(context.client, context.now) {
         Grab::More => return later(Continuation::Grab(kind)),
         Grab::NoJob => reply::packet(out, Kind::NoJob, &[], None),
         Grab::Job(job) => {
             let id = job.id();
-            assign(kind, id, world, out);
+            assign(kind, id, context, out);
         }
     }
     Flow::Next
 }
 
 /// Tells a worker of the job that it was just given.
-fn assign(kind: Kind, id: JobId, world: &World, out: &mut Output) {
-    let engine = &*world.engine;
+fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
+    let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };
-    let contract = engine.contract(&job);
-    let reducer = contract.and_then(|contract| contract.reducer());
-    let handle = reply::handle(&world.host.facts().handle_prefix, id);
+    let extras = engine.extras(&job);
+    let reducer = extras.and_then(|extras| extras.reducer());
+    let handle = reply::handle(&context.host.facts().handle_prefix, id);
     let mut parts: Vec<&[u8]> = vec![&handle, b"\0", engine.tube_of(&job), b"\0"];
-    let unique = contract.map_or(Vec::new(), |contract| listing::unique(contract.unique()));
+    let unique = extras.map_or(Vec::new(), |extras| listing::unique(extras.dedup_key()));
     let kind = match (kind, reducer) {
         (Kind::JobAssignAll, None) => Kind::JobAssignUniq,
         (kind, _) => kind,
@@ -245,8 +245,8 @@ fn assign(kind: Kind, id: JobId, world: &World, out: &mut Output) {
 }
 
 /// What a worker says about a job. Only the one that holds it may.
-fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) -> Flow {
-    let World { engine, client, now, host, .. } = world;
+fn work(work: Work, session: &mut Session, context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, client, now, host, .. } = context;
     let handle = job_of(&work.handle, &host.facts().handle_prefix);
     let body = work.body;
     let Some(id) = handle else {
@@ -265,7 +265,7 @@ fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) 
             };
             let report = Arc::new(report);
             if engine.report(*client, id, &report, *now) {
-                return tell_report(id, report, world);
+                return tell_report(id, report, context);
             }
             reply::error(out, &unknown_job(kind));
             return Flow::Next;
@@ -273,7 +273,7 @@ fn work(work: Work, session: &mut Session, world: &mut World, out: &mut Output) 
     };
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => session.excepted = Some(id).filter(|_| work.kind == Kind::WorkException),
-        Err(NotConcluded::OutOfMemory) => {
+        Err(NotCompleted::OutOfMemory) => {
             // The worker is lost, as by a result that is too large to arrive: else its job would stay with it.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
@@ -304,59 +304,59 @@ fn progress(text: Body) -> Report {
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
     // One that is buried is over for whoever asks until it is unknown; once it is kicked, there is one again.
     let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
-    let contract = engine.contract(&job);
+    let extras = engine.extras(&job);
     Status {
         known: true,
         running: job.state() == State::Reserved,
-        progress: contract.map_or((0, 0), |contract| contract.progress()),
-        waiting: contract.map_or(0, |contract| contract.submitters()),
+        progress: extras.map_or((0, 0), |extras| extras.progress()),
+        waiting: extras.map_or(0, |extras| extras.submitters()),
     }
 }
 
 /// Text commands.
-fn text(command: Command, world: &mut World, out: &mut Output) -> Flow {
-    let host = world.host.facts();
+fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow {
+    let host = context.host.facts();
     let line = |out: &mut Output, line: &[u8]| out.text().extend_from_slice(line);
     match command {
-        Command::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
-        Command::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
+        AdminCommand::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
+        AdminCommand::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
         // Its levels are not gearmand's; this is the one that logs what beanpole logs without options.
-        Command::Verbose => line(out, b"OK NOTICE\n"),
-        Command::Wrong(answer) => line(out, &answer),
-        Command::CancelJob(handle) => {
+        AdminCommand::Verbose => line(out, b"OK NOTICE\n"),
+        AdminCommand::Wrong(answer) => line(out, &answer),
+        AdminCommand::CancelJob(handle) => {
             let id = job_of(&handle, &host.handle_prefix);
-            let cancelled = id.is_some_and(|id| world.engine.cancel(id));
+            let cancelled = id.is_some_and(|id| context.engine.cancel(id));
             line(out, if cancelled { b"OK\r\n" } else { b"ERR UNKNOWN_JOB\r\n" });
         }
-        Command::CreateFunction(name) => match world.engine.keep_tube(world.client, &name) {
+        AdminCommand::CreateFunction(name) => match context.engine.keep_tube(context.client, &name) {
             Ok(()) => line(out, b"OK\r\n"),
             Err(_) => line(out, b"ERR QUEUE_ERROR Too+many+functions\r\n"),
         },
-        Command::DropFunction(name) => match world.engine.drop_tube(&name) {
+        AdminCommand::DropFunction(name) => match context.engine.drop_tube(&name) {
             Dropped::Done => line(out, b"OK\r\n"),
             Dropped::Unknown => line(out, b"ERR function not found\r\n"),
             Dropped::InUse => line(out, b"ERR there are still connected workers or executing clients\r\n"),
         },
-        Command::Maxqueue(name, sizes) => {
-            world.engine.limit_tube(&name, sizes);
+        AdminCommand::Maxqueue(name, sizes) => {
+            context.engine.limit_tube(&name, sizes);
             line(out, b"OK\r\n");
         }
-        Command::Shutdown { .. } if !world.settings.allow_shutdown => {
-            if let Command::Wrong(answer) = admin::unknown(b"shutdown") {
+        AdminCommand::Shutdown { .. } if !context.settings.allow_shutdown => {
+            if let AdminCommand::Wrong(answer) = admin::unknown(b"shutdown") {
                 line(out, &answer);
             }
         }
-        Command::Shutdown { graceful } => {
+        AdminCommand::Shutdown { graceful } => {
             line(out, b"OK\n");
             return Flow::Stop { graceful };
         }
-        command => return list(command, Place::default(), world, out),
+        command => return list(command, Place::default(), context, out),
     }
     Flow::Next
 }
 
 /// Tells the client of an event.
-pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
+pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output) {
     match event {
         Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
         Event::Outcome { job, outcome, .. } => {
@@ -388,6 +388,6 @@ pub fn tell(event: &Event, peer: &Peer, host: &dyn Host, out: &mut Output) {
 }
 
 /// Nobody here is made to wait, so there is no wait to end.
-pub fn hang_up(_: &mut World, _: &mut Output) -> bool {
+pub fn hang_up(_: &mut Context, _: &mut Output) -> bool {
     false
 }

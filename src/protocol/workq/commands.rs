@@ -6,13 +6,13 @@
 
 use super::fields;
 use super::reply::{self, Words};
-use super::request::{Act, Page, Submission};
+use super::request::{Command, Page, Submission};
 use super::time;
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // they are the protocol's words; the table says what each does
-pub enum Verb {
+pub enum CommandName {
     Add,
     Schedule,
     Run,
@@ -29,7 +29,7 @@ pub enum Verb {
     InspectJob,
 }
 
-impl Verb {
+impl CommandName {
     /// The first word of what clients call it.
     pub fn name(self) -> &'static str {
         COMMANDS[self as usize].word
@@ -37,9 +37,9 @@ impl Verb {
 }
 
 /// One row.
-pub struct Command {
+pub struct CommandRow {
     /// Which command.
-    pub verb: Verb,
+    pub name: CommandName,
     /// The first word.
     pub word: &'static str,
     /// The second one, where the first is not enough; it counts as an argument to nobody.
@@ -55,7 +55,7 @@ pub struct Command {
     /// For a command with data, whose size is its last argument: the error for a wrong size or end.
     pub data: Option<Words>,
     /// Checks and reads arguments and flags.
-    pub parse: fn(&Line) -> Result<Act, Words>,
+    pub parse: fn(&Line) -> Result<Command, Words>,
     /// What it does, in one line.
     pub summary: &'static str,
 }
@@ -69,18 +69,18 @@ pub struct Line<'a> {
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
 
-type Parse = fn(&Line) -> Result<Act, Words>;
+type Parse = fn(&Line) -> Result<Command, Words>;
 
 const fn row(
-    verb: Verb,
+    name: CommandName,
     (word, object): (&'static str, &'static str),
     arguments: &'static str,
     (fewest, most, flags): (usize, usize, usize),
     data: Option<Words>,
     parse: Parse,
     summary: &'static str,
-) -> Command {
-    Command { verb, word, object, arguments, fewest, most, flags, data, parse, summary }
+) -> CommandRow {
+    CommandRow { name, word, object, arguments, fewest, most, flags, data, parse, summary }
 }
 
 const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
@@ -88,25 +88,25 @@ const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 /// See the module's page. That a bad size of `complete` is called one of a payload is the original's way.
 #[rustfmt::skip]
-pub const COMMANDS: [Command; 14] = [
-    row(Verb::Add, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, add, "queue a job"),
-    row(Verb::Schedule, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, schedule, "queue a job at a given time"),
-    row(Verb::Run, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
-    row(Verb::Result, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
-    row(Verb::Lease, ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
-    row(Verb::Complete, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| conclude(line, true), "give the result of a job that is done"),
-    row(Verb::Fail, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| conclude(line, false), "give the result of a job that has failed"),
-    row(Verb::Delete, ("delete", ""), "<id>", (1, 1, 0), None, delete, "delete a job and its result"),
-    row(Verb::InspectServer, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Act::InspectServer), "show the server"),
-    row(Verb::InspectQueues, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
-    row(Verb::InspectQueue, ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
-    row(Verb::InspectJobs, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, false), "show the jobs of a queue in the order in which they will be leased"),
-    row(Verb::InspectScheduledJobs, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, true), "show the jobs of a queue whose time has not come"),
-    row(Verb::InspectJob, ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
+pub const COMMANDS: [CommandRow; 14] = [
+    row(CommandName::Add, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, add, "queue a job"),
+    row(CommandName::Schedule, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, schedule, "queue a job at a given time"),
+    row(CommandName::Run, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
+    row(CommandName::Result, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
+    row(CommandName::Lease, ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
+    row(CommandName::Complete, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| complete_job(line, true), "give the result of a job that is done"),
+    row(CommandName::Fail, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| complete_job(line, false), "give the result of a job that has failed"),
+    row(CommandName::Delete, ("delete", ""), "<id>", (1, 1, 0), None, delete, "delete a job and its result"),
+    row(CommandName::InspectServer, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer), "show the server"),
+    row(CommandName::InspectQueues, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
+    row(CommandName::InspectQueue, ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
+    row(CommandName::InspectJobs, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, false), "show the jobs of a queue in the order in which they will be leased"),
+    row(CommandName::InspectScheduledJobs, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, true), "show the jobs of a queue whose time has not come"),
+    row(CommandName::InspectJob, ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
 ];
 
 /// Takes a line apart, without its CR LF, and finds its row. The number of arguments is right, that of flags may not be.
-pub fn read(line: &[u8]) -> Result<(&'static Command, Line<'_>), Words> {
+pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     // Between words stand spaces, any number of them, and nothing else; the first word begins the line.
     let mut words = line.split(|byte| *byte == b' ');
     let word = words.next().unwrap_or_default();
@@ -175,7 +175,7 @@ impl<'a> Line<'a> {
     }
 }
 
-fn add(line: &Line) -> Result<Act, Words> {
+fn add(line: &Line) -> Result<Command, Words> {
     let [id, name, ttr, ttl, _size] = line.take();
     let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
     let (max_attempts, max_fails) = (line.max_attempts()?, line.max_fails()?);
@@ -183,10 +183,10 @@ fn add(line: &Line) -> Result<Act, Words> {
     fields::new_id_version(id)?;
     let name = fields::name(name)?.into();
     let (ttr, ttl) = (fields::ttr_range(ttr)?, fields::ttl_range(ttl)?);
-    Ok(Act::Add(Box::new(Submission { id, name, ttr, ttl, time: None, pri, max_attempts, max_fails })))
+    Ok(Command::Add(Box::new(Submission { id, name, ttr, ttl, time: None, pri, max_attempts, max_fails })))
 }
 
-fn schedule(line: &Line) -> Result<Act, Words> {
+fn schedule(line: &Line) -> Result<Command, Words> {
     let [id, name, ttr, ttl, time, _size] = line.take();
     let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
     let time = Some(time::parse(time).ok_or(reply::INVALID_TIME)?);
@@ -195,84 +195,84 @@ fn schedule(line: &Line) -> Result<Act, Words> {
     fields::new_id_version(id)?;
     let name = fields::name(name)?.into();
     let (ttr, ttl) = (fields::ttr_range(ttr)?, fields::ttl_range(ttl)?);
-    Ok(Act::Add(Box::new(Submission { id, name, ttr, ttl, time, pri, max_attempts, max_fails })))
+    Ok(Command::Add(Box::new(Submission { id, name, ttr, ttl, time, pri, max_attempts, max_fails })))
 }
 
-fn run(line: &Line) -> Result<Act, Words> {
+fn run(line: &Line) -> Result<Command, Words> {
     let [id, name, ttr, wait, _size] = line.take();
     let (id, ttr) = (fields::id(id)?, fields::ttr(ttr)?);
     let pri = fields::priority(line.flag("priority"))?;
     let wait = fields::wait(wait)?;
     fields::new_id_version(id)?;
     let name = fields::name(name)?.into();
-    Ok(Act::Run { id, name, ttr: fields::ttr_range(ttr)?, pri, wait })
+    Ok(Command::Run { id, name, ttr: fields::ttr_range(ttr)?, pri, wait })
 }
 
-fn result(line: &Line) -> Result<Act, Words> {
+fn result(line: &Line) -> Result<Command, Words> {
     let [id, wait] = line.take();
-    Ok(Act::Result { id: fields::whole_id(id)?, wait: fields::wait(wait)? })
+    Ok(Command::Result { id: fields::whole_id(id)?, wait: fields::wait(wait)? })
 }
 
-fn lease(line: &Line) -> Result<Act, Words> {
+fn lease(line: &Line) -> Result<Command, Words> {
     let Some((wait, names)) = line.arguments.split_last() else { return Err(reply::INVALID_ARGS) };
     let wait = fields::wait(wait)?;
     for name in names {
         fields::name(name)?;
     }
     // In one piece: there may be half a million.
-    Ok(Act::Lease { names: names.join(&b' ').into(), wait })
+    Ok(Command::Lease { names: names.join(&b' ').into(), wait })
 }
 
-fn conclude(line: &Line, done: bool) -> Result<Act, Words> {
+fn complete_job(line: &Line, done: bool) -> Result<Command, Words> {
     let [id, _size] = line.take();
-    Ok(Act::Conclude { id: fields::whole_id(id)?, done })
+    Ok(Command::Conclude { id: fields::whole_id(id)?, done })
 }
 
-fn delete(line: &Line) -> Result<Act, Words> {
+fn delete(line: &Line) -> Result<Command, Words> {
     let [id] = line.take();
-    Ok(Act::Delete(fields::whole_id(id)?))
+    Ok(Command::Delete(fields::whole_id(id)?))
 }
 
-fn inspect_queues(line: &Line) -> Result<Act, Words> {
+fn inspect_queues(line: &Line) -> Result<Command, Words> {
     let [offset, limit] = line.take();
-    Ok(Act::InspectQueues(Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
+    Ok(Command::InspectQueues(Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
 }
 
-fn inspect_queue(line: &Line) -> Result<Act, Words> {
+fn inspect_queue(line: &Line) -> Result<Command, Words> {
     let [name] = line.take();
-    Ok(Act::InspectQueue(fields::name(name)?.into()))
+    Ok(Command::InspectQueue(fields::name(name)?.into()))
 }
 
-fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Act, Words> {
+fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Command, Words> {
     let [name, offset, limit] = line.take();
     let name = fields::name(name)?.into();
     let page = Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
-    Ok(Act::InspectJobs { name, scheduled, page })
+    Ok(Command::InspectJobs { name, scheduled, page })
 }
 
 /// Unlike the others it only looks, so it finds no job by an id that none can have, and says no more.
-fn inspect_job(line: &Line) -> Result<Act, Words> {
+fn inspect_job(line: &Line) -> Result<Command, Words> {
     let [id] = line.take();
-    Ok(Act::InspectJob(fields::id(id)?))
+    Ok(Command::InspectJob(fields::id(id)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn verb(line: &str) -> Result<Verb, &'static str> {
-        read(line.as_bytes()).map(|(row, _)| row.verb).map_err(|error| std::str::from_utf8(error).unwrap().trim_end())
+    fn name(line: &str) -> Result<CommandName, &'static str> {
+        read(line.as_bytes()).map(|(row, _)| row.name).map_err(|error| std::str::from_utf8(error).unwrap().trim_end())
     }
 
     #[test]
     fn every_verb_has_its_row() {
         for (place, row) in COMMANDS.iter().enumerate() {
-            assert_eq!(row.verb as usize, place, "{:?}", row.verb);
+            assert_eq!(row.name as usize, place, "{:?}", row.name);
             assert!(!row.summary.is_empty());
             let named = row.arguments.matches('<').count();
-            assert!((row.fewest..=row.most).contains(&named), "{:?}", row.verb);
-            assert_eq!(row.arguments.contains("-size>"), row.data.is_some(), "{:?}", row.verb);
-            assert_eq!(row.arguments.matches('[').count(), row.flags, "{:?}", row.verb);
+            assert!((row.fewest..=row.most).contains(&named), "{:?}", row.name);
+            assert_eq!(row.arguments.contains("-size>"), row.data.is_some(), "{:?}", row.name);
+            assert_eq!(row.arguments.matches('[').count(), row.flags, "{:?}", row.name);
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn words_and_flags() {
         let line = b"add  -priority=4  a b -x -8 -max-fails=3=9 c ";
         let (row, line) = read(line).expect("a command");
-        assert_eq!(row.verb, Verb::Add);
+        assert_eq!(row.name, CommandName::Add);
         assert_eq!(line.arguments, [b"a".as_slice(), b"b", b"-x", b"-8", b"c"]);
         assert_eq!(line.flags, [(b"priority".as_slice(), b"4".as_slice()), (b"max-fails", b"3")]);
         assert_eq!(line.flag("max-fails"), Some(b"3".as_slice()));
@@ -293,9 +293,9 @@ mod tests {
         const UNKNOWN: &str = "-CLIENT-ERROR Unknown command";
         const ARGS: &str = "-CLIENT-ERROR Invalid command args";
         for (line, expected) in [
-            ("delete x", Ok(Verb::Delete)),
-            ("delete x -a=b", Ok(Verb::Delete)),
-            ("inspect -a=b job x", Ok(Verb::InspectJob)),
+            ("delete x", Ok(CommandName::Delete)),
+            ("delete x -a=b", Ok(CommandName::Delete)),
+            ("inspect -a=b job x", Ok(CommandName::InspectJob)),
             ("foo -a=", Err(FLAGS)),
             ("delete -=b", Err(FLAGS)),
             ("delete -a==b", Err(FLAGS)),
@@ -315,7 +315,7 @@ mod tests {
             ("delete a b", Err(ARGS)),
             ("lease q", Err(ARGS)),
         ] {
-            assert_eq!(verb(line), expected, "{line:?}");
+            assert_eq!(name(line), expected, "{line:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::{
     Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
 };
 use crate::protocol::text::push_number;
-use crate::protocol::{Output, World};
+use crate::protocol::{Context, Output};
 
 /// Appends `key value` in one line.
 fn line(text: &mut Vec<u8>, key: &str, value: u64) {
@@ -29,14 +29,14 @@ fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
 }
 
 /// `inspect server`.
-pub fn server(world: &World, out: &mut Output) {
-    let stats = world.engine.stats();
+pub fn server(context: &Context, out: &mut Output) {
+    let stats = context.engine.stats();
     reply::count(out, 1);
     let text = out.text();
     text.extend_from_slice(b"server 3\r\n");
     line(text, "active-clients", stats.connections as u64);
     line(text, "evicted-jobs", stats.evicted);
-    time_line(text, "started", world.host.facts().started);
+    time_line(text, "started", context.host.facts().started);
 }
 
 fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
@@ -48,8 +48,8 @@ fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
 }
 
 /// `inspect queue`.
-pub fn queue(world: &World, name: &[u8], out: &mut Output) {
-    match world.engine.tube_stats(name, world.now) {
+pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
+    match context.engine.tube_stats(name, context.now) {
         None => reply::words(out, reply::NOT_FOUND),
         Some(stats) => {
             reply::count(out, 1);
@@ -60,14 +60,14 @@ pub fn queue(world: &World, name: &[u8], out: &mut Output) {
 
 /// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some would
 /// break the reply.
-pub fn queues(world: &mut World, page: &mut NamePage, out: &mut Output) -> Progress {
+pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
     let shown = |tube: &TubeStats| {
         // The tube that everybody uses at first is nobody's queue before it has had a job.
         is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0)
     };
-    let Some(names) = world.engine.tubes_of(page, world.now, shown) else { return Progress::More };
-    let engine = &world.engine;
-    let found = names.iter().filter_map(|name| Some((name, engine.tube_stats(name, world.now)?)));
+    let Some(names) = context.engine.tubes_of(page, context.now, shown) else { return Progress::More };
+    let engine = &context.engine;
+    let found = names.iter().filter_map(|name| Some((name, engine.tube_stats(name, context.now)?)));
     let found: Vec<_> = found.collect();
     reply::count(out, found.len());
     for (name, stats) in &found {
@@ -77,8 +77,8 @@ pub fn queues(world: &mut World, page: &mut NamePage, out: &mut Output) -> Progr
 }
 
 /// `inspect jobs` and `inspect scheduled-jobs`.
-pub fn jobs(world: &mut World, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
-    let found: Vec<JobId> = match world.engine.jobs_of(name, page) {
+pub fn jobs(context: &mut Context, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
+    let found: Vec<JobId> = match context.engine.jobs_of(name, page) {
         Page::More => return Progress::More,
         Page::NotFound => {
             reply::words(out, reply::NOT_FOUND);
@@ -86,7 +86,7 @@ pub fn jobs(world: &mut World, name: &[u8], page: &mut JobPage, out: &mut Output
         }
         Page::Jobs(jobs) => jobs.iter().map(|job| job.id()).collect(),
     };
-    let engine = &*world.engine;
+    let engine = &*context.engine;
     reply::count(out, found.len());
     for job in found.into_iter().filter_map(|id| engine.job(id)) {
         job_block(engine, &job, out);
@@ -95,8 +95,8 @@ pub fn jobs(world: &mut World, name: &[u8], page: &mut JobPage, out: &mut Output
 }
 
 /// `inspect job`.
-pub fn job(world: &World, id: &Uuid, out: &mut Output) {
-    let engine = &world.engine;
+pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
+    let engine = &context.engine;
     match find(engine, id).and_then(|job| engine.any_job(job)) {
         None => reply::words(out, reply::NOT_FOUND),
         Some(job) => {
@@ -107,8 +107,8 @@ pub fn job(world: &World, id: &Uuid, out: &mut Output) {
 }
 
 fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
-    let contract = engine.contract(job);
-    let start = contract.and_then(|contract| contract.start());
+    let extras = engine.extras(job);
+    let start = extras.and_then(|extras| extras.start());
     // A job that another protocol delays is scheduled as long as it waits.
     let time = start.or((job.state() == State::Delayed).then(|| job.due()));
     let text = out.text();
@@ -124,11 +124,11 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     text.extend_from_slice(b"payload ");
     reply::part(out, job.body(), 0..payload);
     let text = out.text();
-    let count = |of: fn(&crate::engine::Contract) -> u8| contract.map_or(0, of).into();
-    line(text, "max-attempts", count(|contract| contract.max_attempts()));
+    let count = |of: fn(&crate::engine::JobExtras) -> u8| extras.map_or(0, of).into();
+    line(text, "max-attempts", count(|extras| extras.max_attempts()));
     line(text, "attempts", job.history().reserves.into());
-    line(text, "max-fails", count(|contract| contract.max_fails()));
-    line(text, "fails", count(|contract| contract.fails()));
+    line(text, "max-fails", count(|extras| extras.max_fails()));
+    line(text, "fails", count(|extras| extras.fails()));
     text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
     line(text, "state", state(engine, job));
     time_line(text, "created", job.created());
@@ -140,9 +140,9 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
 /// As it was asked for; 0 for a job that lives until it is done. What is longer than the engine's time lasts was cut there,
 /// and is shown as the longest that can be asked for.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
-    match engine.contract(job) {
-        Some(contract) if contract.ttl() != Span::MAX => millis(contract.ttl()),
-        Some(contract) if contract.id().is_some() && !job.is_volatile() => u64::MAX,
+    match engine.extras(job) {
+        Some(extras) if extras.ttl() != Span::MAX => millis(extras.ttl()),
+        Some(extras) if extras.id().is_some() && !job.is_volatile() => u64::MAX,
         _ => 0,
     }
 }

@@ -12,9 +12,9 @@ mod session;
 mod time;
 mod uuid;
 
-pub use commands::{Command, Line, Verb, COMMANDS};
+pub use commands::{CommandName, CommandRow, Line, COMMANDS};
 pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
-pub use request::{Act, Decoder, Page, Request, Submission, MAX_LINE};
+pub use request::{Command, Decoder, Page, Request, Submission, MAX_LINE};
 pub use session::{execute, go_on, hang_up, tell, Continuation};
 pub use uuid::{derive, underive, Uuid};
 

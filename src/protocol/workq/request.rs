@@ -3,13 +3,13 @@
 //! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must not
 //! look at the queue: what a request finds there is `session`'s business.
 
-use super::commands::{read, Command, Line, Verb};
+use super::commands::{read, CommandName, CommandRow, Line};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use super::uuid::Uuid;
 use crate::engine::{Body, Priority, Span};
 use crate::protocol::upload::{swallow, End, Upload};
-use crate::protocol::Intake;
+use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
@@ -28,9 +28,9 @@ const RESULT_OVERHEAD: u64 = 100;
 #[derive(Debug)]
 pub struct Request {
     /// Which one, if the line says so.
-    pub verb: Option<Verb>,
+    pub name: Option<CommandName>,
     /// What to do.
-    pub act: Act,
+    pub command: Command,
     /// The payload or result, if there is one.
     pub data: Body,
 }
@@ -38,7 +38,7 @@ pub struct Request {
 /// What a request asks for.
 #[derive(Debug)]
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
-pub enum Act {
+pub enum Command {
     /// `add` or `schedule`.
     Add(Box<Submission>),
     Run {
@@ -112,31 +112,31 @@ impl Request {
     /// Bytes that it will take in a log at most.
     pub fn log_size(&self) -> u64 {
         let data = self.data.len() as u64;
-        match &self.act {
-            Act::Add(_) => data + ADD_OVERHEAD,
-            Act::Conclude { .. } => data + RESULT_OVERHEAD,
-            Act::Delete(_) => 1,
+        match &self.command {
+            Command::Add(_) => data + ADD_OVERHEAD,
+            Command::Conclude { .. } => data + RESULT_OVERHEAD,
+            Command::Delete(_) => 1,
             _ => 0,
         }
     }
 
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
-        let names = match &self.act {
-            Act::Add(submission) => size_of::<Submission>() + submission.name.len(),
-            Act::Lease { names, .. } => names.len(),
-            Act::Run { name, .. } | Act::InspectQueue(name) | Act::InspectJobs { name, .. } => name.len(),
+        let names = match &self.command {
+            Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
+            Command::Lease { names, .. } => names.len(),
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => name.len(),
             _ => 0,
         };
         (size_of::<Request>() + names + self.data.len()) as u64
     }
 
-    fn plain(verb: Option<Verb>, act: Act) -> Request {
-        Request { verb, act, data: Body::default() }
+    fn plain(name: Option<CommandName>, command: Command) -> Request {
+        Request { name, command, data: Body::default() }
     }
 
-    fn refused(verb: Option<Verb>, answer: Words) -> Request {
-        Request::plain(verb, Act::Refused(answer))
+    fn refused(name: Option<CommandName>, answer: Words) -> Request {
+        Request::plain(name, Command::Refused(answer))
     }
 }
 
@@ -162,8 +162,8 @@ enum Reading {
 
 #[derive(Debug)]
 struct Arriving {
-    verb: Verb,
-    act: Act,
+    name: CommandName,
+    command: Command,
     error: Words,
     data: Upload,
     end: End,
@@ -171,7 +171,7 @@ struct Arriving {
 
 #[derive(Debug)]
 struct Skip {
-    verb: Verb,
+    name: CommandName,
     left: u64,
     /// If the data ends as it must.
     answer: Words,
@@ -183,7 +183,7 @@ struct Skip {
 impl Decoder {
     /// Takes the next whole request from the front of `input`. None if it is not all there yet: then what is left of
     /// `input`, if anything, is the beginning of a line.
-    pub fn next(&mut self, input: &mut &[u8], intake: &Intake) -> Option<Request> {
+    pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         loop {
             match &mut self.state {
                 Reading::Line => {
@@ -196,7 +196,7 @@ impl Decoder {
                     };
                     let (line, rest) = input.split_at(length + 1);
                     *input = rest;
-                    if let Some(request) = self.line(line, input, intake) {
+                    if let Some(request) = self.line(line, input, limits) {
                         return Some(request);
                     }
                 }
@@ -207,31 +207,31 @@ impl Decoder {
                     if long.len() + more.len() > MAX_LINE {
                         return Some(self.close(Some(reply::LINE_TOO_LONG)));
                     }
-                    if more.len() as u64 > intake.room || long.try_reserve(more.len()).is_err() {
+                    if more.len() as u64 > limits.room || long.try_reserve(more.len()).is_err() {
                         return Some(self.close(Some(reply::OUT_OF_MEMORY)));
                     }
                     long.extend_from_slice(more);
                     end?;
                     let Reading::LongLine(line) = std::mem::take(&mut self.state) else { unreachable!() };
-                    if let Some(request) = self.line(&line, input, intake) {
+                    if let Some(request) = self.line(&line, input, limits) {
                         return Some(request);
                     }
                 }
                 Reading::Data(arriving) => {
-                    arriving.data.take(input, intake.room)?;
+                    arriving.data.take(input, limits.room)?;
                     let whole = arriving.end.take(input)?;
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
-                    let Arriving { verb, act, error, data, .. } = *arriving;
+                    let Arriving { name, command, error, data, .. } = *arriving;
                     return Some(match data.finish() {
-                        _ if !whole => Request::refused(Some(verb), error),
-                        Some(data) => Request { verb: Some(verb), act, data },
-                        None => Request::refused(Some(verb), reply::OUT_OF_MEMORY),
+                        _ if !whole => Request::refused(Some(name), error),
+                        Some(data) => Request { name: Some(name), command, data },
+                        None => Request::refused(Some(name), reply::OUT_OF_MEMORY),
                     });
                 }
                 Reading::Skip(skip) => {
-                    let (verb, answer) = (skip.verb, skip.take(input)?);
+                    let (name, answer) = (skip.name, skip.take(input)?);
                     self.state = Reading::Line;
-                    return Some(Request::refused(Some(verb), answer));
+                    return Some(Request::refused(Some(name), answer));
                 }
                 Reading::Over => {
                     *input = &[];
@@ -243,11 +243,11 @@ impl Decoder {
 
     fn close(&mut self, answer: Option<Words>) -> Request {
         self.state = Reading::Over;
-        Request::plain(None, Act::Close(answer))
+        Request::plain(None, Command::Close(answer))
     }
 
     /// Reads one line, which ends in LF. None: its data follows, and the state says what becomes of it.
-    fn line(&mut self, line: &[u8], input: &mut &[u8], intake: &Intake) -> Option<Request> {
+    fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
@@ -259,45 +259,45 @@ impl Decoder {
             Err(answer) => return Some(Request::refused(None, answer)),
         };
         match row.data {
-            None => Some(match act(row, &line) {
-                Ok(act) => Request::plain(Some(row.verb), act),
-                Err(answer) => Request::refused(Some(row.verb), answer),
+            None => Some(match command(row, &line) {
+                Ok(command) => Request::plain(Some(row.name), command),
+                Err(answer) => Request::refused(Some(row.name), answer),
             }),
-            Some(error) => self.data(row, &line, error, input, intake),
+            Some(error) => self.data(row, &line, error, input, limits),
         }
     }
 
     /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind it.
     fn data(
         &mut self,
-        row: &Command,
+        row: &CommandRow,
         line: &Line,
         error: Words,
         input: &mut &[u8],
-        intake: &Intake,
+        limits: &DecodeLimits,
     ) -> Option<Request> {
         let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
-            return Some(Request::refused(Some(row.verb), error));
+            return Some(Request::refused(Some(row.name), error));
         };
-        let verb = row.verb;
-        let skip = |answer| Reading::Skip(Box::new(Skip { verb, left: size, answer, error, end: End::default() }));
-        let act = match act(row, line) {
+        let name = row.name;
+        let skip = |answer| Reading::Skip(Box::new(Skip { name, left: size, answer, error, end: End::default() }));
+        let command = match command(row, line) {
             _ if size > MAX_DATA => Err(error),
-            act => act,
+            command => command,
         };
-        match act {
+        match command {
             Err(answer) => self.state = skip(answer),
-            Ok(act) => {
+            Ok(command) => {
                 let size = size as usize;
                 if let Some(([data @ .., b'\r', b'\n'], rest)) = input.split_at_checked(size + 2) {
                     *input = rest;
                     return Some(match Body::copy(data) {
-                        Some(data) => Request { verb: Some(verb), act, data },
-                        None => Request::refused(Some(verb), reply::OUT_OF_MEMORY),
+                        Some(data) => Request { name: Some(name), command, data },
+                        None => Request::refused(Some(name), reply::OUT_OF_MEMORY),
                     });
                 }
-                self.state = match Upload::begin(size, intake.room) {
-                    Some(data) => Reading::Data(Box::new(Arriving { verb, act, error, data, end: End::default() })),
+                self.state = match Upload::begin(size, limits.room) {
+                    Some(data) => Reading::Data(Box::new(Arriving { name, command, error, data, end: End::default() })),
                     None => skip(reply::OUT_OF_MEMORY),
                 };
             }
@@ -324,7 +324,7 @@ impl Decoder {
 }
 
 /// The fields of a line are checked after the number of its flags.
-fn act(row: &Command, line: &Line) -> Result<Act, Words> {
+fn command(row: &CommandRow, line: &Line) -> Result<Command, Words> {
     if line.flags.len() > row.flags {
         return Err(reply::INVALID_ARGS);
     }
@@ -343,19 +343,19 @@ mod tests {
     use super::*;
     use crate::engine::Fingerprints;
 
-    const INTAKE: Intake =
-        Intake { max_job_size: 10, max_packet: 0, room: 1 << 30, fingerprints: Fingerprints::new(1) };
+    const INTAKE: DecodeLimits =
+        DecodeLimits { max_job_size: 10, max_packet: 0, room: 1 << 30, fingerprints: Fingerprints::new(1) };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
-    fn decode(stream: &[u8], step: usize, intake: &Intake) -> Vec<String> {
+    fn decode(stream: &[u8], step: usize, limits: &DecodeLimits) -> Vec<String> {
         let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
         for piece in stream.chunks(step) {
             rest.extend_from_slice(piece);
             let mut input = rest.as_slice();
-            while let Some(request) = decoder.next(&mut input, intake) {
-                let text = match &request.act {
-                    Act::Refused(answer) => String::from_utf8_lossy(answer).trim_end().to_owned(),
-                    act => format!("{act:?} {:?}", request.data.bytes()),
+            while let Some(request) = decoder.next(&mut input, limits) {
+                let text = match &request.command {
+                    Command::Refused(answer) => String::from_utf8_lossy(answer).trim_end().to_owned(),
+                    command => format!("{command:?} {:?}", request.data.bytes()),
                 };
                 out.push(text);
             }
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn data_without_room_is_swallowed() {
         let stream = format!("add {ID} ping 1000 60000 6\r\nabcdef\r\ninspect server\r\n");
-        let out = decode(stream.as_bytes(), 20, &Intake { room: 5, ..INTAKE });
+        let out = decode(stream.as_bytes(), 20, &DecodeLimits { room: 5, ..INTAKE });
         assert_eq!(out[0], "-SERVER-ERROR Out of memory");
         assert_eq!(out.len(), 2);
     }

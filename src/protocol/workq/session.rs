@@ -4,44 +4,44 @@
 //! know how bytes arrive or leave.
 
 use super::fields::{millis, MAX_TTR};
-use super::request::{Act, Request, Submission};
+use super::request::{Command, Request, Submission};
 use super::uuid::{derive, underive, Uuid};
 use super::{inspect, reply};
 use crate::engine::{
-    Awaited, Body, Ending, Engine, Event, Job, JobId, JobPage, NamePage, NewJob, NotConcluded, Outcome, Progress,
-    Refused, Reserve, Span, State, Terms, Time, Unique, WantedTubes,
+    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, Job, JobId, JobOptions, JobPage, NamePage, NewJob,
+    NotCompleted, Outcome, Progress, Refused, Reserve, Span, State, Time, WantedTubes,
 };
-use crate::protocol::{self, Flow, Output, Peer, World};
+use crate::protocol::{self, ClientInfo, Context, Flow, Output};
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
-pub fn execute(request: Request, world: &mut World, out: &mut Output) -> Flow {
-    match request.act {
-        Act::Add(job) => add(*job, request.data, world, out),
-        Act::Run { id, name, ttr, pri, wait } => {
+pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
+    match request.command {
+        Command::Add(job) => add(*job, request.data, context, out),
+        Command::Run { id, name, ttr, pri, wait } => {
             let job = NewJob { pri, delay: Span::ZERO, ttr, body: request.data };
-            return run(id, &name, job, wait, world, out);
+            return run(id, &name, job, wait, context, out);
         }
-        Act::Result { id, wait } => return result(id, wait, world, out),
-        Act::Lease { names, wait } => return lease(WantedTubes::new(names), wait, world, out),
-        Act::Conclude { id, done } => {
-            conclude(id, done, request.data, world, out);
+        Command::Result { id, wait } => return result(id, wait, context, out),
+        Command::Lease { names, wait } => return lease(WantedTubes::new(names), wait, context, out),
+        Command::Conclude { id, done } => {
+            complete_job(id, done, request.data, context, out);
         }
-        Act::Delete(id) => {
-            let gone = find(world.engine, &id).is_some_and(|job| world.engine.withdraw(job));
+        Command::Delete(id) => {
+            let gone = find(context.engine, &id).is_some_and(|job| context.engine.delete_in_any_state(job));
             reply::words(out, if gone { reply::OK } else { reply::NOT_FOUND });
         }
-        Act::InspectServer => inspect::server(world, out),
-        Act::InspectQueues(page) => {
-            return queues(NamePage::new(page.offset as usize, page.limit), world, out);
+        Command::InspectServer => inspect::server(context, out),
+        Command::InspectQueues(page) => {
+            return queues(NamePage::new(page.offset as usize, page.limit), context, out);
         }
-        Act::InspectQueue(name) => inspect::queue(world, &name, out),
-        Act::InspectJobs { name, scheduled, page } => {
+        Command::InspectQueue(name) => inspect::queue(context, &name, out),
+        Command::InspectJobs { name, scheduled, page } => {
             let state = if scheduled { State::Delayed } else { State::Ready };
-            return jobs(name, JobPage::new(state, page.offset as usize, page.limit), world, out);
+            return jobs(name, JobPage::new(state, page.offset as usize, page.limit), context, out);
         }
-        Act::InspectJob(id) => inspect::job(world, &id, out),
-        Act::Refused(answer) => reply::words(out, answer),
-        Act::Close(answer) => {
+        Command::InspectJob(id) => inspect::job(context, &id, out),
+        Command::Refused(answer) => reply::words(out, answer),
+        Command::Close(answer) => {
             reply::words(out, answer.unwrap_or_default());
             return Flow::Close;
         }
@@ -74,11 +74,11 @@ impl Continuation {
 const PAGE: u64 = 128 * 1024;
 
 /// Goes on with a command in another turn.
-pub fn go_on(rest: Continuation, world: &mut World, out: &mut Output) -> Flow {
+pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     match rest {
-        Continuation::Lease(names, wait) => lease(names, wait, world, out),
-        Continuation::Queues(page) => queues(page, world, out),
-        Continuation::Jobs(name, page) => jobs(name, page, world, out),
+        Continuation::Lease(names, wait) => lease(names, wait, context, out),
+        Continuation::Queues(page) => queues(page, context, out),
+        Continuation::Jobs(name, page) => jobs(name, page, context, out),
     }
 }
 
@@ -86,15 +86,15 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Workq(rest)))
 }
 
-fn queues(mut page: NamePage, world: &mut World, out: &mut Output) -> Flow {
-    if inspect::queues(world, &mut page, out) == Progress::More {
+fn queues(mut page: NamePage, context: &mut Context, out: &mut Output) -> Flow {
+    if inspect::queues(context, &mut page, out) == Progress::More {
         return later(Continuation::Queues(page));
     }
     Flow::Next
 }
 
-fn jobs(name: Box<[u8]>, mut page: JobPage, world: &mut World, out: &mut Output) -> Flow {
-    if inspect::jobs(world, &name, &mut page, out) == Progress::More {
+fn jobs(name: Box<[u8]>, mut page: JobPage, context: &mut Context, out: &mut Output) -> Flow {
+    if inspect::jobs(context, &name, &mut page, out) == Progress::More {
         return later(Continuation::Jobs(name, page));
     }
     Flow::Next
@@ -113,7 +113,7 @@ pub(super) fn name_of(engine: &Engine, job: &Job) -> Uuid {
 }
 
 fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
-    engine.contract(job).and_then(|contract| contract.id())
+    engine.extras(job).and_then(|extras| extras.id())
 }
 
 /// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: what is
@@ -122,24 +122,24 @@ pub(super) fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }
 
-fn add(job: Submission, payload: Body, world: &mut World, out: &mut Output) {
-    let start = match job.time.map(|time| start(time, job.ttl, world.now)) {
+fn add(job: Submission, payload: Body, context: &mut Context, out: &mut Output) {
+    let start = match job.time.map(|time| start(time, job.ttl, context.now)) {
         None => None,
         Some(Some(start)) => Some(start),
         Some(None) => return reply::words(out, reply::INVALID_TIME),
     };
-    let terms = Terms {
-        ending: Ending::Keep,
-        unique: Unique::Id(job.id),
+    let options = JobOptions {
+        completion: CompletionPolicy::Keep,
+        dedup_key: DedupKey::Id(job.id),
         durable: true,
         start,
         ttl: job.ttl,
         max_attempts: job.max_attempts,
         max_fails: job.max_fails,
-        ..Terms::default()
+        ..JobOptions::default()
     };
     let new = NewJob { pri: job.pri, delay: Span::ZERO, ttr: job.ttr, body: payload };
-    let submitted = world.engine.submit(world.client, &job.name, new, terms, world.now);
+    let submitted = context.engine.submit(context.client, &job.name, new, options, context.now);
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
@@ -161,54 +161,54 @@ fn refusal(refused: Refused) -> reply::Words {
 }
 
 /// Nobody waits for a client that will say nothing more.
-fn patience(wait: Span, world: &World) -> Span {
-    if world.half_closed {
+fn patience(wait: Span, context: &Context) -> Span {
+    if context.half_closed {
         Span::ZERO
     } else {
         wait
     }
 }
 
-fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, world: &mut World, out: &mut Output) -> Flow {
-    let wait = patience(wait, world);
-    let job = match world.engine.run(world.client, name, job, id, wait, world.now) {
+fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
+    let wait = patience(wait, context);
+    let job = match context.engine.run(context.client, name, job, id, wait, context.now) {
         Ok(job) => job,
         Err(refused) => {
             reply::words(out, refusal(refused));
             return Flow::Next;
         }
     };
-    let leased = world.engine.job(job).is_some_and(|job| job.state() == State::Reserved);
+    let leased = context.engine.job(job).is_some_and(|job| job.state() == State::Reserved);
     if wait == Span::ZERO && !leased {
-        world.engine.cancel_wait(world.client);
+        context.engine.cancel_wait(context.client);
         reply::words(out, reply::TIMEOUT);
         return Flow::Next;
     }
-    await_outcome(id, world)
+    await_outcome(id, context)
 }
 
 /// The reply will name the job as it is called now, though it may be gone by then.
-fn await_outcome(id: Uuid, world: &mut World) -> Flow {
-    if let Some(peer) = world.roster.get_mut(world.client) {
+fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
+    if let Some(peer) = context.registry.get_mut(context.client) {
         peer.awaited = id;
     }
     Flow::Wait
 }
 
-fn result(id: Uuid, wait: Span, world: &mut World, out: &mut Output) -> Flow {
-    let wait = patience(wait, world);
-    let awaited = match find(world.engine, &id) {
+fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
+    let wait = patience(wait, context);
+    let awaited = match find(context.engine, &id) {
         None => Awaited::NotFound,
-        Some(job) => world.engine.wait_outcome(world.client, job, wait, world.now),
+        Some(job) => context.engine.wait_outcome(context.client, job, wait, context.now),
     };
     match awaited {
         Awaited::Known(job) => {
             let job = job.id();
-            known(id, job, world.engine, out);
+            known(id, job, context.engine, out);
         }
         Awaited::NotFound => reply::words(out, reply::NOT_FOUND),
         Awaited::TimedOut => reply::words(out, reply::TIMEOUT),
-        Awaited::Waiting => return await_outcome(id, world),
+        Awaited::Waiting => return await_outcome(id, context),
     }
     Flow::Next
 }
@@ -221,8 +221,8 @@ fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     reply::part(out, body, body.len() - result.len()..body.len());
 }
 
-fn lease(mut names: WantedTubes, wait: Span, world: &mut World, out: &mut Output) -> Flow {
-    match world.engine.watch_only(world.client, &mut names, world.now) {
+fn lease(mut names: WantedTubes, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
+    match context.engine.watch_only(context.client, &mut names, context.now) {
         Ok(Progress::Done) => {}
         Ok(Progress::More) => return later(Continuation::Lease(names, wait)),
         Err(_) => {
@@ -230,11 +230,11 @@ fn lease(mut names: WantedTubes, wait: Span, world: &mut World, out: &mut Output
             return Flow::Next;
         }
     }
-    let wait = patience(wait, world);
-    match world.engine.reserve(world.client, Some(wait), world.now) {
+    let wait = patience(wait, context);
+    match context.engine.reserve(context.client, Some(wait), context.now) {
         Reserve::Job(job) => {
             let id = job.id();
-            give(world.engine, id, out);
+            give(context.engine, id, out);
         }
         Reserve::NoJob(_) => reply::words(out, reply::TIMEOUT),
         Reserve::Waiting => return Flow::Wait,
@@ -247,31 +247,31 @@ fn give(engine: &Engine, id: JobId, out: &mut Output) {
     reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(engine, &job), job.body());
 }
 
-fn conclude(id: Uuid, done: bool, result: Body, world: &mut World, out: &mut Output) {
-    let concluded = match find(world.engine, &id) {
-        None => Err(NotConcluded::NotFound),
+fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: &mut Output) {
+    let concluded = match find(context.engine, &id) {
+        None => Err(NotCompleted::NotFound),
         Some(job) => {
-            let told = world.engine.any_job(job).is_some_and(|job| job.ending() == Ending::Tell);
+            let told = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
             let outcome = match done {
                 true => Outcome::Done(result),
                 // To a Gearman client, only an exception has words.
                 false if told && !result.is_empty() => Outcome::Fault(result),
                 false => Outcome::Failed(result),
             };
-            world.engine.conclude(job, outcome, world.now)
+            context.engine.complete(job, outcome, context.now)
         }
     };
     let answer = match concluded {
         Ok(()) => reply::OK,
-        Err(NotConcluded::NotFound) => reply::NOT_FOUND,
-        Err(NotConcluded::Final) => reply::DUPLICATE_RESULT,
-        Err(NotConcluded::OutOfMemory) => reply::OUT_OF_MEMORY,
+        Err(NotCompleted::NotFound) => reply::NOT_FOUND,
+        Err(NotCompleted::Final) => reply::DUPLICATE_RESULT,
+        Err(NotCompleted::OutOfMemory) => reply::OUT_OF_MEMORY,
     };
     reply::words(out, answer);
 }
 
 /// Tells the client of an event what it waited for.
-pub fn tell(event: &Event, engine: &Engine, peer: &Peer, out: &mut Output) {
+pub fn tell(event: &Event, engine: &Engine, peer: &ClientInfo, out: &mut Output) {
     match event {
         Event::Reserved { job, .. } => give(engine, *job, out),
         Event::NoJob { .. } => reply::words(out, reply::TIMEOUT),
@@ -291,11 +291,11 @@ fn told(id: &Uuid, done: bool, result: &Body, out: &mut Output) {
 }
 
 /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
-pub fn hang_up(world: &mut World, out: &mut Output) -> bool {
-    if world.engine.hurry(world.client, world.now) {
+pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
+    if context.engine.hurry(context.client, context.now) {
         return false;
     }
-    let waited = world.engine.cancel_wait(world.client);
+    let waited = context.engine.cancel_wait(context.client);
     if waited {
         reply::words(out, reply::TIMEOUT);
     }

@@ -6,7 +6,7 @@
 use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
 use crate::binlog::segment::HEADER;
-use crate::binlog::terms::Health;
+use crate::binlog::types::Health;
 use crate::engine::LogRoom;
 
 /// Bytes kept back for records of the log's own.
@@ -76,7 +76,7 @@ impl Journal {
     /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
     /// deleting every job.
     pub fn wanted(&self) -> bool {
-        if self.wish > 0 && self.is_short(self.wish) {
+        if self.requested > 0 && self.is_short(self.requested) {
             return true;
         }
         let enough = if self.health == Health::Full { self.segment_size } else { self.segment_size / 2 };
@@ -91,7 +91,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::wish`]. Or no
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::request_space`]. Or no
     /// id that is known to be safe to give.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok

@@ -5,7 +5,7 @@
 use super::{Journal, Segment};
 use crate::binlog::record::{full_size, pause_size};
 use crate::binlog::segment::Place;
-use crate::binlog::terms::{Health, Synced};
+use crate::binlog::types::{Health, Synced};
 use crate::engine::Engine;
 
 impl Journal {
@@ -52,8 +52,8 @@ impl Journal {
     }
 
     /// Whether a segment is to be emptied, whatever the use of the disk.
-    pub fn is_condemned(&self, number: u64) -> bool {
-        self.segment(number).is_some_and(|segment| segment.condemned)
+    pub fn is_evacuating(&self, number: u64) -> bool {
+        self.segment(number).is_some_and(|segment| segment.evacuating)
     }
 
     /// Bytes of a segment that are used.
@@ -73,8 +73,8 @@ impl Journal {
     /// The last segment found is damaged: it is to be emptied, and then set aside.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
-        (segment.condemned, segment.damaged) = (true, true);
-        self.count_condemned();
+        (segment.evacuating, segment.damaged) = (true, true);
+        self.count_evacuating();
     }
 
     /// A full record of the job in `slot` was found in the last segment; `before`: the lengths it had,
@@ -116,18 +116,18 @@ impl Journal {
     }
 
     /// The oldest segment is to be emptied.
-    pub fn condemn_oldest(&mut self) {
-        self.segments.front_mut().expect("a segment").condemned = true;
-        self.count_condemned();
+    pub fn evacuate_oldest(&mut self) {
+        self.segments.front_mut().expect("a segment").evacuating = true;
+        self.count_evacuating();
     }
 
     /// The newest one is.
-    pub fn condemn_newest(&mut self) {
-        self.segments.back_mut().expect("a segment").condemned = true;
-        self.count_condemned();
+    pub fn evacuate_newest(&mut self) {
+        self.segments.back_mut().expect("a segment").evacuating = true;
+        self.count_evacuating();
     }
 
-    pub(super) fn count_condemned(&mut self) {
-        self.condemned = self.segments.iter().filter(|segment| segment.condemned).count();
+    pub(super) fn count_evacuating(&mut self) {
+        self.evacuating = self.segments.iter().filter(|segment| segment.evacuating).count();
     }
 }

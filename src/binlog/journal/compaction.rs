@@ -7,7 +7,7 @@ use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
 use crate::binlog::record::{pause_size, Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
-use crate::binlog::terms::{Batch, Health, Retired, Synced};
+use crate::binlog::types::{Batch, Health, Retired, Synced};
 use crate::engine::Engine;
 
 /// Where no record says yet that a segment is needed no longer.
@@ -30,7 +30,7 @@ impl Journal {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
         let debt = self.old.saturating_sub(allowed);
-        if self.condemned > 0 {
+        if self.evacuating > 0 {
             debt.max(1)
         } else {
             debt
@@ -60,7 +60,7 @@ impl Journal {
                 return false;
             }
             if size > space {
-                self.wish = size;
+                self.requested = size;
                 return true;
             }
             if quota < size.min(COMPACT_BYTES) {
@@ -75,7 +75,7 @@ impl Journal {
 
     /// What the oldest segment must still be kept for, and what it takes to write that again.
     fn first_home(&self, engine: &Engine) -> Option<(Home, u64)> {
-        if let Some(slot) = self.segments[0].inhabitants.first() {
+        if let Some(slot) = self.segments[0].live_jobs.first() {
             return Some((Home::Job(slot), size_of(slot, engine)));
         }
         let tube = self.segments[0].pauses.first()?;
@@ -99,19 +99,19 @@ impl Journal {
         }
     }
 
-    /// The oldest segment, which nothing is at home in, goes when what was written again, and that it is gone, is safe.
+    /// The oldest segment, which nothing is live in, goes when what was written again, and that it is gone, is safe.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
         self.retiring += segment.bytes;
-        let Segment { number, bytes, condemned, damaged, .. } = segment;
-        self.condemned -= usize::from(condemned);
+        let Segment { number, bytes, evacuating, damaged, .. } = segment;
+        self.evacuating -= usize::from(evacuating);
         self.retired.push_back(Retired { number, bytes, after: UNSAID, damaged });
     }
 
     /// Says which segments are needed no longer: those that were retired may go when that is safe.
     fn say_gone(&mut self) {
-        if self.condemned == 0 {
+        if self.evacuating == 0 {
             self.in_doubt = false;
         }
         if self.in_doubt || self.retired.back().is_none_or(|retired| retired.after != UNSAID) {
@@ -145,17 +145,17 @@ impl Journal {
     }
 
     /// Whether there is something to do beside writing.
-    pub fn needs_tidying(&self) -> bool {
+    pub fn needs_maintenance(&self) -> bool {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
     /// The segments whose files are not there any more count for nothing: what lives in them must be written again.
-    pub fn condemn_missing(&mut self, is_there: impl Fn(u64) -> bool) {
+    pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) {
         self.segments
             .iter_mut()
             .filter(|segment| !is_there(segment.number))
-            .for_each(|segment| segment.condemned = true);
-        self.count_condemned();
+            .for_each(|segment| segment.evacuating = true);
+        self.count_evacuating();
     }
 
     /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.
@@ -189,8 +189,11 @@ impl Journal {
         let pending = self.take(Vec::new(), self.synced);
         // What cannot be read before the new segment is damage then, and what is behind it is kept.
         self.synced = Synced { place: before, position: self.synced.position };
-        self.segments.iter_mut().filter(|segment| segment.number >= first).for_each(|segment| segment.condemned = true);
-        self.count_condemned();
+        self.segments
+            .iter_mut()
+            .filter(|segment| segment.number >= first)
+            .for_each(|segment| segment.evacuating = true);
+        self.count_evacuating();
         let records = pending.bytes.len() - HEADER * pending.cuts.len();
         self.begin(number, size, before);
         self.segments.back_mut().expect("a segment").bytes += again + records as u64;

@@ -1,20 +1,20 @@
-//! What a job owes beyond being done: its terms, and who waits for how it goes.
+//! What a job owes beyond being done: its options, and who waits for how it goes.
 //!
-//! Owns the contracts of the jobs that have one, the index by unique, the index by the end of the time to live, and the
-//! attachments of clients to jobs. Most jobs have no contract and pay nothing for it. Must not decide what becomes of a job.
+//! Owns the extras of the jobs that have one, the index by unique, the index by the end of the time to live, and the
+//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a job.
 
 use slab::Slab;
 
 use super::heap::{Heap, Places};
 use super::index::{Chained, Index};
+use super::job_options::DedupKey;
 use super::list::{Linked, Links, List, NIL};
 use super::slots::Slots;
-use super::terms::Unique;
 use super::time::{Span, Time};
 
-/// What few contracts need.
+/// What few extras need.
 #[derive(Debug)]
-pub(super) struct Rare {
+pub(super) struct RareExtras {
     /// The attachments of those who wait for the outcome.
     pub attached: List,
     pub progress: (u32, u32),
@@ -24,36 +24,36 @@ pub(super) struct Rare {
     /// Its place among jobs of its priority from its start on; zero before.
     pub order: u64,
     /// Somebody waited for its outcome at once, and no longer does: nobody will ask for it.
-    pub abandoned: bool,
+    pub orphaned: bool,
     /// It is gone as soon as its outcome is told.
-    pub passing: bool,
+    pub ephemeral: bool,
     /// Who waits for it waits for the worker who is at it, and for no other.
     pub last_try: bool,
     /// Counts the reports of workers.
     pub reports: u32,
 }
 
-impl Default for Rare {
-    fn default() -> Rare {
-        Rare {
+impl Default for RareExtras {
+    fn default() -> RareExtras {
+        RareExtras {
             attached: List::EMPTY,
             progress: (0, 0),
             reducer: None,
             start: Time::NEVER,
             order: 0,
-            abandoned: false,
-            passing: false,
+            orphaned: false,
+            ephemeral: false,
             last_try: false,
             reports: 0,
         }
     }
 }
 
-/// The contract of one job.
+/// The extras of one job.
 #[derive(Debug)]
-pub struct Contract {
+pub struct JobExtras {
     pub(super) slot: u32,
-    /// The next contract in the same bucket of the index.
+    /// The next extras in the same bucket of the index.
     chain: u32,
     hash: u32,
     /// Where it stands in the order of ends, or [`NIL`].
@@ -61,7 +61,7 @@ pub struct Contract {
     pub(super) expires: Time,
     /// As it was asked for; [`Span::MAX`] for ever.
     pub(super) ttl: Span,
-    pub(super) unique: Unique,
+    pub(super) dedup_key: DedupKey,
     /// Finished: where in the body the result begins.
     pub(super) result_at: u32,
     pub(super) max_attempts: u8,
@@ -69,21 +69,21 @@ pub struct Contract {
     pub(super) fails: u8,
     /// Finished, and done rather than failed.
     pub(super) done: bool,
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareExtras>>,
 }
 
-const _: () = assert!(size_of::<Contract>() <= 72);
+const _: () = assert!(size_of::<JobExtras>() <= 72);
 
-impl Contract {
+impl JobExtras {
     /// What no other job may share.
-    pub fn unique(&self) -> &Unique {
-        &self.unique
+    pub fn dedup_key(&self) -> &DedupKey {
+        &self.dedup_key
     }
 
     /// The number that no other job may have, if it has one.
     pub fn id(&self) -> Option<[u8; 16]> {
-        match self.unique {
-            Unique::Id(id) => Some(id),
+        match self.dedup_key {
+            DedupKey::Id(id) => Some(id),
             _ => None,
         }
     }
@@ -133,21 +133,23 @@ impl Contract {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
     }
 
-    pub(super) fn rare(&self) -> Option<&Rare> {
+    pub(super) fn rare(&self) -> Option<&RareExtras> {
         self.rare.as_deref()
     }
 
-    pub(super) fn rare_mut(&mut self) -> &mut Rare {
+    pub(super) fn rare_mut(&mut self) -> &mut RareExtras {
         self.rare.get_or_insert_with(Box::default)
     }
 
     /// Bytes of account.
     pub(super) fn cost(&self) -> u64 {
-        let unique = if let Unique::Name(name) = &self.unique { name.length() } else { 0 };
-        let rare =
-            self.rare.as_ref().map_or(0, |rare| size_of::<Rare>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
+        let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
+        let rare = self
+            .rare
+            .as_ref()
+            .map_or(0, |rare| size_of::<RareExtras>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
         let attached = self.submitters() * size_of::<Attachment>();
-        (size_of::<Contract>() + 24 + unique + rare + attached) as u64
+        (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
     }
 }
 
@@ -161,7 +163,7 @@ pub(super) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 #[derive(Debug)]
 pub(super) struct Attachment {
     pub client: u32,
-    pub contract: u32,
+    pub extras: u32,
     /// The number of the last report that the client was told, or came too late for.
     heard: u32,
     of_job: Links,
@@ -169,7 +171,7 @@ pub(super) struct Attachment {
 }
 
 #[derive(Debug)]
-struct Store(Slots<Contract>);
+struct Store(Slots<JobExtras>);
 
 impl Chained for Store {
     fn hash(&self, member: u32) -> usize {
@@ -213,23 +215,23 @@ impl Linked for OfClient<'_> {
     }
 }
 
-/// Slots in a chunk of the table from jobs to contracts.
+/// Slots in a chunk of the table from jobs to extras.
 const CHUNK: usize = 1024;
 
-/// All contracts.
+/// All extras.
 #[derive(Debug)]
-pub(super) struct Contracts {
+pub(super) struct ExtrasStore {
     store: Store,
     index: Index,
     ends: Heap<Time>,
     attachments: OfJob,
-    /// The contract of the job in each slot; chunks without any have no memory.
+    /// The extras of the job in each slot; chunks without any have no memory.
     by_slot: Vec<Option<Box<[u32; CHUNK]>>>,
 }
 
-impl Contracts {
-    pub const fn new() -> Contracts {
-        Contracts {
+impl ExtrasStore {
+    pub const fn new() -> ExtrasStore {
+        ExtrasStore {
             store: Store(Slots::new()),
             index: Index::new(),
             ends: Heap::new(),
@@ -242,34 +244,34 @@ impl Contracts {
         self.store.0.len()
     }
 
-    pub fn get(&self, number: u32) -> &Contract {
+    pub fn get(&self, number: u32) -> &JobExtras {
         self.store.0.get(number)
     }
 
-    pub fn get_mut(&mut self, number: u32) -> &mut Contract {
+    pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.store.0.get_mut(number)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Contract)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &JobExtras)> {
         self.store.0.iter()
     }
 
-    /// The contract of the job in `slot`, which must have one.
+    /// The extras of the job in `slot`, which must have one.
     pub fn of(&self, slot: u32) -> u32 {
         let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with a contract");
         chunk[slot as usize % CHUNK]
     }
 
-    /// Makes a contract for the job in `slot`. Its unique, with this hash, must be new.
-    pub fn insert(&mut self, slot: u32, unique: Unique, hash: u64, expires: Time) -> u32 {
-        self.link(Contract {
+    /// Makes extras for the job in `slot`. Its unique, with this hash, must be new.
+    pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
+        self.link(JobExtras {
             slot,
             chain: NIL,
             hash: (hash >> 32) as u32,
             place: NIL,
             expires,
             ttl: Span::MAX,
-            unique,
+            dedup_key,
             result_at: 0,
             max_attempts: 0,
             max_fails: 0,
@@ -279,10 +281,10 @@ impl Contracts {
         })
     }
 
-    /// Stores a contract that stands in no index.
-    fn link(&mut self, contract: Contract) -> u32 {
-        let (slot, expires, indexed) = (contract.slot, contract.expires, contract.unique != Unique::None);
-        let number = self.store.0.insert(contract);
+    /// Stores extras that stands in no index.
+    fn link(&mut self, extras: JobExtras) -> u32 {
+        let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
+        let number = self.store.0.insert(extras);
         if indexed {
             self.index.insert(number, &mut self.store);
         }
@@ -297,9 +299,9 @@ impl Contracts {
         number
     }
 
-    /// Takes a contract out of every index.
+    /// Takes extras out of every index.
     fn unlink(&mut self, number: u32) {
-        if self.get(number).unique != Unique::None {
+        if self.get(number).dedup_key != DedupKey::None {
             self.index.remove(number, &mut self.store);
         }
         let place = self.get(number).place;
@@ -312,29 +314,29 @@ impl Contracts {
         }
     }
 
-    /// Leaves this contract to those who wait for its outcome and are still to be told, and makes another for its job, which
+    /// Leaves this extras to those who wait for its outcome and are still to be told, and makes another for its job, which
     /// is the same but that nobody waits. Tells its number.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let left = self.store.0.get_mut(number);
         let slot = std::mem::replace(&mut left.slot, NIL);
-        let unique = std::mem::take(&mut left.unique);
+        let dedup_key = std::mem::take(&mut left.dedup_key);
         let expires = std::mem::replace(&mut left.expires, Time::NEVER);
         left.place = NIL;
         let rare = left.rare.as_mut().expect("somebody is attached");
-        let rest = Rare { attached: rare.attached, ..Rare::default() };
+        let rest = RareExtras { attached: rare.attached, ..RareExtras::default() };
         let mut own = std::mem::replace(&mut **rare, rest);
         own.attached = List::EMPTY;
-        let Contract { hash, ttl, result_at, max_attempts, max_fails, fails, done, .. } = *left;
+        let JobExtras { hash, ttl, result_at, max_attempts, max_fails, fails, done, .. } = *left;
         let (chain, place, rare) = (NIL, NIL, Some(Box::new(own)));
-        let own = Contract {
+        let own = JobExtras {
             slot,
             chain,
             hash,
             place,
             expires,
             ttl,
-            unique,
+            dedup_key,
             result_at,
             max_attempts,
             max_fails,
@@ -351,29 +353,29 @@ impl Contracts {
     }
 
     /// Others may share from now on what no two jobs may. Tells how many bytes of account that frees.
-    pub fn forget_unique(&mut self, number: u32) -> u64 {
-        if self.get(number).unique == Unique::None {
+    pub fn forget_dedup_key(&mut self, number: u32) -> u64 {
+        if self.get(number).dedup_key == DedupKey::None {
             return 0;
         }
         let before = self.get(number).cost();
         self.index.remove(number, &mut self.store);
-        self.get_mut(number).unique = Unique::None;
+        self.get_mut(number).dedup_key = DedupKey::None;
         before - self.get(number).cost()
     }
 
-    /// The contract is over; nobody may be attached any more.
-    pub fn remove(&mut self, number: u32) -> Contract {
+    /// The extras is over; nobody may be attached any more.
+    pub fn remove(&mut self, number: u32) -> JobExtras {
         self.unlink(number);
-        let contract = self.store.0.remove(number);
-        debug_assert_eq!(contract.submitters(), 0, "somebody was not told");
+        let extras = self.store.0.remove(number);
+        debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
         if self.len() == 0 {
             self.by_slot = Vec::new();
         }
-        contract
+        extras
     }
 
-    /// The contract with this hash that `matches`.
-    pub fn find(&self, hash: u64, mut matches: impl FnMut(&Contract) -> bool) -> Option<u32> {
+    /// The extras with this hash that `matches`.
+    pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
         self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
     }
 
@@ -382,19 +384,19 @@ impl Contracts {
         self.ends.first()
     }
 
-    /// `client` waits for the outcome of the job with this contract; `list` is what it is attached to.
+    /// `client` waits for the outcome of the job with this extras; `list` is what it is attached to.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         let heard = self.get_mut(number).rare_mut().reports;
-        let new = Attachment { client, contract: number, heard, of_job: Links::NONE, of_client: Links::NONE };
+        let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
         let rare = self.store.0.get_mut(number).rare.as_mut().expect("just made");
         rare.attached.push_back(member, &mut self.attachments);
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
 
-    /// Ends one attachment, and tells of whom to which contract.
+    /// Ends one attachment, and tells of whom to which extras.
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
-        let number = self.attachments.0[member as usize].contract;
+        let number = self.attachments.0[member as usize].extras;
         let rare = self.store.0.get_mut(number).rare.as_mut().expect("somebody is attached");
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
@@ -405,7 +407,7 @@ impl Contracts {
         ended
     }
 
-    /// The first attachment to this contract, and its client.
+    /// The first attachment to this extras, and its client.
     pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
         let member = self.get(number).rare()?.attached.first()?;
         Some((member, self.attachments.0[member as usize].client))
@@ -439,38 +441,38 @@ impl Contracts {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment to this contract among those in `list`, which are one client's: others may be very many.
+    /// The attachment to this extras among those in `list`, which are one client's: others may be very many.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);
-        members.find(|&member| self.attachments.0[member as usize].contract == number)
+        members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// The slot of the job with this contract, if it is still there and nobody will ask for its outcome.
-    pub fn abandoned(&self, number: u32) -> Option<u32> {
-        let contract = self.store.0.find(number).filter(|contract| contract.slot != NIL)?;
-        contract.rare()?.abandoned.then_some(contract.slot)
+    /// The slot of the job with this extras, if it is still there and nobody will ask for its outcome.
+    pub fn orphaned(&self, number: u32) -> Option<u32> {
+        let extras = self.store.0.find(number).filter(|extras| extras.slot != NIL)?;
+        extras.rare()?.orphaned.then_some(extras.slot)
     }
 
-    /// Whether this contract is found by what is unique about it, if anything is; for checks.
+    /// Whether this extras is found by what is unique about it, if anything is; for checks.
     pub fn is_found(&self, number: u32) -> bool {
-        let contract = self.get(number);
-        let find = || self.index.find(contract.hash as usize, &self.store, |other| other == number);
-        contract.unique == Unique::None || find().is_some()
+        let extras = self.get(number);
+        let find = || self.index.find(extras.hash as usize, &self.store, |other| other == number);
+        extras.dedup_key == DedupKey::None || find().is_some()
     }
 
     /// Panics unless the times to live are in order; for checks.
     pub fn check_ends(&self) {
         self.ends.check(|number| self.get(number).place);
-        let ending = self.iter().filter(|(_, contract)| contract.expires != Time::NEVER).count();
-        assert_eq!(self.ends.len(), ending, "every time to live that ends is known");
-        let placed = self.iter().filter(|(_, contract)| contract.place != NIL).count();
-        assert_eq!(placed, ending, "nothing else has a place among them");
-        let indexed = self.iter().filter(|(_, contract)| contract.unique != Unique::None).count();
+        let completion = self.iter().filter(|(_, extras)| extras.expires != Time::NEVER).count();
+        assert_eq!(self.ends.len(), completion, "every time to live that ends is known");
+        let placed = self.iter().filter(|(_, extras)| extras.place != NIL).count();
+        assert_eq!(placed, completion, "nothing else has a place among them");
+        let indexed = self.iter().filter(|(_, extras)| extras.dedup_key != DedupKey::None).count();
         assert_eq!(self.index.len(), indexed, "the index knows nobody else");
     }
 
-    /// How many contracts a search may have to look at.
+    /// How many extras a search may have to look at.
     #[cfg(test)]
     pub fn longest_chain(&self) -> usize {
         self.index.chains(&self.store).max().unwrap_or_default()

@@ -3,7 +3,7 @@
 //! Owns the second half of what happens in a [`Life`]: what producers and workers of all protocols ask of such jobs. Must not
 //! judge: the model does.
 
-use beanpole::engine::{Body, Ending, JobId, NewJob, Outcome, Report, Span, Terms, Unique};
+use beanpole::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 
 use crate::driver::{Life, MANNERS, TUBES};
 use crate::verbs;
@@ -27,16 +27,16 @@ impl Life {
             0..=7 if !many => self.submit_kept(),
             0..=9 => self.lease(),
             10 | 11 => self.grab(),
-            12..=14 => self.conclude(job),
+            12..=14 => self.complete(job),
             15 | 16 => self.finish(job),
             17 => self.report(job),
             18 => drop(self.turn(|engine, _| {
-                engine.withdraw(job);
+                engine.delete_in_any_state(job);
                 None
             })),
             _ => self.rare(job),
         }
-        let engine = &self.desk.0.borrow().1;
+        let engine = &self.access.0.borrow().1;
         self.volatile.retain(|id| engine.any_job(JobId(*id)).is_some_and(|job| job.is_volatile()));
         engine.check();
     }
@@ -67,18 +67,26 @@ impl Life {
     /// A job that its submitters are told of: in the background or not, and joined if there is one of its unique.
     fn submit_told(&mut self) {
         let shared = self.random.pick(&SHARED);
-        let unique = match self.random.below(3) {
-            0 => Unique::None,
-            1 => Unique::Name(shared.into()),
-            _ => Unique::Body(None),
+        let dedup_key = match self.random.below(3) {
+            0 => DedupKey::None,
+            1 => DedupKey::Name(shared.into()),
+            _ => DedupKey::Body(None),
         };
-        let body = if unique == Unique::Body(None) { Body::from(shared.to_vec()) } else { self.body() };
+        let body = if dedup_key == DedupKey::Body(None) { Body::from(shared.to_vec()) } else { self.body() };
         let start = self.random.once_in(4).then(|| self.now + Span::from_millis(1500));
         let durable = !self.random.once_in(3) || self.volatile.len() >= MOST_VOLATILE;
         let reducer = self.random.once_in(6).then(|| shared.into());
         let attach = !durable || self.random.once_in(3);
-        let terms = Terms { ending: Ending::Tell, unique, durable, start, reducer, attach, ..Terms::default() };
-        self.submit(terms, body);
+        let options = JobOptions {
+            completion: CompletionPolicy::Tell,
+            dedup_key,
+            durable,
+            start,
+            reducer,
+            attach,
+            ..JobOptions::default()
+        };
+        self.submit(options, body);
     }
 
     /// A job whose outcome is kept.
@@ -91,31 +99,31 @@ impl Life {
             1 => Some(self.now - Span::from_millis(2500)),
             _ => None,
         };
-        let terms = Terms {
-            ending: Ending::Keep,
-            unique: if self.random.once_in(8) { Unique::None } else { Unique::Id(id) },
+        let options = JobOptions {
+            completion: CompletionPolicy::Keep,
+            dedup_key: if self.random.once_in(8) { DedupKey::None } else { DedupKey::Id(id) },
             durable: !self.random.once_in(6) || self.volatile.len() >= MOST_VOLATILE,
             start,
             ttl: self.random.pick(&[Span::MAX, Span::from_millis(1500), Span::from_secs(100)]),
             max_attempts: self.random.pick(&[0, 0, 1, 2, 255]),
             max_fails: self.random.pick(&[0, 0, 1, 2, 255]),
-            ..Terms::default()
+            ..JobOptions::default()
         };
         let body = self.body();
-        self.submit(terms, body);
+        self.submit(options, body);
     }
 
-    fn submit(&mut self, terms: Terms, body: Body) {
+    fn submit(&mut self, options: JobOptions, body: Body) {
         let tube = self.random.pick(&TUBES);
         let pri = self.random.pick(&[0, 5, u32::MAX]);
         let delay = Span::from_millis(self.random.pick(&[0, 0, 1000]));
         let ttr = self.random.pick(&[Span::from_millis(700), Span::from_secs(2), Span::MAX]);
         let client = self.client_at(0);
-        let durable = terms.durable;
-        self.wal.reserve(&self.desk, (200 + tube.len() + body.len()) as u64);
+        let durable = options.durable;
+        self.wal.reserve(&self.access, (200 + tube.len() + body.len()) as u64);
         let mut volatile = None;
         self.turn(|engine, now| {
-            let id = engine.submit(client, tube, NewJob { pri, delay, ttr, body }, terms, now).ok()?.id.0;
+            let id = engine.submit(client, tube, NewJob { pri, delay, ttr, body }, options, now).ok()?.id.0;
             volatile = (!durable).then_some(id);
             durable.then_some(id)
         });
@@ -170,15 +178,15 @@ impl Life {
     }
 
     /// Whoever it is says how a job went; without room for that, nothing must have happened.
-    fn conclude(&mut self, job: JobId) {
+    fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {
             Outcome::Done(result) | Outcome::Failed(result) | Outcome::Fault(result) => result.len(),
             Outcome::Gone => 0,
         };
-        self.wal.reserve(&self.desk, 100 + size as u64);
+        self.wal.reserve(&self.access, 100 + size as u64);
         self.turn(|engine, now| {
-            let _ = engine.conclude(job, outcome, now);
+            let _ = engine.complete(job, outcome, now);
             None
         });
     }

@@ -1,7 +1,7 @@
 //! What a producer asks for beside what every job has.
 //!
 //! Owns the words for it, as a producer says them and as a log remembers them. Plain data: what they mean, `submit` and
-//! `verdict` know.
+//! `outcome` know.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -12,7 +12,7 @@ use super::time::{Span, Time};
 /// What becomes of a job when a worker says how it went, or is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
-pub enum Ending {
+pub enum CompletionPolicy {
     /// Done, it is deleted; failed, it is buried; lost, it is ready again in its old place.
     #[default]
     Drop,
@@ -73,7 +73,7 @@ impl Fingerprinting {
 
 /// What no two jobs may share.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Unique {
+pub enum DedupKey {
     /// Nothing.
     #[default]
     None,
@@ -87,11 +87,11 @@ pub enum Unique {
 
 /// What a producer asks for beside what every job has; see [`super::Engine::submit`].
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct JobOptions {
     /// What becomes of it.
-    pub ending: Ending,
+    pub completion: CompletionPolicy,
     /// What no other job may share.
-    pub unique: Unique,
+    pub dedup_key: DedupKey,
     /// It must survive a restart.
     pub durable: bool,
     /// When it becomes ready, instead of its delay.
@@ -108,11 +108,11 @@ pub struct Terms {
     pub attach: bool,
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms {
-            ending: Ending::Drop,
-            unique: Unique::None,
+impl Default for JobOptions {
+    fn default() -> JobOptions {
+        JobOptions {
+            completion: CompletionPolicy::Drop,
+            dedup_key: DedupKey::None,
             durable: true,
             start: None,
             ttl: Span::MAX,
@@ -124,13 +124,13 @@ impl Default for Terms {
     }
 }
 
-/// What a log has to remember of a job's terms, and of what came of them.
+/// What a log has to remember of a job's options, and of what came of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WrittenTerms<'a> {
-    /// What becomes of it; never [`Ending::Drop`], which needs no terms.
-    pub ending: Ending,
+pub struct StoredOptions<'a> {
+    /// What becomes of it; never [`CompletionPolicy::Drop`], which needs no options.
+    pub completion: CompletionPolicy,
     /// What no other job may share.
-    pub unique: WrittenUnique<'a>,
+    pub dedup_key: StoredKey<'a>,
     /// How long it was to live; [`Span::MAX`] for ever.
     pub ttl: Span,
     /// When that ends; [`Time::NEVER`] if it does not.
@@ -151,9 +151,9 @@ pub struct WrittenTerms<'a> {
     pub reducer: Option<&'a [u8]>,
 }
 
-/// [`Unique`], borrowed.
+/// [`DedupKey`], borrowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WrittenUnique<'a> {
+pub enum StoredKey<'a> {
     /// Nothing.
     None,
     /// A name in its tube, from a log.
@@ -166,27 +166,27 @@ pub enum WrittenUnique<'a> {
     Id([u8; 16]),
 }
 
-impl Unique {
+impl DedupKey {
     /// For a log.
-    pub fn written(&self) -> WrittenUnique<'_> {
+    pub fn written(&self) -> StoredKey<'_> {
         match self {
-            Unique::None => WrittenUnique::None,
-            Unique::Name(name) => WrittenUnique::Kept(name),
-            Unique::Body(_) => WrittenUnique::Body,
-            Unique::Id(id) => WrittenUnique::Id(*id),
+            DedupKey::None => StoredKey::None,
+            DedupKey::Name(name) => StoredKey::Kept(name),
+            DedupKey::Body(_) => StoredKey::Body,
+            DedupKey::Id(id) => StoredKey::Id(*id),
         }
     }
 }
 
-impl WrittenUnique<'_> {
+impl StoredKey<'_> {
     /// From a log.
-    pub fn restored(self) -> Unique {
+    pub fn restored(self) -> DedupKey {
         match self {
-            WrittenUnique::None => Unique::None,
-            WrittenUnique::Name(name) => Unique::Name(name.into()),
-            WrittenUnique::Kept(name) => Unique::Name(name.clone()),
-            WrittenUnique::Body => Unique::Body(None),
-            WrittenUnique::Id(id) => Unique::Id(id),
+            StoredKey::None => DedupKey::None,
+            StoredKey::Name(name) => DedupKey::Name(name.into()),
+            StoredKey::Kept(name) => DedupKey::Name(name.clone()),
+            StoredKey::Body => DedupKey::Body(None),
+            StoredKey::Id(id) => DedupKey::Id(id),
         }
     }
 }

@@ -4,14 +4,25 @@
 //! and how it is waited for, `waiting` knows.
 
 use super::change::Change;
-use super::client::{ClientId, Manner, Nap, Search, Waiting};
-use super::contract::ATTACHMENT_COST;
+use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
 use super::event::{NoJob, Outcome};
-use super::job::{Cause, Job, JobId, JobView, State};
+use super::job::{Cause, JobId, JobView, State};
+use super::job_extras::ATTACHMENT_COST;
 use super::list::NIL;
-use super::steps::{Progress, MOVE};
+use super::steps::Progress;
 use super::time::{Span, Time};
-use super::{Engine, Reserve};
+use super::Engine;
+
+/// The answer to [`Engine::reserve`].
+#[derive(Debug)]
+pub enum Reserve<'a> {
+    /// This job is the client's now.
+    Job(JobView<'a>),
+    /// No job, and no waiting for one.
+    NoJob(NoJob),
+    /// An event will tell.
+    Waiting,
+}
 
 /// The answer to [`Engine::grab`].
 #[derive(Debug)]
@@ -74,25 +85,40 @@ impl Engine {
         Reserve::Waiting
     }
 
+    /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
+    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
+        let slot = self.jobs.find(id)?;
+        self.jobs.get(slot).state().after(Cause::ReserveJob)?;
+        self.mark_worker(client);
+        self.grant(client, slot, Cause::ReserveJob, now);
+        Some(self.jobs.view(slot))
+    }
+
+    fn mark_worker(&mut self, client: ClientId) {
+        let worker = &mut self.clients[client.0 as usize].worker;
+        self.workers += usize::from(!*worker);
+        *worker = true;
+    }
+
     /// Asks for a job of the tubes that the client watches, without waiting. It is awake from now on.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
             return Grab::More;
         }
-        if self.clients[client.0 as usize].nap == Nap::Asleep {
+        if self.clients[client.0 as usize].idle_state == IdleState::Idle {
             self.wake_up(client);
         }
         let Some(slot) = (match self.search_for_grab(client) {
             Ok(found) => found,
             Err(progress) => return progress,
         }) else {
-            self.clients[client.0 as usize].nap = Nap::Awake;
+            self.clients[client.0 as usize].idle_state = IdleState::Active;
             return Grab::NoJob;
         };
-        let nap = std::mem::take(&mut self.clients[client.0 as usize].nap);
+        let idle_state = std::mem::take(&mut self.clients[client.0 as usize].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
-        if let Nap::Woken(tube) = nap {
+        if let IdleState::Notified(tube) = idle_state {
             // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
             let taken = self.jobs.get(slot).tube;
             self.serve(taken, now);
@@ -130,72 +156,24 @@ impl Engine {
         self.mark_worker(client);
         // The rest of what is over by now is for the ticks.
         let _ = self.catch_up(client, now);
-        let nap = self.clients[client.0 as usize].nap;
+        let idle_state = self.clients[client.0 as usize].idle_state;
         self.wake_up(client);
         if !self.watches_many(client) {
             self.steps.take(self.clients[client.0 as usize].watched.len() as u64);
-            if let Some(tube) = self.tube_with_work(client, nap) {
+            if let Some(tube) = self.tube_with_work(client, idle_state) {
                 // If it does not come, somebody else must be told.
-                self.clients[client.0 as usize].nap = Nap::Woken(tube);
+                self.clients[client.0 as usize].idle_state = IdleState::Notified(tube);
                 return true;
             }
         }
         if self.watches_many(client) {
             self.steps.take(1);
-            self.clients[client.0 as usize].nap = Nap::Asleep;
+            self.clients[client.0 as usize].idle_state = IdleState::Idle;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {
             self.fall_asleep(client);
         }
         false
-    }
-
-    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at first, and
-    /// belongs to this verb until it is done.
-    pub fn give_back(
-        &mut self,
-        client: ClientId,
-        tube: Option<&[u8]>,
-        place: &mut Option<usize>,
-        now: Time,
-    ) -> Progress {
-        let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
-        let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
-        let held = &self.clients[client.0 as usize].reserved;
-        if place.is_none() && held.len() as u64 * MOVE <= self.steps.left() {
-            let jobs = held.iter().map(|(_, slot)| self.jobs.get(slot)).filter(|job| is_meant(job));
-            let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
-            ids.sort_unstable();
-            self.steps.take(ids.len() as u64 * MOVE);
-            for id in ids {
-                // One loss may serve another client, but nobody takes what this one holds.
-                let slot = self.jobs.find(id).expect("a job that it holds");
-                self.lost(slot, Cause::HangUp, now);
-            }
-            return Progress::Done;
-        }
-        // From the last place on: one that is taken out is filled with the last job, which was looked at.
-        let mut at = place.unwrap_or(held.len()).min(held.len());
-        while at > 0 {
-            if self.steps.are_used_up() {
-                *place = Some(at);
-                return Progress::More;
-            }
-            at -= 1;
-            self.steps.take(1);
-            let held = &self.clients[client.0 as usize].reserved;
-            let slot = held.at(at as u32).1;
-            if is_meant(self.jobs.get(slot)) {
-                // Then some that were not looked at move behind this place.
-                let again = held.rises(at);
-                self.lost(slot, Cause::HangUp, now);
-                self.steps.take(MOVE);
-                if again {
-                    at = self.clients[client.0 as usize].reserved.len();
-                }
-            }
-        }
-        Progress::Done
     }
 
     /// The client watches nothing any more; it must not be waiting.
@@ -213,7 +191,7 @@ impl Engine {
     /// Asks how a job ended, waiting for its end at most for `timeout`.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.jobs.find(id) else { return Awaited::NotFound };
-        if self.jobs.get(slot).state == State::Finished {
+        if self.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Awaited::Known(self.jobs.view(slot));
         }
@@ -221,7 +199,7 @@ impl Engine {
             return Awaited::TimedOut;
         }
         self.attach(slot, client);
-        let outcome = self.contracts.of(slot);
+        let outcome = self.extras_store.of(slot);
         self.wait_for(client, Waiting { until: now + timeout, outcome, run: false });
         Awaited::Waiting
     }
@@ -233,44 +211,44 @@ impl Engine {
         if !waiting.is_for_job() {
             self.detach_from(client, waiting.outcome);
             if waiting.run {
-                self.abandon(waiting.outcome);
+                self.orphan(waiting.outcome);
             }
         }
         true
     }
 
-    /// Nobody will ask for the outcome of the job with this contract.
-    fn abandon(&mut self, number: u32) {
-        if self.contracts.is_left(number) {
+    /// Nobody will ask for the outcome of the job with this extras.
+    fn orphan(&mut self, number: u32) {
+        if self.extras_store.is_left(number) {
             return;
         }
-        let slot = self.contracts.get(number).slot;
-        if self.jobs.get(slot).state == State::Reserved {
-            self.contracts.get_mut(number).rare_mut().abandoned = true;
+        let slot = self.extras_store.get(number).slot;
+        if self.jobs.get(slot).state() == State::Reserved {
+            self.extras_store.get_mut(number).rare_mut().orphaned = true;
         } else {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// Ends one attachment of a client to the job with this contract.
+    /// Ends one attachment of a client to the job with this extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.contracts.find_attached(number, &self.clients[client.0 as usize].attached);
+        let found = self.extras_store.find_attached(number, &self.clients[client.0 as usize].attached);
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
-    /// Ends one attachment of `client`, and tells to which contract.
+    /// Ends one attachment of `client`, and tells to which extras.
     pub(super) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
         self.memory.jobs -= ATTACHMENT_COST;
-        self.contracts.detach(member, &mut self.clients[client.0 as usize].attached).contract
+        self.extras_store.detach(member, &mut self.clients[client.0 as usize].attached).extras
     }
 
     /// The wait of `client` has lasted as long as it may.
     pub(super) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
-        if waiting.run && !self.contracts.is_left(waiting.outcome) {
-            let contract = self.contracts.get_mut(waiting.outcome);
-            let job = self.jobs.get(contract.slot);
-            contract.rare_mut().last_try |= job.state == State::Reserved;
-            if job.state == State::Reserved && job.due > waiting.until {
+        if waiting.run && !self.extras_store.is_left(waiting.outcome) {
+            let extras = self.extras_store.get_mut(waiting.outcome);
+            let job = self.jobs.get(extras.slot);
+            extras.rare_mut().last_try |= job.state() == State::Reserved;
+            if job.state() == State::Reserved && job.due > waiting.until {
                 // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
                 self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
@@ -282,9 +260,9 @@ impl Engine {
         }
     }
 
-    /// The last try of what was run has ended without a verdict.
+    /// The last try of what was run has ended without an outcome.
     pub(super) fn end_run(&mut self, number: u32) {
-        let mut clients = self.contracts.attached(number);
+        let mut clients = self.extras_store.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
         let client = clients.find(|&client| self.clients[client as usize].waiting.is_some_and(runs));
         drop(clients);
@@ -296,7 +274,7 @@ impl Engine {
 
     /// What was run and is still in somebody's hands is nobody's business any more.
     fn take_back(&mut self, number: u32) {
-        if let Some(slot) = self.contracts.abandoned(number) {
+        if let Some(slot) = self.extras_store.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
@@ -310,15 +288,7 @@ impl Engine {
     }
 
     /// Whether what the client takes is held by nobody.
-    pub(super) fn is_leaser(&self, client: ClientId) -> bool {
-        self.clients[client.0 as usize].manner == Manner::Leaser
-    }
-
-    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, sleeps,
-    /// holds a job, or is to be told what becomes of one.
-    pub fn is_engaged(&self, client: ClientId) -> bool {
-        let state = &self.clients[client.0 as usize];
-        let holds = state.reserved.first().is_some() || !state.attached.is_empty();
-        holds || state.waiting.is_some() || state.nap == Nap::Asleep
+    pub(super) fn takes_leases(&self, client: ClientId) -> bool {
+        self.clients[client.0 as usize].reserve_policy == ReservePolicy::Lease
     }
 }

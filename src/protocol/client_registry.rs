@@ -11,7 +11,7 @@ use crate::engine::ClientId;
 
 /// One client.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct ClientInfo {
     /// What it speaks.
     pub wire: Wire,
     /// Where it comes from, in words.
@@ -26,16 +26,16 @@ pub struct Peer {
 
 /// All clients that speak something else than beanstalk, by their numbers.
 #[derive(Debug, Default)]
-pub struct Roster {
-    peers: Vec<Option<Box<Peer>>>,
+pub struct ClientRegistry {
+    peers: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; 3],
     exceptions: bool,
 }
 
-impl Roster {
+impl ClientRegistry {
     /// With nobody yet; `exceptions` says whether each Gearman client is told why a job failed without asking.
-    pub fn new(exceptions: bool) -> Roster {
-        Roster { exceptions, ..Roster::default() }
+    pub fn new(exceptions: bool) -> ClientRegistry {
+        ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
 
     /// A client has come.
@@ -49,8 +49,13 @@ impl Roster {
             self.peers.resize(place + 1, None);
         }
         let name = b"-".as_slice().into();
-        let peer =
-            Peer { wire, address: address.to_string().into(), name, exceptions: self.exceptions, awaited: [0; 16] };
+        let peer = ClientInfo {
+            wire,
+            address: address.to_string().into(),
+            name,
+            exceptions: self.exceptions,
+            awaited: [0; 16],
+        };
         self.peers[place] = Some(Box::new(peer));
     }
 
@@ -61,17 +66,17 @@ impl Roster {
     }
 
     /// A client that has an entry.
-    pub fn get(&self, client: ClientId) -> Option<&Peer> {
+    pub fn get(&self, client: ClientId) -> Option<&ClientInfo> {
         self.peers.get(client.0 as usize)?.as_deref()
     }
 
     /// The same, to change it.
-    pub fn get_mut(&mut self, client: ClientId) -> Option<&mut Peer> {
+    pub fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientInfo> {
         self.peers.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
     /// The first client from the number `from` on that has an entry. Numbers are as dense as clients are, so this costs little.
-    pub fn next(&self, from: u32) -> Option<(ClientId, &Peer)> {
+    pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut peers = self.peers.iter().enumerate().skip(from as usize);
         peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
     }

@@ -1,0 +1,143 @@
+//! The options of a job in a record, to and from bytes: pure.
+//!
+//! Owns their format, which beanpole-binlog(5) describes. Must not know other records, and never trusts what it reads.
+
+use std::borrow::Cow;
+
+use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, EXTRA};
+
+/// Bytes of options without names.
+const FIXED: usize = 46;
+
+/// Bytes of a number that no other job may have.
+const ID: usize = 16;
+
+const _: () = assert!(FIXED + ID <= EXTRA, "the engine counts enough");
+
+/// Appends options.
+pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
+    let outcome = match options.outcome {
+        None => b'-',
+        Some((true, _)) => b'd',
+        Some((false, _)) => b'f',
+    };
+    let completion = if options.completion == CompletionPolicy::Keep { b'k' } else { b't' };
+    let (kind, dedup_key) = match &options.dedup_key {
+        StoredKey::None => (b'-', Cow::default()),
+        StoredKey::Name(name) => (b'n', Cow::from(*name)),
+        StoredKey::Kept(name) => (b'n', name.text()),
+        StoredKey::Body => (b'b', Cow::default()),
+        StoredKey::Id(id) => (b'i', Cow::from(id.as_slice())),
+    };
+    let reducer = options.reducer.unwrap_or_default();
+    out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, options.fails]);
+    for number in [options.ttl.nanos(), options.expires.nanos(), options.start.nanos(), options.order] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&options.outcome.map_or(0, |(_, at)| at).to_le_bytes());
+    out.extend_from_slice(&(dedup_key.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(reducer.len() as u16).to_le_bytes());
+    out.extend_from_slice(&dedup_key);
+    out.extend_from_slice(reducer);
+}
+
+/// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes are not
+/// there. None if they are none.
+pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
+    let (fixed, rest) = bytes.split_at_checked(FIXED)?;
+    let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+    let short = |at: usize| fixed[at..at + 2].try_into().map(u16::from_le_bytes).ok();
+    let at = u32::from_le_bytes(fixed[38..42].try_into().ok()?);
+    let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
+    let (reducer, body) = rest.split_at_checked(short(44)?.into())?;
+    let options = StoredOptions {
+        completion: match fixed[0] {
+            b't' => CompletionPolicy::Tell,
+            b'k' => CompletionPolicy::Keep,
+            _ => return None,
+        },
+        dedup_key: match fixed[1] {
+            b'-' if dedup_key.is_empty() => StoredKey::None,
+            b'b' if dedup_key.is_empty() => StoredKey::Body,
+            b'n' => StoredKey::Name(dedup_key),
+            b'i' => StoredKey::Id(dedup_key.try_into().ok()?),
+            _ => return None,
+        },
+        outcome: match fixed[2] {
+            b'-' if at == 0 => None,
+            letter @ (b'd' | b'f') if at as usize <= body.len() + tail => Some((letter == b'd', at)),
+            _ => return None,
+        },
+        max_attempts: fixed[3],
+        max_fails: fixed[4],
+        fails: fixed[5],
+        ttl: Span::from_nanos(number(6)?),
+        expires: Time::from_nanos(number(14)?),
+        start: Time::from_nanos(number(22)?),
+        order: number(30)?,
+        reducer: (!reducer.is_empty()).then_some(reducer),
+    };
+    Some((options, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// JobOptions of every kind.
+    fn samples() -> Vec<StoredOptions<'static>> {
+        let plain = StoredOptions {
+            completion: CompletionPolicy::Tell,
+            dedup_key: StoredKey::None,
+            ttl: Span::MAX,
+            expires: Time::NEVER,
+            start: Time::NEVER,
+            order: 0,
+            max_attempts: 0,
+            max_fails: 0,
+            fails: 0,
+            outcome: None,
+            reducer: None,
+        };
+        vec![
+            plain,
+            StoredOptions { dedup_key: StoredKey::Name(b"only one"), reducer: Some(b"sum"), ..plain },
+            StoredOptions { dedup_key: StoredKey::Body, ..plain },
+            StoredOptions {
+                completion: CompletionPolicy::Keep,
+                dedup_key: StoredKey::Id([7; 16]),
+                ttl: Span::from_secs(5),
+                expires: Time::from_nanos(9),
+                start: Time::from_nanos(4),
+                order: 1 << 63 | 8,
+                max_attempts: 3,
+                max_fails: 2,
+                fails: 1,
+                outcome: Some((true, 4)),
+                ..plain
+            },
+        ]
+    }
+
+    #[test]
+    fn terms_read_back_and_take_no_more_than_is_counted() {
+        for options in samples() {
+            let mut bytes = Vec::new();
+            encode(&options, &mut bytes);
+            let name = if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
+            assert!(bytes.len() <= EXTRA + name + options.reducer.map_or(0, <[u8]>::len));
+            let end = bytes.len();
+            bytes.extend_from_slice(b"body");
+            assert_eq!(decode(&bytes, 0), Some((options, b"body".as_slice())));
+            assert!((0..end).all(|length| decode(&bytes[..length], 0).is_none()), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_result_begins_within_the_body() {
+        let mut bytes = Vec::new();
+        encode(&samples()[3], &mut bytes);
+        bytes.extend_from_slice(b"bod");
+        assert_eq!(decode(&bytes, 0), None);
+    }
+}
