@@ -61,7 +61,8 @@ REMAP = --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(CARGO_HOME)/regist
 RUN_PORT = $(or $(PORT),11300)
 TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(RUN_PORT) -l unix:/ 2>&1))
 # Where it listens is said here unless the port is free to choose, or ARGS may say otherwise.
-SAID = $(if $(ARGS)$(filter 0,$(RUN_PORT)),the address and port in the next line,127.0.0.1 $(RUN_PORT))
+comma = ,
+SAID = $(if $(ARGS)$(filter 0,$(RUN_PORT)),HOST PORT$(comma) as the next line names them,127.0.0.1 $(RUN_PORT))
 
 .PHONY: all toolchain build run static static-program test lint check fmt install uninstall clean help
 
@@ -105,11 +106,11 @@ lint: ## look for bad form: rustfmt, clippy, rustdoc, mandoc on the man pages, s
 	    echo 'the man pages were not checked: mandoc is missing (Debian: apt-get install mandoc)'; \
 	fi
 	@if command -v shellcheck >/dev/null; then \
-	    echo 'shellcheck $(SCRIPTS)' && shellcheck -e SC1090,SC1091,SC2016 $(SCRIPTS); \
+	    echo 'shellcheck $(SCRIPTS)' && shellcheck -S warning -e SC1090,SC1091,SC2016 $(SCRIPTS); \
 	else \
 	    echo 'the scripts were not checked: shellcheck is missing (Debian: apt-get install shellcheck)'; \
 	fi
-SCRIPTS := pkg/toolchain pkg/cross pkg/licences pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
+SCRIPTS := pkg/toolchain pkg/cross pkg/dist pkg/licences pkg/musl/link-static pkg/sysv/beanpole pkg/buildroot/S60beanpole \
 	pkg/alpine/beanpole.pre-install $(wildcard pkg/test/*) $(wildcard examples/*.sh)
 
 check: test lint ## test and lint
