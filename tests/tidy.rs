@@ -125,6 +125,20 @@ fn pure_rooms_name_nothing_impure() {
     complain(problems);
 }
 
+/// Processors of small machines have none: mips, armv5, powerpc.
+#[test]
+fn nothing_needs_atomics_of_64_bits() {
+    let mut problems = Vec::new();
+    for source in sources("src") {
+        for (number, line) in statements(&source.text) {
+            if line.contains("std::sync::atomic") && (line.contains("U64") || line.contains("I64")) {
+                problems.push(format!("{}:{number}: portable_atomic has it", source.path.display()));
+            }
+        }
+    }
+    complain(problems);
+}
+
 #[test]
 fn rooms_import_only_what_they_may() {
     let mut problems = Vec::new();
