@@ -1,7 +1,7 @@
 //! THE table of command-line options: usage, parsing and the man page's test walk it.
 //!
-//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each has
-//! a long form. Must not act on what it reads.
+//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each
+//! has a long form. Must not act on what it reads.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,7 @@ pub const BAD_USAGE: u8 = 5;
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
-    /// Run a server.
+pub enum Action {
     Run(Box<Settings>),
     /// Print the version and end.
     Version,
@@ -26,7 +25,6 @@ pub enum Command {
 /// How to run the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The server.
     pub config: Config,
     /// How much to log: 0 to 2.
     pub verbosity: u32,
@@ -52,11 +50,9 @@ pub struct Starter {
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// One row.
 pub struct Opt {
     /// Its letter, if it has one.
     pub short: Option<char>,
-    /// Its long name.
     pub long: &'static str,
     /// What its value is called, if it takes one.
     pub value: Option<&'static str>,
@@ -88,7 +84,6 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
     Opt { short: None, long, value: Some(value), help, optional: true, apply }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const OPTIONS: [Opt; 39] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
@@ -143,7 +138,7 @@ impl Settings {
 }
 
 /// Reads a command line, which is without the program's name. The error is one line.
-pub fn parse(arguments: &[String]) -> Result<Command, String> {
+pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let mut parser = getopts::Options::new();
     for opt in &OPTIONS {
         let short = opt.short.map_or(String::new(), |letter| letter.to_string());
@@ -178,10 +173,11 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     for (_, opt, value) in given {
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
-    Ok(Command::Run(Box::new(settings)))
+    Ok(Action::Run(Box::new(settings)))
 }
 
-/// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as that.
+/// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as
+/// that.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let before =
         arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
@@ -216,15 +212,15 @@ fn complaint(fail: getopts::Fail) -> String {
 }
 
 /// beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
-fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Command> {
+fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Action> {
     let place = |long: &str, letter: char| {
         let argument = *matches.opt_positions(long).first()?;
         Some((argument, place_in(arguments, argument, letter)))
     };
     match (place("help", 'h'), place("version", 'v')) {
         (None, None) => None,
-        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Command::Help),
-        _ => Some(Command::Version),
+        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Action::Help),
+        _ => Some(Action::Version),
     }
 }
 
@@ -238,7 +234,6 @@ fn place_in(arguments: &[String], argument: usize, letter: char) -> usize {
     }
 }
 
-/// The text for -h.
 pub fn usage() -> String {
     let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue that takes beanstalkd's place.\n\n");
     for opt in &OPTIONS {
@@ -429,7 +424,7 @@ mod tests {
 
     fn settings(line: &str) -> Settings {
         match parse(&words(line)) {
-            Ok(Command::Run(settings)) => *settings,
+            Ok(Action::Run(settings)) => *settings,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -463,10 +458,10 @@ mod tests {
     #[test]
     fn the_first_of_help_and_version_wins() {
         for line in ["-v", "-vh", "-V -v -h", "--version -h", "-Vvh", "-p 1 -v stray"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Version)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Version)), "{line}");
         }
         for line in ["-h", "-hv", "-V --help -v"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Help)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Help)), "{line}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What ties the program to whoever started it: a test suite, a Makefile, a supervisor. For the program alone.
 //!
-//! Owns the file with the port, the line that says that the server listens, and the wait for the end of the parent. Must not
-//! know the server: it is told the addresses.
+//! Owns the file with the port, the line that says that the server listens, and the wait for the end of the parent.
+//! Must not know the server: it is told the addresses.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,8 +32,8 @@ const STACK: usize = 64 * 1024;
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
-    /// Looks whether a file of this number is open. To be called before this process opens files of its own, one of which
-    /// might get the number.
+    /// Looks whether a file of this number is open. To be called before this process opens files of its own, one of
+    /// which might get the number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
         // SAFETY: looked at, not taken; if it is not open, the call says so.

@@ -1,6 +1,8 @@
-//! The Makefile as a newcomer and a packager meet it: what is missing is told in one line, and odd paths are no trouble.
+//! The Makefile as a newcomer and a packager meet it: what is missing is told in one line, and odd paths are no
+//! trouble.
 //!
-//! Owns the promise that `pkg/toolchain` names what to do, and that `install` and `uninstall` mirror each other. Compiles nothing.
+//! Owns the promise that `pkg/toolchain` names what to do, and that `install` and `uninstall` mirror each other.
+//! Compiles nothing.
 
 mod daemon;
 

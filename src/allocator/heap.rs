@@ -1,8 +1,9 @@
-//! An allocator for static programs, in place of musl's own, which maps and unmaps memory so often that queues with bodies of
-//! some hundred bytes cost twice the processor time.
+//! An allocator for static programs, in place of musl's own, which maps and unmaps memory so often that queues with
+//! bodies of some hundred bytes cost twice the processor time.
 //!
-//! Owns the choice between the two kinds of pieces: large ones are mapped by themselves and go back to the system when they are
-//! freed; small ones come from dlmalloc, whose segments go back when nothing in them is used. Must not allocate through itself.
+//! Owns the choice between the two kinds of pieces: large ones are mapped by themselves and go back to the system when
+//! they are freed; small ones come from dlmalloc, whose segments go back when nothing in them is used. Must not
+//! allocate through itself.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -12,15 +13,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlmalloc::{Allocator, Dlmalloc};
 use nix::libc;
 
-/// Bytes from which on a piece is mapped by itself. Bodies of the default size limit are below it, the tables and buffers that
-/// grow mostly above.
+/// Bytes from which on a piece is mapped by itself. Bodies of the default size limit are below it, the tables and
+/// buffers that grow mostly above.
 const LARGE: usize = 128 * 1024;
 
-/// Bytes of a segment: what one piece in use keeps from the system at most. Fewer would be mapped and unmapped too often.
+/// Bytes of a segment: what one piece in use keeps from the system at most. Fewer would be mapped and unmapped too
+/// often.
 const SEGMENT: usize = 1 << 20;
 
-/// Bytes behind each segment that nobody touches, so that it does not touch the next: dlmalloc joins segments that do, and
-/// gives back whole ones only.
+/// Bytes behind each segment that nobody touches, so that it does not touch the next: dlmalloc joins segments that do,
+/// and gives back whole ones only.
 const GAP: usize = 64 * 1024;
 
 /// The most that a page may have; pieces that are mapped are aligned to the least, which is 4096.
@@ -57,8 +59,8 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
-// SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is handed to
-// those who made it, dlmalloc under the lock.
+// SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is
+// handed to those who made it, dlmalloc under the lock.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

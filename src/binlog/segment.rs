@@ -4,6 +4,9 @@
 //! beanpole-binlog(5) describes it byte by byte and must be changed with it. Must not know records or files, and never
 //! trusts what it reads.
 
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
 
@@ -122,6 +125,8 @@ impl Beginning {
             let other = version != VERSION && ours.is_none() && (1..MOST_VERSIONS).contains(&version);
             return if other { Beginning::Version(version) } else { Beginning::Nothing };
         };
+        // A slice of eight bytes is an array of eight bytes.
+        #[allow(clippy::expect_used)]
         let number = |place: usize| {
             let at = 12 + 8 * place;
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))

@@ -20,8 +20,8 @@ pub fn of_request(request: &Request, engine: &Engine, now: Time) -> String {
     format!("{name}{space}{words}{}", job.map_or(String::new(), |id| tube_of(id, engine, now)))
 }
 
-/// The first line of what stands in `out` behind its first `before` bytes, with the tube of the job that it names, if it is
-/// a beanstalk client's; else its size.
+/// The first line of what stands in `out` behind its first `before` bytes, with the tube of the job that it names, if
+/// it is a beanstalk client's; else its size.
 pub fn of_reply(out: &Output, before: usize, is_text: bool, engine: &Engine, now: Time) -> String {
     let size = out.len().saturating_sub(before);
     if size == 0 {

@@ -27,7 +27,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Reads what never changes.
+    /// Asks the system for the facts that never change.
     pub fn new(config: &Config, started: Time) -> Process {
         let name = nix::sys::utsname::uname();
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
@@ -103,7 +103,8 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Makes the last folder of the path, for its owner alone. A missing parent is a typing error, or a disk that is not mounted.
+/// Makes the last folder of the path, for its owner alone. A missing parent is a typing error, or a disk that is not
+/// mounted.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => log::info!("made the folder {}", path.display()),
@@ -117,7 +118,8 @@ fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     }
 }
 
-/// The user and group that are meant by a name, by a number, or by two numbers with a colon. Numbers need no list of users.
+/// The user and group that are meant by a name, by a number, or by two numbers with a colon. Numbers need no list of
+/// users.
 fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     if let Some((user, group)) = name.split_once(':') {
