@@ -131,14 +131,21 @@ impl Beginning {
             let at = 12 + 8 * place;
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
         };
-        Beginning::Header(Header {
+        let header = Header {
             log: number(0),
             segment: number(1),
             before: Place { segment: number(2), at: number(3) },
             oldest: number(4),
             synced: Place { segment: number(5), at: number(6) },
             ids: number(7),
-        })
+        };
+        // No server writes a segment that comes before the one in front of it, or that needs a later one.
+        let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
+        if is_sound {
+            Beginning::Header(header)
+        } else {
+            Beginning::Nothing
+        }
     }
 
     /// The header, if it is one.
