@@ -8,6 +8,7 @@ mod backup;
 mod call;
 mod check;
 mod clear;
+mod cluster;
 mod completion;
 mod export;
 mod feed;

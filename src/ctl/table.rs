@@ -7,7 +7,7 @@ use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
 use super::{
-    backup, check, clear, export, figures, import, jobs, list, moving, pausing, put, reserve, tail, top, work,
+    backup, check, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve, tail, top, work,
 };
 
 /// What operands are, for those who complete them.
@@ -49,7 +49,7 @@ impl Subcommand {
 
 const MANY: usize = usize::MAX;
 
-pub static SUBCOMMANDS: [Subcommand; 23] = [
+pub static SUBCOMMANDS: [Subcommand; 24] = [
     Subcommand {
         name: "stats",
         operands: "[TUBE...]",
@@ -259,6 +259,16 @@ pub static SUBCOMMANDS: [Subcommand; 23] = [
         least: 2,
         most: 2,
         run: backup::run,
+    },
+    Subcommand {
+        name: "cluster",
+        operands: "status URL | promote URL NAME | retire URL NAME",
+        help: "tell of servers that share a queue, or steer them",
+        options: &[],
+        takes: OperandKind::Text,
+        least: 2,
+        most: 3,
+        run: cluster::run,
     },
     Subcommand {
         name: "completion",
