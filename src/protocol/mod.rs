@@ -17,6 +17,7 @@ mod upload;
 pub mod beanstalk;
 pub mod gearman;
 pub mod http;
+pub mod notes;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
@@ -194,6 +195,8 @@ pub struct Subject {
     pub uses_tube: bool,
     /// Bytes of the body that came with it.
     pub size: Option<usize>,
+    /// The other arguments of the command, by their names; times in seconds.
+    pub numbers: Vec<(&'static str, u64)>,
 }
 
 /// What happens after a command.

@@ -8,34 +8,62 @@ use std::time::{Duration, Instant};
 use log::kv::Value;
 use log::{Level, Record};
 
-use crate::engine::ClientId;
-use crate::protocol::{Context, Flow, Output, Request, Subject};
+use crate::engine::{ClientId, Engine, JobId, Time};
+use crate::protocol::{notes, ClientRegistry, Context, Flow, Output, Request, Subject};
 
-/// Bytes of a reply that are told.
-const SHOWN: usize = 60;
-
-/// The first word of Gearman's replies, which are packets.
-const PACKET: &[u8] = b"\0RES";
-
-/// One command that was carried out.
+/// One command that was carried out, or what a waiting client was told.
 #[derive(Debug)]
 pub struct Note {
-    command: &'static str,
+    client: ClientId,
+    text: &'static str,
     subject: Subject,
-    /// Where its reply begins among the bytes that are on their way out.
-    from: usize,
     reply: String,
 }
 
-/// What is noted of one turn of a client's commands, to be told when it is over.
+impl Note {
+    /// What stands in `out` for a client that waited.
+    pub fn told(client: ClientId, out: &Output, engine: &Engine, registry: &ClientRegistry, now: Time) -> Note {
+        let mut note = Note { client, text: "told", subject: Subject::default(), reply: notes::of_reply(out, 0) };
+        note.find_tube(engine, registry, now);
+        note
+    }
+
+    /// Finds out in which tube the job is that the command or, if it names none, the reply is about.
+    fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
+        let is_beanstalk = registry.get(self.client).is_none();
+        let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
+        if let (Some(id), None) = (id, &self.subject.tube) {
+            self.subject.tube = notes::tube_of(id, engine, now);
+        }
+    }
+
+    /// Logs it; with the engine unlocked.
+    pub fn log(self) {
+        let Subject { id, tube, size, numbers, .. } = self.subject;
+        let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());
+        let mut fields = vec![("client", Value::from(self.client.0))];
+        fields.extend(id.map(|id| ("id", Value::from(id))));
+        fields.extend(tube.as_deref().map(|tube| ("tube", Value::from(tube))));
+        fields.extend(size.map(|size| ("size", Value::from(size as u64))));
+        fields.extend(numbers.into_iter().map(|(name, number)| (name, Value::from(number))));
+        if !self.reply.is_empty() {
+            fields.push(("reply", Value::from(&*self.reply)));
+        }
+        line(Level::Trace, self.text, &fields);
+    }
+}
+
+/// What is noted of one turn of a client's commands.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
     /// The first command, and how many there were.
     first: &'static str,
     count: usize,
-    /// None if commands are not told of one by one.
-    notes: Option<Vec<Note>>,
+    /// Commands are logged one by one.
+    is_noting: bool,
+    /// The command that is being carried out, and where its reply begins among the bytes that are on their way out.
+    note: Option<(Note, usize)>,
     /// If slow ones are: how long they may take, and when the turn was asked for.
     slow: Option<(Duration, Instant)>,
 }
@@ -43,26 +71,33 @@ pub struct TurnLog {
 impl TurnLog {
     /// Before the turn; `slow` is how many milliseconds it may take before it is told of, if that is limited.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
-        let notes = log::log_enabled!(Level::Trace).then(Vec::new);
+        let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
-        let is_told = notes.is_some() || slow.is_some();
-        TurnLog { client, first: if is_told { first.name() } else { "" }, count: 0, notes, slow }
+        let first = if slow.is_some() { first.name() } else { "" };
+        TurnLog { client, first, count: 0, is_noting, note: None, slow }
     }
 
+    /// Notes a command before it is carried out, since that may be the end of the job that it names.
     pub fn before(&mut self, request: &Request, context: &Context, out: &Output) {
         self.count += 1;
-        let Some(notes) = &mut self.notes else { return };
+        if !self.is_noting {
+            return;
+        }
         let mut subject = request.subject();
         if subject.uses_tube {
             subject.tube = Some(context.engine.used(self.client).to_vec());
         }
-        notes.push(Note { command: request.name(), subject, from: out.len(), reply: String::new() });
+        let mut note = Note { client: self.client, text: request.name(), subject, reply: String::new() };
+        note.find_tube(context.engine, context.registry, context.now);
+        self.note = Some((note, out.len()));
     }
 
-    pub fn after(&mut self, flow: &Flow, out: &Output) {
-        if let Some(note) = self.notes.as_mut().and_then(|notes| notes.last_mut()) {
-            note.reply = if matches!(flow, Flow::Wait) { "waits".to_owned() } else { shown(out, note.from) };
-        }
+    /// After it: the note goes into `notes`, which are logged when the engine is unlocked.
+    pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<Note>) {
+        let Some((mut note, from)) = self.note.take() else { return };
+        note.reply = if matches!(flow, Flow::Wait) { "waits".to_owned() } else { notes::of_reply(out, from) };
+        note.find_tube(context.engine, context.registry, context.now);
+        notes.push(note);
     }
 
     /// The replies wait for the log from now on.
@@ -71,26 +106,13 @@ impl TurnLog {
         Some(Held { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// Tells what there is to tell; the turn has waited so long for the engine's lock.
+    /// Tells whether the turn was slow; it has waited so long for the engine's lock.
     pub fn tell(self, locked: Duration) {
-        let client = ("client", Value::from(self.client.0));
-        for note in self.notes.into_iter().flatten() {
-            let Subject { id, tube, size, .. } = note.subject;
-            let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());
-            let mut fields = vec![client.clone()];
-            fields.extend(id.map(|id| ("id", Value::from(id))));
-            fields.extend(tube.as_deref().map(|tube| ("tube", Value::from(tube))));
-            fields.extend(size.map(|size| ("size", Value::from(size as u64))));
-            if !note.reply.is_empty() {
-                fields.push(("reply", Value::from(&*note.reply)));
-            }
-            line(Level::Trace, note.command, &fields);
-        }
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
         if total >= limit {
             let fields = [
-                client,
+                ("client", Value::from(self.client.0)),
                 ("command", Value::from(self.first)),
                 ("commands", Value::from(self.count as u64)),
                 ("total-ms", Value::from(millis(total))),
@@ -106,23 +128,6 @@ fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
     let target = module_path!();
     let logger = log::logger();
     logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
-}
-
-/// The first line of what was appended behind the first `from` bytes.
-fn shown(out: &Output, from: usize) -> String {
-    let mut left = from;
-    let mut bytes = Vec::new();
-    for chunk in out.chunks() {
-        let skipped = left.min(chunk.len());
-        left -= skipped;
-        bytes.extend(chunk[skipped..].iter().take(SHOWN - bytes.len()));
-    }
-    if let Some(rest) = bytes.strip_prefix(PACKET) {
-        let kind = rest.first_chunk().map_or(0, |kind| u32::from_be_bytes(*kind));
-        return format!("packet {kind}");
-    }
-    let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
-    bytes[..end].iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
 }
 
 /// Replies that wait for the log, and since when.
@@ -150,22 +155,4 @@ impl Held {
 
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_reply_the_first_line_is_told() {
-        let mut out = Output::new();
-        out.text().extend_from_slice(b"INSERTED 1\r\nRESERVED 2 5\r\nhello\r\n");
-        assert_eq!(
-            (shown(&out, 0), shown(&out, 12), shown(&out, 33)),
-            ("INSERTED 1".into(), "RESERVED 2 5".into(), String::new())
-        );
-        let mut packet = Output::new();
-        packet.text().extend_from_slice(b"\0RES\0\0\0\x08\0\0\0\x05H:h:1");
-        assert_eq!(shown(&packet, 0), "packet 8");
-    }
 }

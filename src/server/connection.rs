@@ -484,7 +484,7 @@ impl Connection {
             let mut context = core.context(hub, self.client, now, self.half_closed);
             turn_log.before(&request, &context, out);
             let flow = self.dialogue.execute(request, &mut context, out);
-            turn_log.after(&flow, out);
+            turn_log.after(&flow, &context, out, &mut scratch.notes);
             let is_spent = core.spend(COMMAND);
             let goes_on = matches!(flow, Flow::Next) && !is_spent && out.len() <= max_output;
             let Some(next) = goes_on.then(|| self.pending.pop_front()).flatten() else {

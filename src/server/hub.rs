@@ -14,6 +14,7 @@ use parking_lot::Mutex as LeafMutex;
 
 use super::admission::Admission;
 use super::clock::Clock;
+use super::command_log::Note;
 use super::delivery::Outbox;
 use super::durability::Durability;
 use super::host::Process;
@@ -78,6 +79,8 @@ pub struct TurnScratch {
     pub sharers: u64,
     /// How long the last turn waited for the lock, if slow commands are told of.
     pub locked: Duration,
+    /// What is to be logged when the engine's lock is given back.
+    pub notes: Vec<Note>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
 }
@@ -240,6 +243,7 @@ impl Hub {
     }
 
     fn deliver(&self, scratch: &mut TurnScratch) {
+        scratch.notes.drain(..).for_each(Note::log);
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush(&mut scratch.event);
             if resume {
@@ -538,6 +542,10 @@ impl Core {
             let resume = if let Some(out) = own {
                 outbox.give_up(out)
             } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
+                if log::log_enabled!(log::Level::Trace) {
+                    let note = Note::told(event.client(), &scratch.event, &self.engine, &self.registry, scratch.now);
+                    scratch.notes.push(note);
+                }
                 outbox.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
             } else {
                 continue;

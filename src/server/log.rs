@@ -22,7 +22,7 @@ use super::logfile::{self, severity, Target};
 const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum LogForm {
     /// Time stamp, level, text, and fields as `key=value`.
     Text,
     /// An object of JSON: `time`, `level`, `text`, and the fields.
@@ -32,7 +32,7 @@ pub enum Form {
 }
 
 struct Stderr {
-    form: Form,
+    form: LogForm,
     /// Lines lost since the last one that was written.
     lost: Mutex<u64>,
 }
@@ -47,8 +47,8 @@ pub fn level(verbosity: u32) -> LevelFilter {
 }
 
 /// Sends the program's log to stderr, or where else it is to go.
-pub fn start(level: LevelFilter, form: Form, elsewhere: Option<Target>) -> io::Result<()> {
-    let form = if form == Form::Text && is_journal() { Form::Journal } else { form };
+pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
+    let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
     let logger: &'static dyn Log = match elsewhere {
         Some(target) => logfile::open(target)?,
         None => Box::leak(Box::new(Stderr { form, lost: Mutex::new(0) })),
@@ -120,12 +120,12 @@ fn is_writable(patience: u16) -> bool {
     }
 }
 
-fn line(record: &Record, form: Form, now: SystemTime) -> String {
+fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
     let (level, text) = (record.level(), text(record));
     match form {
-        Form::Text => text_line(level, &text, now),
-        Form::Journal => format!("<{}>{text}\n", severity(level)),
-        Form::Json => {
+        LogForm::Text => text_line(level, &text, now),
+        LogForm::Journal => format!("<{}>{text}\n", severity(level)),
+        LogForm::Json => {
             let mut line = format!("{{\"time\":\"{}\",\"level\":", humantime::format_rfc3339_millis(now));
             quote(&level.as_str().to_ascii_lowercase(), &mut line);
             line.push_str(",\"text\":");
@@ -200,9 +200,9 @@ mod tests {
         let args = format_args!("put");
         let record = Record::builder().level(Level::Warn).args(args).key_values(&fields).build();
         let words = r#"put client=3 reply="OK \"x\"\n" ms=1.5"#;
-        assert_eq!(line(&record, Form::Text, now), format!("2023-11-14T22:13:20.123Z WARN  {words}\n"));
-        assert_eq!(line(&record, Form::Journal, now), format!("<4>{words}\n"));
+        assert_eq!(line(&record, LogForm::Text, now), format!("2023-11-14T22:13:20.123Z WARN  {words}\n"));
+        assert_eq!(line(&record, LogForm::Journal, now), format!("<4>{words}\n"));
         let json = r#"{"time":"2023-11-14T22:13:20.123Z","level":"warn","text":"put","client":3,"reply":"OK \"x\"\u000a","ms":1.5}"#;
-        assert_eq!(line(&record, Form::Json, now), format!("{json}\n"));
+        assert_eq!(line(&record, LogForm::Json, now), format!("{json}\n"));
     }
 }

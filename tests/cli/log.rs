@@ -85,9 +85,9 @@ fn twice_verbose_is_commands_too() {
         let (log, _) = lived(&[verbose]);
         let traces: Vec<&str> = log.lines().filter(|line| level(line) == "TRACE").collect();
         for wanted in [
-            "put client=1 tube=default size=6 reply=\"INSERTED 1\"",
-            "reserve-with-timeout client=1 reply=\"RESERVED 1 6\"",
-            "delete client=1 id=1 reply=DELETED",
+            "put client=1 tube=default size=6 pri=0 delay=0 ttr=60 reply=\"INSERTED 1\"",
+            "reserve-with-timeout client=1 tube=default timeout=0 reply=\"RESERVED 1 6\"",
+            "delete client=1 id=1 tube=default reply=DELETED",
             "\"no command\" client=1 reply=UNKNOWN_COMMAND",
         ] {
             let wanted = wanted.replace("\"no command\"", "no command");
@@ -96,6 +96,20 @@ fn twice_verbose_is_commands_too() {
         assert!(traces.iter().any(|line| line.contains(" stats client=1 reply=\"OK ")), "{log}");
         assert!(!log.contains("secret") && !log.contains("nonsense"), "clients' bytes are in the log:\n{log}");
     }
+}
+
+/// What a waiting client is told later has a line of its own.
+#[test]
+fn twice_verbose_is_what_waiting_clients_are_told_too() {
+    let daemon = Daemon::start(&["-VV"]);
+    let mut worker = daemon.tcp();
+    worker.write_all(b"watch mail\r\nreserve\r\n").unwrap();
+    daemon.wait_log("reserve client=1 reply=waits");
+    let mut producer = daemon.client();
+    producer.use_tube("mail").unwrap();
+    producer.put(b"secret", 0, 0, 60).unwrap();
+    let log = daemon.wait_log("told client=1 tube=mail reply=\"RESERVED 1 6\"");
+    assert!(log.contains("watch client=1 tube=mail reply=\"WATCHING 2\"") && !log.contains("secret"), "{log}");
 }
 
 #[test]
@@ -120,7 +134,7 @@ fn as_json_each_line_is_an_object() {
         assert!(rest[24..].starts_with("\",\"level\":\""), "{line}");
     }
     let put =
-        "\"level\":\"trace\",\"text\":\"put\",\"client\":1,\"tube\":\"default\",\"size\":6,\"reply\":\"INSERTED 1\"}";
+        "\"level\":\"trace\",\"text\":\"put\",\"client\":1,\"tube\":\"default\",\"size\":6,\"pri\":0,\"delay\":0,\"ttr\":60,\"reply\":\"INSERTED 1\"}";
     assert!(log.contains(put), "{log}");
 }
 

@@ -6,7 +6,7 @@
 use super::command::Command;
 use super::commands::{CommandName, COMMANDS};
 use super::reply;
-use crate::engine::{Body, JobId, Priority, Span};
+use crate::engine::{Body, Priority, Span};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{DecodeLimits, Subject};
 
@@ -24,17 +24,33 @@ pub struct Request {
 impl Request {
     /// What it is about, for the log.
     pub fn subject(&self) -> Subject {
-        let id = |id: &JobId| Subject { id: Some(id.0), ..Subject::default() };
-        let tube = |tube: &[u8]| Subject { tube: Some(tube.into()), ..Subject::default() };
-        match &self.command {
-            Command::Put { body, .. } => Subject { uses_tube: true, size: Some(body.len()), ..Subject::default() },
-            Command::PeekNext(_) | Command::Kick(_) => Subject { uses_tube: true, ..Subject::default() },
-            Command::Peek(job) | Command::ReserveJob(job) | Command::Delete(job) | Command::KickJob(job) => id(job),
-            Command::Touch(job) | Command::StatsJob(job) => id(job),
-            Command::Release { id: job, .. } | Command::Bury { id: job, .. } => id(job),
-            Command::StatsTube(name) | Command::Use(name) | Command::Watch(name) | Command::Ignore(name) => tube(name),
-            Command::PauseTube { tube: name, .. } => tube(name),
-            _ => Subject::default(),
+        let (id, tube, size) = match &self.command {
+            Command::Put { body, .. } => (None, None, Some(body.len())),
+            Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (Some(id.0), None, None),
+            Command::KickJob(id) | Command::Touch(id) | Command::StatsJob(id) => (Some(id.0), None, None),
+            Command::Release { id, .. } | Command::Bury { id, .. } => (Some(id.0), None, None),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
+                (None, Some(tube.to_vec()), None)
+            }
+            Command::PauseTube { tube, .. } => (None, Some(tube.to_vec()), None),
+            _ => (None, None, None),
+        };
+        let uses_tube = matches!(self.command, Command::Put { .. } | Command::PeekNext(_) | Command::Kick(_));
+        Subject { id, tube, uses_tube, size, numbers: self.numbers() }
+    }
+
+    /// The numbers on its line but for ids and sizes, by their names.
+    fn numbers(&self) -> Vec<(&'static str, u64)> {
+        match self.command {
+            Command::Put { pri, delay, ttr, .. } => {
+                vec![("pri", pri.into()), ("delay", delay.secs()), ("ttr", ttr.secs())]
+            }
+            Command::Release { pri, delay, .. } => vec![("pri", pri.into()), ("delay", delay.secs())],
+            Command::Bury { pri, .. } => vec![("pri", pri.into())],
+            Command::Kick(bound) => vec![("bound", bound.into())],
+            Command::Reserve(Some(timeout)) => vec![("timeout", timeout.secs())],
+            Command::PauseTube { length, .. } => vec![("pause", length.secs())],
+            _ => Vec::new(),
         }
     }
 

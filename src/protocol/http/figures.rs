@@ -7,7 +7,7 @@ use crate::protocol::beanstalk::{CommandCounters, CommandName, COMMANDS};
 use crate::protocol::{Context, LogFigures, Usage, Wire};
 
 /// All that the server tells.
-pub struct Figures<'a> {
+pub struct QueueFigures<'a> {
     /// The engine's, without clients of this protocol.
     pub stats: Stats,
     /// How often each command was given.
@@ -18,10 +18,10 @@ pub struct Figures<'a> {
     pub connections: [u64; Wire::ALL.len()],
 }
 
-impl<'a> Figures<'a> {
-    pub fn of(context: &'a Context) -> Figures<'a> {
+impl<'a> QueueFigures<'a> {
+    pub fn of(context: &'a Context) -> QueueFigures<'a> {
         let started: Time = context.host.facts().started;
-        Figures {
+        QueueFigures {
             stats: context.stats(),
             counters: context.counters,
             usage: context.host.usage(),
@@ -41,7 +41,7 @@ pub struct Key<F> {
 }
 
 /// Finds a figure of the server.
-pub type OfServer = fn(&Figures) -> u64;
+pub type OfServer = fn(&QueueFigures) -> u64;
 
 /// Finds a figure of a tube.
 pub type OfTube = fn(&TubeStats) -> u64;

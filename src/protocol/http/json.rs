@@ -123,17 +123,17 @@ type Member<'a> = (Cow<'a, str>, Value<&'a str, Cow<'a, str>>);
 
 /// An object that a request brought.
 #[derive(Debug, Default)]
-pub struct Object<'a>(Vec<Member<'a>>);
+pub struct JsonObject<'a>(Vec<Member<'a>>);
 
-impl<'a> Object<'a> {
+impl<'a> JsonObject<'a> {
     /// Reads one; none if the bytes are not one object of JSON in UTF-8, or a key stands there twice.
-    pub fn parse(bytes: &'a [u8]) -> Option<Object<'a>> {
+    pub fn parse(bytes: &'a [u8]) -> Option<JsonObject<'a>> {
         std::str::from_utf8(bytes).ok()?;
         let mut lexer = SliceLexer::new(bytes);
         let value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(DEPTH, next, lexer)).ok()?;
-        let Value::Object(members) = value else { return None };
+        let Value::JsonObject(members) = value else { return None };
         let twice = (1..members.len()).any(|at| members[..at].iter().any(|(key, _)| *key == members[at].0));
-        (!twice).then_some(Object(members))
+        (!twice).then_some(JsonObject(members))
     }
 
     /// A key that is none of these.
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn objects_are_read_or_refused() {
-        let object = Object::parse(br#" {"a":"\u0041\n","n":12,"f":1.5} "#).expect("an object");
+        let object = JsonObject::parse(br#" {"a":"\u0041\n","n":12,"f":1.5} "#).expect("an object");
         assert_eq!((object.text("a"), object.text("b"), object.text("n")), (Ok(Some("A\n")), Ok(None), Err(())));
         assert_eq!((object.number("n"), object.number("f"), object.number("a")), (Ok(Some(12)), Err(()), Err(())));
         assert_eq!(object.stray(&["a", "n"]), Some("f"));
         for wrong in ["", "[]", "{} {}", "{\"a\":1,\"a\":2}", "{a:1}", "{\"a\":[[[[[1]]]]]}", "{\"a\":", "\"x\""] {
-            assert!(Object::parse(wrong.as_bytes()).is_none(), "{wrong}");
+            assert!(JsonObject::parse(wrong.as_bytes()).is_none(), "{wrong}");
         }
-        assert!(Object::parse(b"{\"a\":\"\xff\"}").is_none());
-        assert!(Object::parse(&[b'['; 100_000]).is_none());
+        assert!(JsonObject::parse(b"{\"a\":\"\xff\"}").is_none());
+        assert!(JsonObject::parse(&[b'['; 100_000]).is_none());
     }
 }

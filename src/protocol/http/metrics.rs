@@ -1,10 +1,10 @@
-//! Figures for Prometheus, in its text format 0.0.4.
+//! QueueFigures for Prometheus, in its text format 0.0.4.
 //!
 //! Owns the names of metrics: the server's own, and those of exporters that were written for beanstalkd and gearmand,
 //! which dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one
 //! together. Must not measure anything.
 
-use super::figures::{commands, Figures, SERVER_KEYS, TUBE_KEYS};
+use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
 use crate::engine::{Histogram, Progress, TubeStats};
@@ -94,7 +94,7 @@ pub const FAMILIES: [Family; 37] = [
 const TUBES: usize = 27;
 const GEARMAN: usize = 33;
 
-/// Figures on their way out.
+/// QueueFigures on their way out.
 #[derive(Debug)]
 pub struct Scrape {
     names: Names,
@@ -187,7 +187,7 @@ pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Ou
 /// The text: what concerns the whole server, then tubes.
 fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
     let mut out = Output::new();
-    let figures = Figures::of(context);
+    let figures = QueueFigures::of(context);
     let Scrape { names, gearman, samples, .. } = scrape;
     if names != Names::Native {
         older(names, &figures, out.text());
@@ -216,7 +216,7 @@ fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
 }
 
 /// The server's figures under older names.
-fn older(names: Names, figures: &Figures, text: &mut Vec<u8>) {
+fn older(names: Names, figures: &QueueFigures, text: &mut Vec<u8>) {
     let mut one = |key: &str, value: u64| {
         let (name, kind) = names.of(key, false);
         family(text, &name, kind, key);
@@ -266,7 +266,7 @@ impl Page<'_> {
     }
 }
 
-fn whole_server(page: &mut Page, figures: &Figures, context: &Context) {
+fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     let (stats, facts) = (&figures.stats, context.host.facts());
     page.labelled("version", [(&*facts.version, 1)]);
     page.labelled("state", states(&stats.jobs));

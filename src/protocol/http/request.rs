@@ -3,7 +3,7 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
-use super::json::Object;
+use super::json::JsonObject;
 use super::routes::{self, Command, RequestTarget};
 use super::types::{Failure, Head, Method};
 use crate::protocol::upload::Upload;
@@ -153,7 +153,7 @@ impl Decoder {
         };
         let size = match (target.method, body) {
             (Method::Get, None | Some(0)) => {
-                let command = routes::find(&target, &Object::default(), limits);
+                let command = routes::find(&target, &JsonObject::default(), limits);
                 return Some(Request { head: head.into(), command, is_last: false });
             }
             (Method::Get, Some(_)) => {
@@ -190,7 +190,7 @@ fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLim
         // A guard says so; nothing is parsed that is not said to be JSON.
         return routes::unread(&target);
     }
-    let object = if body.is_empty() { Some(Object::default()) } else { Object::parse(body) };
+    let object = if body.is_empty() { Some(JsonObject::default()) } else { JsonObject::parse(body) };
     let object = object.ok_or_else(|| Failure::new(400, "the body is no object of JSON"))?;
     routes::find(&target, &object, limits)
 }

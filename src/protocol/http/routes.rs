@@ -3,7 +3,7 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
-use super::json::{from_base64, Object};
+use super::json::{from_base64, JsonObject};
 use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
@@ -25,10 +25,10 @@ pub enum Command {
     Page,
     Health,
     Ready,
-    /// Figures for Prometheus: in which names, and of which tube alone.
+    /// QueueFigures for Prometheus: in which names, and of which tube alone.
     Metrics(Names, Option<Box<[u8]>>),
     Server,
-    /// Figures of tubes from this number on whose names hold this text, so many at most.
+    /// QueueFigures of tubes from this number on whose names hold this text, so many at most.
     Tubes {
         /// The number of the first tube.
         after: u32,
@@ -118,7 +118,7 @@ impl Command {
             Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
             GoAhead | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
         }
-        Subject { id, tube, size, uses_tube: false }
+        Subject { id, tube, size, ..Subject::default() }
     }
 
     /// Its name, for the log.
@@ -246,7 +246,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
 struct Arguments<'a> {
     parts: Vec<&'a [u8]>,
     target: &'a RequestTarget,
-    object: &'a Object<'a>,
+    object: &'a JsonObject<'a>,
     limits: &'a DecodeLimits,
 }
 
@@ -388,7 +388,7 @@ fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> 
     Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
 }
 
-pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> Result<Command, Failure> {
+pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) -> Result<Command, Failure> {
     let (route, parts) = row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
@@ -415,7 +415,7 @@ mod tests {
         let limits =
             DecodeLimits { max_job_size: 10, room: 1 << 20, max_packet: 0, fingerprints: Fingerprints::new(1) };
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
-        let object = Object::parse(body.as_bytes()).expect("an object");
+        let object = JsonObject::parse(body.as_bytes()).expect("an object");
         find(&target, &object, &limits).map_err(|failure| failure.status)
     }
 

@@ -3,7 +3,7 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
-use super::figures::{commands, Figures, SERVER_KEYS, TUBE_KEYS};
+use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::guard;
 use super::json::Members;
 use super::metrics::{self, Scrape};
@@ -304,7 +304,7 @@ fn health(problem: Option<&str>) -> Answer {
 }
 
 fn server(context: &mut Context) -> Answer {
-    let figures = Figures::of(context);
+    let figures = QueueFigures::of(context);
     let facts = context.host.facts();
     object(|members| {
         for key in &SERVER_KEYS {

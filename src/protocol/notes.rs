@@ -1,0 +1,61 @@
+//! What a verbose server logs of a reply.
+//!
+//! Owns the words. The body of a job is never among them: it is nobody's business but that of producer and worker.
+
+use super::Output;
+use crate::engine::{Engine, JobId, Time};
+
+/// Bytes of a reply's first line that are logged at most.
+const MOST: usize = 200;
+
+/// The first word of Gearman's replies, which are packets.
+const PACKET: &[u8] = b"\0RES";
+
+/// Replies whose line names a job.
+const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
+
+/// The first line of what stands in `out` behind its first `before` bytes; of a packet, its kind.
+pub fn of_reply(out: &Output, before: usize) -> String {
+    let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MOST).copied().collect();
+    if let Some(rest) = bytes.strip_prefix(PACKET) {
+        let kind = rest.first_chunk().map_or(0, |kind| u32::from_be_bytes(*kind));
+        return format!("packet {kind}");
+    }
+    let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+    bytes[..end].iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
+}
+
+/// The job that the first line of a beanstalk reply names.
+pub fn job_of(reply: &str) -> Option<JobId> {
+    WITH_JOB.iter().find_map(|word| reply.strip_prefix(word)?.split(' ').next()?.parse().ok()).map(JobId)
+}
+
+/// The name of the tube that a job is in, if there is such a job.
+pub fn tube_of(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
+    engine.job_stats(id, now).map(|job| job.tube.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_reply_the_first_line_is_told() {
+        let mut out = Output::new();
+        out.text().extend_from_slice(b"INSERTED 1\r\nRESERVED 2 5\r\nhello\r\n");
+        assert_eq!(
+            (of_reply(&out, 0), of_reply(&out, 12), of_reply(&out, 33)),
+            ("INSERTED 1".into(), "RESERVED 2 5".into(), String::new())
+        );
+        let mut packet = Output::new();
+        packet.text().extend_from_slice(b"\0RES\0\0\0\x08\0\0\0\x05H:h:1");
+        assert_eq!(of_reply(&packet, 0), "packet 8");
+    }
+
+    #[test]
+    fn a_reply_names_its_job() {
+        assert_eq!(job_of("RESERVED 12 5"), Some(JobId(12)));
+        assert_eq!(job_of("INSERTED 7"), Some(JobId(7)));
+        assert_eq!(job_of("KICKED 7"), None);
+    }
+}
