@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
-use crate::config::{most_connections, Address, Config, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING};
+use crate::config::{
+    most_connections, Address, Config, Extensions, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
+};
 use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -77,7 +79,7 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 36] = [
+pub const OPTIONS: [Opt; 38] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
@@ -109,6 +111,8 @@ pub const OPTIONS: [Opt; 36] = [
     long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
     word("exceptions", "tell every Gearman client why a job failed", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
     word("allow-shutdown", "let Gearman clients shut the server down", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
+    long("extensions", "LIST", "offer beanstalk's clients these extensions, with commas between (default all)", extensions),
+    word("no-extensions", "offer them none: commands and replies are beanstalkd's", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
@@ -302,6 +306,13 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
         return Err(format!("invalid prefix: {text}; it must be 1 to {MAX_HANDLE_PREFIX} visible letters of ASCII"));
     }
     settings.config.handle_prefix = Some(text.to_owned());
+    Ok(())
+}
+
+fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let chosen = Extensions::from_list(text);
+    settings.config.protocols.extensions =
+        chosen.map_err(|word| format!("unknown extension: {word}; there are {}", Extensions::ALL.words()))?;
     Ok(())
 }
 

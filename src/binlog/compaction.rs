@@ -5,7 +5,7 @@
 
 use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
-use crate::binlog::record::{pause_size, Record, MARK};
+use crate::binlog::record::{key_size, pause_size, Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
 use crate::binlog::types::{Batch, Health, Retired, Synced};
 use crate::engine::Engine;
@@ -20,6 +20,8 @@ enum Home {
     Job(u32),
     /// A pause, by the number of its tube.
     Pause(u32),
+    /// A key that outlives its job, by its number.
+    Key(u32),
 }
 
 impl Journal {
@@ -78,6 +80,9 @@ impl Journal {
         if let Some(slot) = self.segments[0].live_jobs.first() {
             return Some((Home::Job(slot), size_of(slot, engine)));
         }
+        if let Some(number) = self.segments[0].keys.first() {
+            return Some((Home::Key(number), key_size(engine.ended_key(number).names())));
+        }
         let tube = self.segments[0].pauses.first()?;
         let name = engine.pause_at(tube).map_or(0, |(name, _)| name.len());
         Some((Home::Pause(tube), pause_size(name)))
@@ -88,6 +93,10 @@ impl Journal {
             Home::Job(slot) => {
                 self.move_out(slot, size);
                 self.write_whole(slot, size, engine);
+            }
+            Home::Key(number) => {
+                self.move_key_out(number, size);
+                self.write_key(number, engine);
             }
             Home::Pause(tube) => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause in progress");

@@ -18,10 +18,12 @@ use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
-use super::record::{full_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
+use super::record::{
+    full_size, key_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
+};
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
-use crate::engine::{Change, Engine, Job};
+use crate::engine::{Change, Engine, Job, JobExtras, Span, State};
 
 /// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
 pub const IDS_AHEAD: u64 = 1 << 20;
@@ -59,6 +61,8 @@ struct Segment {
     live_jobs: SegmentJobs,
     /// The pauses that live in it.
     pauses: SegmentJobs,
+    /// The keys that outlive their jobs and live in it.
+    keys: SegmentJobs,
     /// Must be emptied whatever the disk's use.
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
@@ -67,9 +71,9 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (live_jobs, pauses) = (SegmentJobs::EMPTY, SegmentJobs::EMPTY);
+        let (live_jobs, pauses, keys) = (SegmentJobs::EMPTY, SegmentJobs::EMPTY, SegmentJobs::EMPTY);
         let key = Key::new(log, number);
-        Segment { number, key, size, bytes, live: 0, live_jobs, pauses, evacuating: false, damaged: false }
+        Segment { number, key, size, bytes, live: 0, live_jobs, pauses, keys, evacuating: false, damaged: false }
     }
 }
 
@@ -110,6 +114,8 @@ pub struct Journal {
     skipped: u64,
     /// Where each pause is written down, by the number of its tube.
     pauses: LiveIndex,
+    /// Where each key is that outlives its job, by its number.
+    keys: LiveIndex,
     required: Required,
     /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
     synced: Synced,
@@ -155,6 +161,7 @@ impl Journal {
             written: 0,
             skipped: 0,
             pauses: LiveIndex::default(),
+            keys: LiveIndex::default(),
             required: Required::default(),
             synced: Synced::default(),
             told: Synced::default(),
@@ -177,6 +184,27 @@ impl Journal {
         let place = self.place_of(self.pauses.of(tube));
         self.segments[place].live -= size;
         self.pauses.move_out(tube, &mut self.segments[place].pauses);
+    }
+
+    fn move_key_in(&mut self, number: u32, size: u64) {
+        let segment = self.segments.back_mut().expect("a segment");
+        segment.live += size;
+        self.keys.move_in(number, segment.number as u32, &mut segment.keys);
+    }
+
+    fn move_key_out(&mut self, number: u32, size: u64) {
+        let place = self.place_of(self.keys.of(number));
+        self.segments[place].live -= size;
+        self.keys.move_out(number, &mut self.segments[place].keys);
+    }
+
+    /// Writes down a key that outlives its job.
+    fn write_key(&mut self, number: u32, engine: &Engine) {
+        let ended = engine.ended_key(number);
+        let key = ended.key().text();
+        self.make_room(key_size(ended.names()));
+        self.push(&Record::Key { id: ended.id().0, until: ended.until(), tube: ended.tube(), key: &key });
+        self.move_key_in(number, key_size(ended.names()));
     }
 
     fn move_in(&mut self, slot: u32, size: u64) {
@@ -243,11 +271,12 @@ impl Journal {
         while let Some(change) = engine.take_change() {
             // What brings something new, which the client may have nowhere else.
             let put = match change {
-                Change::Put(_) | Change::Adopt(_) | Change::Promise(_) => true,
+                Change::Put(_) | Change::Adopt(_) | Change::Promise(_) | Change::PromiseKey => true,
                 Change::Outcome { result, .. } => result > 0,
                 _ => false,
             };
-            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. });
+            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
+                && !matches!(change, Change::KeyGone { .. } | Change::Retry(_));
             self.record_one(change, engine);
             if promise {
                 self.required.any = self.position;
@@ -309,7 +338,12 @@ impl Journal {
             }
             // The record of the pause says when it ends.
             Change::PauseOver { tube, name } => self.lost_pause(tube, name),
-            Change::Promise(_) => {}
+            Change::Promise(_) | Change::PromiseKey => {}
+            Change::KeyKept(number) => {
+                self.live += key_size(engine.ended_key(number).names());
+                self.write_key(number, engine);
+            }
+            Change::KeyGone { number, names } => self.lost_key(number, names),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
@@ -322,6 +356,14 @@ impl Journal {
                 self.change(engine, slot, |job| Record::Reserve(job.id().0, job.history().reserves))
             }
             Change::Expire(slot) => self.change(engine, slot, |job| Record::Expire(job.id().0, job.history().timeouts)),
+            Change::Priority(slot) => self.change(engine, slot, |job| Record::Priority(job.id().0, job.priority())),
+            Change::Retry(slot) => {
+                let fails = engine.extras(&engine.job_at(slot)).map_or(0, JobExtras::fails);
+                self.change(engine, slot, |job| {
+                    let delay = if job.state() == State::Delayed { job.delay() } else { Span::ZERO };
+                    Record::Retry { id: job.id().0, fails, delay, due: job.due() }
+                });
+            }
             Change::Kick(slot) => self.change(engine, slot, |job| Record::Kick(job.id().0, job.history().kicks)),
             Change::Release(slot) => self.change(engine, slot, |job| {
                 let (id, pri, count) = (job.id().0, job.priority(), job.history().releases);

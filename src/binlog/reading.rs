@@ -322,6 +322,13 @@ impl<'a> Reading<'a> {
                     self.journal.grow(slot, result.len() as u64);
                 }
             }
+            Record::Retry { id, fails, delay, due } => self.change(id, Restored::Retry { fails, delay, due }),
+            Record::Priority(id, pri) => self.change(id, Restored::Priority(pri)),
+            Record::Key { id, until, tube, key } => {
+                self.saw_id(id);
+                let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
+                self.journal.found_key(number, tube.len() + key.len(), before);
+            }
             Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
             Record::Release { id, pri, delay, due, count } => {
                 self.change(id, Restored::Release { pri, delay, due, count });
@@ -391,6 +398,9 @@ fn id_of(record: &Record) -> Option<u64> {
         | Record::Expire(id, _)
         | Record::Lease { id, .. }
         | Record::Outcome { id, .. }
+        | Record::Retry { id, .. }
+        | Record::Priority(id, _)
+        | Record::Key { id, .. }
         | Record::Delete(id)
         | Record::Closed(id)
         | Record::Ids(id) => Some(id),

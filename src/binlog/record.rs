@@ -36,6 +36,11 @@ pub const OUTCOME: usize = LONG_PREFIX + 10;
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
+/// Bytes of the record of a key that outlives its job, if it and the name of its tube have so many.
+pub fn key_size(names: usize) -> u64 {
+    (LONG_PREFIX + 18 + names) as u64
+}
+
 /// Bytes of a record that holds one number and is not about a job: see [`Record::Next`] and those behind it.
 pub const MARK: usize = PREFIX + 8;
 
@@ -139,6 +144,30 @@ pub enum Record<'a> {
         fails: u8,
         /// What stands behind the job's body from now on.
         result: &'a [u8],
+    },
+    /// It was lost or released, and how often that may be is bounded.
+    Retry {
+        /// The job.
+        id: u64,
+        /// So often since it was kicked.
+        fails: u8,
+        /// Its new delay; zero leaves that as it was, and makes it ready.
+        delay: Span,
+        /// When the delay ends.
+        due: Time,
+    },
+    /// It got another priority, where it stands.
+    Priority(u64, u32),
+    /// A job is gone or about to go, and no other with its key is taken in for some time.
+    Key {
+        /// The job.
+        id: u64,
+        /// When the key is forgotten.
+        until: Time,
+        /// The name of its tube.
+        tube: &'a [u8],
+        /// Its key.
+        key: &'a [u8],
     },
     /// It was deleted.
     Delete(u64),
@@ -321,6 +350,22 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(result);
             b'O'
         }
+        Record::Retry { id, fails, delay, due } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.push(*fails);
+            out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+            b'T'
+        }
+        Record::Priority(id, pri) => counted(*id, *pri, b'U', out),
+        Record::Key { id, until, tube, key } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&until.nanos().to_le_bytes());
+            out.extend_from_slice(&(tube.len() as u16).to_le_bytes());
+            out.extend_from_slice(tube);
+            out.extend_from_slice(key);
+            b'E'
+        }
         Record::Synced(place) => {
             out.extend_from_slice(&place.segment.to_le_bytes());
             out.extend_from_slice(&place.at.to_le_bytes());
@@ -406,7 +451,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISG".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjRLBKXAODZNCISGTUE".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -464,6 +509,17 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         b'B' => {
             let (id, count) = (fields.u64()?, fields.u32()?);
             Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
+        }
+        b'T' => {
+            let (id, fails) = (fields.u64()?, fields.take(1)?[0]);
+            Record::Retry { id, fails, delay: fields.span()?, due: fields.time()? }
+        }
+        b'U' => Record::Priority(fields.u64()?, fields.u32()?),
+        b'E' => {
+            let (id, until) = (fields.u64()?, fields.time()?);
+            let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
+            let tube = fields.take(length.into())?;
+            return Some(Record::Key { id, until, tube, key: fields.0 });
         }
         b'O' => return read_outcome(fields, tail),
         b'N' => Record::Next(fields.u64()?),
@@ -622,6 +678,8 @@ mod tests {
             fails: 3,
             outcome: None,
             reducer: None,
+            keep: 0,
+            backoff: 0,
         };
         let bound = JobRecord { options: Some(options), ..job };
         let over = JobRecord {
@@ -636,6 +694,9 @@ mod tests {
             Record::Put(bound),
             Record::Snapshot(bound),
             Record::Snapshot(over),
+            Record::Retry { id: 7, fails: 2, delay: Span::from_secs(3), due: Time::from_nanos(9) },
+            Record::Priority(7, 5),
+            Record::Key { id: 7, until: Time::from_nanos(8), tube: b"emails", key: b"only-one" },
             Record::Snapshot(JobRecord { state: State::Reserved, ..job }),
             Record::Lease { id: 1, due: Time::from_nanos(9), count: 2 },
             Record::Outcome { id: 1, done: None, fails: 2, result: b"" },

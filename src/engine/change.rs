@@ -68,6 +68,21 @@ pub enum Change {
         /// Length of its name.
         name: usize,
     },
+    /// It was lost or released, and its producer bounded how often that may be.
+    Retry(u32),
+    /// It got another priority.
+    Priority(u32),
+    /// A key outlives its job from now on, by its number.
+    KeyKept(u32),
+    /// It does no longer.
+    KeyGone {
+        /// The number that it had.
+        number: u32,
+        /// Bytes of the key and of the name of its tube.
+        names: usize,
+    },
+    /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply leaves.
+    PromiseKey,
     /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply leaves.
     Promise(u32),
 }
@@ -85,8 +100,16 @@ impl Change {
             | Change::Lease(slot)
             | Change::Adopt(slot)
             | Change::Promise(slot)
+            | Change::Retry(slot)
+            | Change::Priority(slot)
             | Change::Outcome { slot, .. } => Some(slot),
-            Change::Delete { .. } | Change::Pause { .. } | Change::PauseEnded { .. } | Change::PauseOver { .. } => None,
+            Change::Delete { .. }
+            | Change::Pause { .. }
+            | Change::PauseEnded { .. }
+            | Change::PauseOver { .. }
+            | Change::KeyKept(_)
+            | Change::KeyGone { .. }
+            | Change::PromiseKey => None,
         }
     }
 }

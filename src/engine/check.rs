@@ -7,6 +7,7 @@ use super::account::Account;
 use super::client::{ClientState, IdleState, ReservePolicy, WATCH_COST};
 use super::deadlines::TimerKey;
 use super::job::{priority_class, Job, State};
+use super::job_options::CompletionPolicy;
 use super::list::{List, NIL};
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
@@ -140,6 +141,11 @@ impl Engine {
             assert_eq!(extras.slot, slot, "{:?} and its contract know each other", job.id);
             assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
+            let ends = extras.expires() != Time::NEVER;
+            let spared =
+                job.completion == CompletionPolicy::Drop && matches!(job.state, State::Reserved | State::Buried);
+            assert!(ends || !self.extras_store.is_timed(number), "{:?} has no time to live", job.id);
+            assert!(!ends || spared || self.extras_store.is_timed(number), "{:?} would live for ever", job.id);
             for client in self.extras_store.attached(number) {
                 assert!(self.clients.contains(client as usize), "{:?} is awaited by nobody", job.id);
             }
@@ -198,6 +204,7 @@ impl Engine {
         };
         self.clients.iter().for_each(|(number, client)| expect(TimerKey::ClientState(number as u32), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
+        expect(TimerKey::Keys, self.ended_keys.next_end());
         expect(TimerKey::ExtrasStore, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
         self.deadlines.check();
@@ -212,6 +219,7 @@ impl Engine {
         }
         memory.watches = self.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.extras_store.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
+        memory.jobs += self.ended_keys.counted();
         for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
             memory.tubes += TUBE_COST + tube.name.len() as u64;
         }

@@ -52,7 +52,8 @@ impl Engine {
         let done = matches!(outcome, Outcome::Done(_));
         match job.completion {
             CompletionPolicy::Drop if !done => return self.bury_wherever(slot),
-            CompletionPolicy::Drop | CompletionPolicy::Tell => self.remove_job(slot, outcome),
+            CompletionPolicy::Drop => self.end_job(slot, outcome, now),
+            CompletionPolicy::Tell => self.remove_job(slot, outcome),
             CompletionPolicy::Keep if self.is_ephemeral(slot) => self.remove_job(slot, outcome),
             CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
         }
@@ -174,7 +175,7 @@ impl Engine {
     pub(super) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let (tube, completion) = (self.jobs.get(slot).tube, self.jobs.get(slot).completion);
         match completion {
-            CompletionPolicy::Drop => self.transfer(slot, cause),
+            CompletionPolicy::Drop => return self.end_try(slot, cause, now),
             CompletionPolicy::Keep if self.is_last_try(slot) => return self.end_run(self.extras_store.of(slot)),
             CompletionPolicy::Keep if self.is_spent(slot) => {
                 self.keep_outcome(slot, false, Body::default());
@@ -265,20 +266,20 @@ impl Engine {
     }
 
     /// Takes a job away, in whatever state it is. False if there is none.
-    pub fn delete_in_any_state(&mut self, id: JobId) -> bool {
+    pub fn delete_in_any_state(&mut self, id: JobId, now: Time) -> bool {
         let slot = self.jobs.find(id);
-        slot.map(|slot| self.remove_job(slot, Outcome::Gone)).is_some()
+        slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
     /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
     /// nobody. False also for a job in somebody's hands whose outcome is not just told.
-    pub fn cancel(&mut self, id: JobId) -> bool {
+    pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state != State::Finished) else {
             return false;
         };
         let failed = Outcome::Failed(Body::default());
         if self.jobs.get(slot).state != State::Reserved {
-            self.remove_job(slot, failed);
+            self.end_job(slot, failed, now);
             return true;
         }
         if self.jobs.get(slot).completion != CompletionPolicy::Tell {
@@ -340,9 +341,17 @@ impl Engine {
     }
 
     /// The time to live of the job that comes next in that order has ended.
-    pub(super) fn extras_due(&mut self) {
+    pub(super) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.extras_store.next_end().expect("a time to live that ends");
         let slot = self.extras_store.get(number).slot;
+        let job = self.jobs.get(slot);
+        if job.completion == CompletionPolicy::Drop {
+            if matches!(job.state, State::Reserved | State::Buried) {
+                self.extras_store.spare(number);
+                return self.retime_extras();
+            }
+            return self.expire_job(slot, now);
+        }
         self.evicted += u64::from(self.jobs.get(slot).state != State::Finished);
         self.remove_job(slot, Outcome::Gone);
     }

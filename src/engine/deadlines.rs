@@ -11,6 +11,9 @@ use super::time::Time;
 /// The extras as a heap's member: no tube has that number.
 const CONTRACTS: u32 = NIL;
 
+/// The same of the keys that outlive their jobs: no client has that number.
+const KEYS: u32 = NIL - 1;
+
 /// Whose deadline it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
@@ -20,6 +23,8 @@ pub enum TimerKey {
     Tube(u32),
     /// All extras.
     ExtrasStore,
+    /// All keys that outlive their jobs.
+    Keys,
 }
 
 /// See the module's page.
@@ -43,6 +48,7 @@ impl TimerKey {
     fn member(self) -> u32 {
         match self {
             TimerKey::ExtrasStore => CONTRACTS,
+            TimerKey::Keys => KEYS,
             TimerKey::ClientState(number) => number << 1,
             TimerKey::Tube(number) => number << 1 | 1,
         }
@@ -55,6 +61,7 @@ impl TimerKey {
     fn of(member: u32) -> TimerKey {
         match member & 1 {
             _ if member == CONTRACTS => TimerKey::ExtrasStore,
+            _ if member == KEYS => TimerKey::Keys,
             0 => TimerKey::ClientState(member >> 1),
             _ => TimerKey::Tube(member >> 1),
         }
@@ -67,6 +74,7 @@ impl PlaceTable {
             TimerKey::ClientState(number) => (&self.clients, number),
             TimerKey::Tube(number) => (&self.tubes, number),
             TimerKey::ExtrasStore => (&self.extras_store, 0),
+            TimerKey::Keys => (&self.extras_store, 1),
         };
         table.get(number as usize).copied().unwrap_or(NIL)
     }
@@ -76,6 +84,7 @@ impl PlaceTable {
             TimerKey::ClientState(number) => (&mut self.clients, number as usize),
             TimerKey::Tube(number) => (&mut self.tubes, number as usize),
             TimerKey::ExtrasStore => (&mut self.extras_store, 0),
+            TimerKey::Keys => (&mut self.extras_store, 1),
         };
         if table.len() <= number {
             table.resize(number + 1, NIL);

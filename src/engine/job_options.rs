@@ -106,6 +106,10 @@ pub struct JobOptions {
     pub reducer: Option<Box<[u8]>>,
     /// The client that submits it is told what comes of it.
     pub attach: bool,
+    /// Seconds for which its name outlives it; see [`super::Tags::key`].
+    pub keep: u32,
+    /// Seconds of the delay after the first lost try; see [`super::Tags::backoff`].
+    pub backoff: u32,
 }
 
 impl Default for JobOptions {
@@ -120,6 +124,8 @@ impl Default for JobOptions {
             max_fails: 0,
             reducer: None,
             attach: false,
+            keep: 0,
+            backoff: 0,
         }
     }
 }
@@ -127,7 +133,7 @@ impl Default for JobOptions {
 /// What a log has to remember of a job's options, and of what came of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// What becomes of it; never [`CompletionPolicy::Drop`], which needs no options.
+    /// What becomes of it.
     pub completion: CompletionPolicy,
     /// What no other job may share.
     pub dedup_key: StoredKey<'a>,
@@ -149,6 +155,10 @@ pub struct StoredOptions<'a> {
     pub outcome: Option<(bool, u32)>,
     /// Bytes that go with it to its worker.
     pub reducer: Option<&'a [u8]>,
+    /// Seconds for which its name outlives it.
+    pub keep: u32,
+    /// Seconds of the delay after the first lost try.
+    pub backoff: u32,
 }
 
 /// [`DedupKey`], borrowed.

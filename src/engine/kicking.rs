@@ -90,8 +90,11 @@ impl Engine {
     fn kick_slot(&mut self, slot: u32, now: Time) {
         self.steps.take(MOVE);
         self.jobs.get_mut(slot).count(Count::Kicks);
+        self.forget_tries(slot);
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
-        self.serve(self.jobs.get(slot).tube, now);
+        if !self.ends_expired(slot, now) {
+            self.serve(self.jobs.get(slot).tube, now);
+        }
     }
 }

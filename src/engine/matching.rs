@@ -44,12 +44,16 @@ impl Engine {
         self.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
         match job.state {
-            State::Ready => tube.push_ready(slot, is_large, &mut self.jobs),
+            State::Ready => {
+                tube.push_ready(slot, is_large, &mut self.jobs);
+                self.count_life(slot);
+            }
             State::Finished => {}
             State::Buried => tube.buried.push_back(slot, &mut self.jobs),
             State::Delayed => {
                 tube.delayed.push(key, slot, &mut self.jobs);
                 self.retime_tube(number);
+                self.count_life(slot);
             }
             State::Reserved => {
                 let client = &mut self.clients[holder as usize];
@@ -245,7 +249,8 @@ impl Engine {
             Some((at, owner)) if at <= now => match owner {
                 TimerKey::ClientState(number) => self.client_due(ClientId(number), now),
                 TimerKey::Tube(number) => self.tube_due(number, now),
-                TimerKey::ExtrasStore => self.extras_due(),
+                TimerKey::ExtrasStore => self.extras_due(now),
+                TimerKey::Keys => self.key_due(),
             },
             _ => {}
         }

@@ -27,6 +27,7 @@ mod job;
 mod job_extras;
 mod job_options;
 mod jobs;
+mod keys;
 mod kicking;
 mod list;
 mod matching;
@@ -41,7 +42,9 @@ mod smallest;
 mod stats;
 mod steps;
 mod submit;
+mod tagged;
 mod time;
+mod tries;
 mod tube;
 mod unfinished;
 mod waiting;
@@ -62,6 +65,7 @@ pub use job_extras::JobExtras;
 pub use job_options::{
     CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions, StoredKey, StoredOptions,
 };
+pub use keys::{EndedKey, KEY_COST};
 pub use kicking::Kick;
 pub use list::{Linked, Links, List};
 pub use name::Name;
@@ -71,6 +75,7 @@ pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
 pub use submit::{Submitted, EXTRA};
+pub use tagged::{Tagged, Tags};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
@@ -80,6 +85,7 @@ use deadlines::Deadlines;
 use details::Count;
 use job_extras::ExtrasStore;
 use jobs::Jobs;
+use keys::EndedKeys;
 use tube::{Tubes, DEFAULT_TUBE};
 use unfinished::Unfinished;
 
@@ -185,6 +191,7 @@ pub struct Engine {
     clients: Slab<ClientState>,
     watches: Watches,
     extras_store: ExtrasStore,
+    ended_keys: EndedKeys,
     deadlines: Deadlines,
     events: VecDeque<Event>,
     /// None if nobody keeps a log.
@@ -237,6 +244,7 @@ impl Engine {
             clients,
             watches: Watches::default(),
             extras_store: ExtrasStore::new(),
+            ended_keys: EndedKeys::default(),
             deadlines: Deadlines::new(),
             events: VecDeque::new(),
             changes: None,
@@ -325,13 +333,16 @@ impl Engine {
         match job.state {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
-            State::Reserved if job.completion != CompletionPolicy::Drop => {
+            State::Reserved if job.completion == CompletionPolicy::Drop => {
+                self.end_job(slot, Outcome::Done(Body::default()), now);
+            }
+            State::Reserved => {
                 // For want of space it is gone without its outcome, of which there is not much.
                 if self.complete_slot(slot, Outcome::Done(Body::default()), now).is_err() {
                     self.remove_job(slot, Outcome::Done(Body::default()));
                 }
             }
-            _ => self.remove_job(slot, Outcome::Gone),
+            _ => self.end_job(slot, Outcome::Gone, now),
         }
         true
     }
@@ -347,18 +358,23 @@ impl Engine {
         if self.ends_if_untold(slot) {
             return true;
         }
-        self.leave(slot);
-        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
-        let job = self.jobs.get_mut(slot);
-        job.state = job.state.after(cause).expect("a reserved job can be released");
-        job.pri = pri;
-        job.details.set_delay(delay);
-        job.due = now + delay;
-        job.count(Count::Releases);
-        let tube = job.tube;
+        let last = self.count_try(slot);
+        if last {
+            let job = self.jobs.get_mut(slot);
+            job.pri = pri;
+            job.count(Count::Releases);
+            self.set_aside(slot);
+            self.changed(Change::Bury(slot));
+            return true;
+        }
+        self.put_back(slot, (pri, delay), now);
         self.changed(Change::Release(slot));
-        self.enter(slot);
-        self.serve(tube, now);
+        if self.is_tried(slot) {
+            self.changed_by_itself(Change::Retry(slot));
+        }
+        if !self.ends_expired(slot, now) {
+            self.serve(self.jobs.get(slot).tube, now);
+        }
         true
     }
 
@@ -380,6 +396,19 @@ impl Engine {
         self.set_aside(slot);
         self.changed(Change::Bury(slot));
         true
+    }
+
+    /// Its holder gives a reserved job back. The log is still to be told.
+    fn put_back(&mut self, slot: u32, (pri, delay): (Priority, Span), now: Time) {
+        self.leave(slot);
+        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
+        let job = self.jobs.get_mut(slot);
+        job.state = job.state.after(cause).expect("a reserved job can be released");
+        job.pri = pri;
+        job.details.set_delay(delay);
+        job.due = now + delay;
+        job.count(Count::Releases);
+        self.enter(slot);
     }
 
     /// Buries a reserved job. The log is still to be told.

@@ -50,6 +50,17 @@ pub enum Restored {
     Kick(u32),
     /// It was leased, so often by now, until then.
     Lease(u32, Time),
+    /// It was lost or released, so often by now since it was kicked.
+    Retry {
+        /// So often by now.
+        fails: u8,
+        /// The delay that follows; zero makes it ready.
+        delay: Span,
+        /// When the delay ends.
+        due: Time,
+    },
+    /// It got this priority, where it stands.
+    Priority(Priority),
     /// It was released.
     Release {
         /// Its new priority.
@@ -124,15 +135,30 @@ impl Engine {
             // That is for good: the record is read a second time, as the one of the outcome will be.
             return;
         }
+        if let Restored::Priority(pri) = change {
+            job.pri = pri;
+            return;
+        }
         job.state = State::Ready;
         match change {
+            Restored::Priority(_) => {}
+            Restored::Retry { fails, delay, due } => {
+                if delay != Span::ZERO {
+                    job.details.set_delay(delay);
+                    (job.due, job.state) = (due, State::Delayed);
+                }
+                self.set_fails(slot, fails);
+            }
             Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
             Restored::Expire(count) => job.details.set_count(Count::Timeouts, count),
             Restored::Lease(count, until) => {
                 job.details.set_count(Count::Reserves, count);
                 (job.due, job.state) = (until, State::Reserved);
             }
-            Restored::Kick(count) => job.details.set_count(Count::Kicks, count),
+            Restored::Kick(count) => {
+                job.details.set_count(Count::Kicks, count);
+                self.set_fails(slot, 0);
+            }
             Restored::Release { pri, delay, due, count } => {
                 job.details.set_count(Count::Releases, count);
                 job.details.set_delay(delay);
@@ -145,6 +171,12 @@ impl Engine {
                 job.details.set_count(Count::Buries, count);
                 (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
             }
+        }
+    }
+
+    fn set_fails(&mut self, slot: u32, fails: u8) {
+        if self.is_tried(slot) {
+            self.extras_store.get_mut(self.extras_store.of(slot)).fails = fails;
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Submitted {
 
 /// Contracts that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
 /// tubes, and each search would have to pass all of them.
-const LOOKS: u64 = 4096;
+pub(super) const LOOKS: u64 = 4096;
 
 impl Engine {
     /// Puts a job with options of its own into the tube with this name, which is created if need be; or joins the job that it
@@ -155,6 +155,7 @@ impl Engine {
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
         let limits = options.max_attempts > 0 || options.max_fails > 0;
         let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
+        let rare = rare || options.backoff > 0;
         let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
         if plain && !limits && !rare {
             return;
@@ -164,8 +165,10 @@ impl Engine {
         extras.max_attempts = options.max_attempts;
         extras.max_fails = options.max_fails;
         extras.ttl = options.ttl;
+        extras.result_at = options.keep;
         if rare {
             let rare = extras.rare_mut();
+            rare.backoff = options.backoff;
             rare.reducer = options.reducer;
             rare.start = options.start.unwrap_or(Time::NEVER);
         }
@@ -209,7 +212,7 @@ impl Engine {
     }
 
     /// Names are hashed without their tubes, so that they can be looked for in all.
-    fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, empty: Option<JobId>) -> u64 {
+    pub(super) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, empty: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher().build_hasher();
         match dedup_key {
             DedupKey::None => return 0,
@@ -281,7 +284,7 @@ impl Engine {
     }
 
     /// Somebody submits again what is in `slot`.
-    fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
+    pub(super) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.jobs.get(slot);
         if !durable || !job.is_volatile() {
             return Ok(());
@@ -316,20 +319,20 @@ impl Engine {
     /// Bytes that the body and the options of the job in `slot` take in the log. They change with its outcome only.
     pub fn logged_own(&self, slot: u32) -> usize {
         let job = self.jobs.get(slot);
-        if job.completion == CompletionPolicy::Drop {
+        let extras = self.extras(job);
+        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
             return job.body.len();
         }
-        let extras = self.extras(job);
         let reducer = extras.and_then(JobExtras::reducer);
         job.body.len() + extra(extras.map_or(&DedupKey::None, JobExtras::dedup_key), reducer)
     }
 
     /// What the log must remember of the options of a job.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
-        if job.completion == CompletionPolicy::Drop {
+        let extras = self.extras(job);
+        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
             return None;
         }
-        let extras = self.extras(job);
         let rare = extras.and_then(JobExtras::rare);
         Some(StoredOptions {
             completion: job.completion,
@@ -343,6 +346,8 @@ impl Engine {
             fails: extras.map_or(0, JobExtras::fails),
             outcome: extras.filter(|_| job.state == State::Finished).map(|it| (it.done, it.result_at)),
             reducer: extras.and_then(JobExtras::reducer),
+            keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
+            backoff: extras.map_or(0, JobExtras::backoff),
         })
     }
 
@@ -350,6 +355,7 @@ impl Engine {
     pub(super) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         self.jobs.get_mut(slot).completion = options.completion;
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
+        let rare = rare || options.backoff > 0;
         let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
         let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
         if plain && !rare && !limits {
@@ -360,11 +366,12 @@ impl Engine {
         extras.ttl = options.ttl;
         (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
         extras.fails = options.fails;
-        (extras.done, extras.result_at) = options.outcome.unwrap_or_default();
+        (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
         if rare {
             let rare = extras.rare_mut();
             (rare.start, rare.order) = (options.start, options.order);
             rare.reducer = options.reducer.map(Box::from);
+            rare.backoff = options.backoff;
         }
         self.memory.jobs += self.extras_store.get(number).cost();
     }
@@ -390,7 +397,8 @@ fn extra(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
 
 /// Bytes of options in the log, before there is a job.
 fn logged_options(options: &JobOptions) -> usize {
-    if options.completion == CompletionPolicy::Drop {
+    let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
+    if options.completion == CompletionPolicy::Drop && plain {
         return 0;
     }
     extra(&options.dedup_key, options.reducer.as_deref())

@@ -298,7 +298,8 @@ impl Hub {
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
-        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
+        let extensions = protocols.extensions;
+        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
     }
 
     /// The account of memory.

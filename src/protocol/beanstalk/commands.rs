@@ -3,7 +3,9 @@
 //! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it decides
 //! what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests walk it.
 
+use super::extensions::{Extension, Extensions};
 use super::request::{Command, Request};
+use super::tags;
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, lenient_number32, name_run, number, number32};
 
@@ -54,59 +56,62 @@ pub struct CommandRow {
     /// What follows the word.
     pub arguments: &'static str,
     /// Reads the rest of the line; none if it is malformed, and then the command is not counted.
-    pub parse: fn(&[u8]) -> Option<Command>,
+    pub parse: fn(&[u8], Extensions) -> Option<Command>,
     /// What it does, in one line.
     pub summary: &'static str,
+    /// What must be on for it; none for beanstalkd's own.
+    pub extension: Option<Extension>,
 }
 
 const fn row(
     name: CommandName,
     word: &'static str,
     arguments: &'static str,
-    parse: fn(&[u8]) -> Option<Command>,
+    parse: fn(&[u8], Extensions) -> Option<Command>,
     summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, word, arguments, parse, summary }
+    CommandRow { name, word, arguments, parse, summary, extension: None }
 }
 
 /// See the module's page.
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 25] = [
     row(CommandName::Put, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
-    row(CommandName::Peek, "peek ", "<id>", |args| only_id(args).map(Command::Peek), "show a job"),
-    row(CommandName::PeekReady, "peek-ready", "", |args| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
-    row(CommandName::PeekDelayed, "peek-delayed", "", |args| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
-    row(CommandName::PeekBuried, "peek-buried", "", |args| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
+    row(CommandName::Peek, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
+    row(CommandName::PeekReady, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
+    row(CommandName::PeekDelayed, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
+    row(CommandName::PeekBuried, "peek-buried", "", |args, _| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
     row(CommandName::ReserveWithTimeout, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
-    row(CommandName::ReserveJob, "reserve-job ", "<id>", |args| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
-    row(CommandName::Reserve, "reserve", "", |args| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
-    row(CommandName::Delete, "delete ", "<id>", |args| only_id(args).map(Command::Delete), "delete a job"),
+    row(CommandName::ReserveJob, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
+    row(CommandName::Reserve, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
+    row(CommandName::Delete, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(CommandName::Bury, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
-    row(CommandName::Kick, "kick ", "<bound>", |args| lenient_number32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
-    row(CommandName::KickJob, "kick-job ", "<id>", |args| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
-    row(CommandName::Touch, "touch ", "<id>", |args| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
-    row(CommandName::StatsJob, "stats-job ", "<id>", |args| only_id(args).map(Command::StatsJob), "statistics of a job"),
-    row(CommandName::StatsTube, "stats-tube ", "<tube>", |args| tube(args).map(Command::StatsTube), "statistics of a tube"),
-    row(CommandName::Stats, "stats", "", |args| alone(args, Command::Stats), "statistics of the server"),
-    row(CommandName::Use, "use ", "<tube>", |args| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
-    row(CommandName::Watch, "watch ", "<tube>", |args| tube(args).map(Command::Watch), "add a tube to those that jobs are reserved from"),
-    row(CommandName::Ignore, "ignore ", "<tube>", |args| tube(args).map(Command::Ignore), "take a tube from those"),
-    row(CommandName::ListTubesWatched, "list-tubes-watched", "", |args| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
-    row(CommandName::ListTubeUsed, "list-tube-used", "", |args| alone(args, Command::ListTubeUsed), "name the tube that is used"),
-    row(CommandName::ListTubes, "list-tubes", "", |args| alone(args, Command::ListTubes), "name all tubes"),
-    row(CommandName::Quit, "quit", "", |_| Some(Command::Quit), "close the connection"),
+    row(CommandName::Kick, "kick ", "<bound>", |args, _| lenient_number32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::KickJob, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
+    row(CommandName::Touch, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
+    row(CommandName::StatsJob, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    row(CommandName::StatsTube, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
+    row(CommandName::Stats, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
+    row(CommandName::Use, "use ", "<tube>", |args, _| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
+    row(CommandName::Watch, "watch ", "<tube>", |args, _| tube(args).map(Command::Watch), "add a tube to those that jobs are reserved from"),
+    row(CommandName::Ignore, "ignore ", "<tube>", |args, _| tube(args).map(Command::Ignore), "take a tube from those"),
+    row(CommandName::ListTubesWatched, "list-tubes-watched", "", |args, _| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
+    row(CommandName::ListTubeUsed, "list-tube-used", "", |args, _| alone(args, Command::ListTubeUsed), "name the tube that is used"),
+    row(CommandName::ListTubes, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
+    row(CommandName::Quit, "quit", "", |_, _| Some(Command::Quit), "close the connection"),
     row(CommandName::PauseTube, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
 ];
 
-/// The request on a line, which is without its CR LF.
-pub fn parse(line: &[u8]) -> Request {
+/// The request on a line, which is without its CR LF, for a server that has these extensions.
+pub fn parse(line: &[u8], extensions: Extensions) -> Request {
     if line.contains(&0) {
         return Request::wrong(Command::BadFormat);
     }
-    let row = COMMANDS.iter().find(|row| line.starts_with(row.word.as_bytes()));
+    let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
+    let row = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word.as_bytes()));
     let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
-    match (row.parse)(&line[row.word.len()..]) {
+    match (row.parse)(&line[row.word.len()..], extensions) {
         Some(command) => Request { counts: Some(row.name), command },
         None => Request::wrong(Command::BadFormat),
     }
@@ -133,35 +138,41 @@ fn tube(args: &[u8]) -> Option<Box<[u8]>> {
     is_tube_name(args).then(|| args.into())
 }
 
-fn put(args: &[u8]) -> Option<Command> {
+fn put(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (pri, args) = number32(args)?;
     let (delay, args) = number32(args)?;
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     // The protocol's shortest time to run is one second.
-    Some(Command::PutLine { pri, delay: secs(delay), ttr: secs(ttr.max(1)), size, garbage: !rest.is_empty() })
+    Some(Command::PutLine {
+        pri,
+        delay: secs(delay),
+        ttr: secs(ttr.max(1)),
+        size,
+        tagging: tags::read(rest, extensions),
+    })
 }
 
-fn reserve_with_timeout(args: &[u8]) -> Option<Command> {
+fn reserve_with_timeout(args: &[u8], _: Extensions) -> Option<Command> {
     // What follows the number has never mattered.
     let (timeout, _) = number32(args)?;
     (timeout <= i32::MAX as u32).then(|| Command::Reserve(Some(secs(timeout))))
 }
 
-fn release(args: &[u8]) -> Option<Command> {
+fn release(args: &[u8], _: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
     let delay = number32(args).and_then(last)?;
     Some(Command::Release { id: JobId(id), pri, delay: secs(delay) })
 }
 
-fn bury(args: &[u8]) -> Option<Command> {
+fn bury(args: &[u8], _: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
     let pri = number32(args).and_then(last)?;
     Some(Command::Bury { id: JobId(id), pri })
 }
 
-fn pause_tube(args: &[u8]) -> Option<Command> {
+fn pause_tube(args: &[u8], _: Extensions) -> Option<Command> {
     let start = args.iter().position(|&byte| byte != b' ')?;
     let (name, args) = name_run(&args[start..]);
     let length = number32(args).and_then(last)?;

@@ -4,14 +4,18 @@
 //! reports an event to a client that waited. Must not remember anything about the queue.
 
 mod commands;
+mod extensions;
 mod reply;
 mod request;
 mod session;
+mod tags;
 mod yaml;
 
 pub use commands::{CommandName, CommandRow, COMMANDS};
-pub use request::{Command, Decoder, Request, MAX_LINE};
+pub use extensions::{Extension, Extensions, EXTENSIONS};
+pub use request::{Command, Decoder, Request, MAX_LINE, MAX_PUT_LINE};
 pub use session::{execute, go_on, hang_up, tell, Continuation};
+pub use tags::TAGS;
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

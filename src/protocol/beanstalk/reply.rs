@@ -2,7 +2,7 @@
 //!
 //! Owns their spelling. Must not decide when each is due.
 
-use crate::engine::{JobId, JobView, NoJob};
+use crate::engine::{JobId, JobView, NoJob, Priority, State};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -46,6 +46,26 @@ pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
 /// INSERTED with the new job's id.
 pub fn inserted(out: &mut Output, id: JobId) {
     numbered(out, b"INSERTED", id.0);
+}
+
+/// INSERTED with the id of the job that a put is a duplicate of, where that stands, if it has not ended, and its priority, if
+/// that was raised.
+pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
+    let text = out.text();
+    text.extend_from_slice(b"INSERTED ");
+    push_number(text, id.0);
+    text.extend_from_slice(match state {
+        Some(State::Ready) => b" READY",
+        Some(State::Delayed) => b" DELAYED",
+        Some(State::Reserved) => b" RESERVED",
+        Some(State::Buried) => b" BURIED",
+        Some(State::Finished) | None => b" DELETED",
+    });
+    if let Some(pri) = raised {
+        text.push(b' ');
+        push_number(text, pri.into());
+    }
+    text.extend_from_slice(b"\r\n");
 }
 
 /// USING with the tube's name.

@@ -4,7 +4,7 @@
 
 use super::request::{Command, Request, CHANGE_OVERHEAD};
 use super::{reply, yaml};
-use crate::engine::{Engine, Event, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State};
+use crate::engine::{Engine, Event, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Tagged, Tags};
 use crate::protocol::{self, Context, Flow, Output};
 
 /// The rest of a command that was too much for one turn.
@@ -47,7 +47,8 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Kick(bound) => return kick(Kick::new(bound.into()), context, out),
         Command::ListTubes => return list_tubes(context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
-        Command::Put { pri, delay, ttr, body } => put(NewJob { pri, delay, ttr, body }, context, out),
+        Command::Put { job, tags: None } => put(job, context, out),
+        Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
         Command::PutRefused { answer, counts_producer } => {
             if counts_producer {
                 context.engine.mark_producer(context.client);
@@ -72,7 +73,8 @@ fn job_command(command: Command, context: &mut Context, out: &mut Output) {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Command::Release { id, pri, delay } => {
-            reply::found(out, engine.release(client, id, pri, delay, now), reply::RELEASED);
+            let released = engine.release(client, id, pri, delay, now);
+            release(id, released, engine, out);
         }
         Command::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
         Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
@@ -86,7 +88,7 @@ fn job_command(command: Command, context: &mut Context, out: &mut Output) {
 
 /// Commands about tubes, and statistics.
 fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
-    let Context { engine, counters, host, log, client, now, .. } = context;
+    let Context { engine, counters, host, log, client, now, settings, .. } = context;
     let (client, now) = (*client, *now);
     match command {
         Command::Use(tube) => match engine.use_tube(client, &tube) {
@@ -106,7 +108,10 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
         }
         Command::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
-        Command::Stats => reply::yaml(out, Some(yaml::stats(&engine.stats(), counters, *host, log.as_ref(), now))),
+        Command::Stats => reply::yaml(
+            out,
+            Some(yaml::stats(&engine.stats(), counters, *host, log.as_ref(), (settings.extensions, now))),
+        ),
         Command::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
         Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
         other => unreachable!("{other:?} is no command about tubes"),
@@ -174,10 +179,31 @@ fn has_room(text: &Output, engine: &Engine, out: &mut Output) -> bool {
 fn put(job: NewJob, context: &mut Context, out: &mut Output) {
     match context.engine.put(context.client, job, context.now) {
         Ok(id) => reply::inserted(out, id),
-        Err(Refused::Draining) => reply::words(out, reply::DRAINING),
-        Err(Refused::QueueFull) => reply::words(out, reply::TUBE_FULL),
-        Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
+        Err(why) => refused(out, why),
     }
+}
+
+fn refused(out: &mut Output, why: Refused) {
+    match why {
+        Refused::Draining => reply::words(out, reply::DRAINING),
+        Refused::QueueFull => reply::words(out, reply::TUBE_FULL),
+        Refused::OutOfMemory | Refused::Duplicate => reply::words(out, reply::OUT_OF_MEMORY),
+    }
+}
+
+fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) {
+    match context.engine.put_tagged(context.client, job, tags, context.now) {
+        Ok(Tagged::New(id)) => reply::inserted(out, id),
+        Ok(Tagged::Duplicate { id, state, raised }) => reply::duplicate(out, id, Some(state), raised),
+        Ok(Tagged::Ended(id)) => reply::duplicate(out, id, None, None),
+        Err(why) => refused(out, why),
+    }
+}
+
+/// The reply to a release: who has lost the job often enough finds it buried.
+fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
+    let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried);
+    reply::found(out, released, if buried { reply::BURIED } else { reply::RELEASED });
 }
 
 fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {

@@ -3,7 +3,8 @@
 //! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
 //! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
 
-use super::commands::CommandName;
+use super::commands::{CommandName, CommandRow, COMMANDS};
+use super::extensions::Extensions;
 use super::CommandCounters;
 use crate::engine::{JobStats, State, Stats, Time, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
@@ -161,7 +162,7 @@ pub fn stats(
     counters: &CommandCounters,
     host: &dyn Host,
     log: Option<&LogFigures>,
-    now: Time,
+    (extensions, now): (Extensions, Time),
 ) -> Vec<u8> {
     let mut yaml = Yaml::new(1536);
     yaml.number("current-jobs-urgent", stats.jobs.urgent);
@@ -189,7 +190,20 @@ pub fn stats(
     yaml.number("memory-tubes", stats.memory.tubes);
     yaml.number("memory-watches", stats.memory.watches);
     yaml.number("memory-buffers", stats.memory.buffers);
+    yaml.number("total-expired", stats.evicted);
+    extended(&mut yaml, counters, extensions);
     yaml.0
+}
+
+/// What a server without extensions does not say.
+fn extended(yaml: &mut Yaml, counters: &CommandCounters, extensions: Extensions) {
+    let has = |row: &&CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
+    for row in COMMANDS.iter().filter(has) {
+        yaml.number(&format!("cmd-{}", row.word.trim_end()), counters.of(row.name));
+    }
+    if extensions != Extensions::NONE {
+        yaml.quoted("extensions", extensions.words().as_bytes());
+    }
 }
 
 fn process(yaml: &mut Yaml, stats: &Stats, host: &dyn Host, log: Option<&LogFigures>, now: Time) {
