@@ -12,6 +12,7 @@
 mod backup;
 mod beanstalkd;
 mod bytes;
+mod decode;
 mod import;
 mod job_options;
 mod journal;
@@ -30,9 +31,9 @@ mod writer;
 
 pub use backup::back_up;
 pub use journal::Journal;
-pub use recovery::{inspect, open, BinlogSettings, Inspection, OpenError, Opened, RecoveryProgress, Report};
+pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};
 pub use segment::segment_name;
 pub use storage::{Folder, LogFile, Storage};
-pub use types::{Health, LogStats, Required};
+pub use types::{Health, LogStats, OpenError, RecoveryProgress, Report, Required};
 pub use wal::{JournalAccess, Wal};
 pub use writer::SyncMode;

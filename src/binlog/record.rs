@@ -18,7 +18,7 @@ pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 
 /// Bytes that a number of variable length takes at most, if it has 64 bits or 32.
-const LONG: usize = 10;
+pub(super) const LONG: usize = 10;
 const SHORT: usize = 5;
 
 /// Bytes of a put record without tube and body, at most. Usually it is half of that.
@@ -278,7 +278,7 @@ pub fn seal(key: Key, at: u64, head: &mut [u8], tail: &[u8]) {
 
 /// Bytes of a record that its check covers, if its payload has this length: all of a short one, else what is before the
 /// payload, of which the checksum is a part.
-fn head_length(payload: usize) -> usize {
+pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload
     } else {
@@ -287,7 +287,7 @@ fn head_length(payload: usize) -> usize {
 }
 
 /// The offset is part of it, so that a body in which a record is written is never taken for one.
-fn check(key: Key, at: u64, head: &[u8]) -> u32 {
+pub(super) fn check(key: Key, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
     hasher.update(&at.to_le_bytes());
     hasher.update(&head[..4]);
@@ -310,6 +310,23 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             counts.iter().for_each(|&count| variable(count.into(), out));
             options_and_body(job, b'J', out)
         }
+        Record::Synced(place) => {
+            out.extend_from_slice(&place.segment.to_le_bytes());
+            out.extend_from_slice(&place.at.to_le_bytes());
+            b'S'
+        }
+        Record::Delete(number) => one_number(*number, b'D', out),
+        Record::Next(number) => one_number(*number, b'N', out),
+        Record::Closed(number) => one_number(*number, b'C', out),
+        Record::Ids(number) => one_number(*number, b'I', out),
+        Record::Gone(number) => one_number(*number, b'G', out),
+        change => change_payload(change, out),
+    }
+}
+
+/// The same of what happened to a job or a tube.
+fn change_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
+    match record {
         Record::Release { id, pri, delay, due, count } => {
             out.extend_from_slice(&id.to_le_bytes());
             out.extend_from_slice(&count.to_le_bytes());
@@ -366,16 +383,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(key);
             b'E'
         }
-        Record::Synced(place) => {
-            out.extend_from_slice(&place.segment.to_le_bytes());
-            out.extend_from_slice(&place.at.to_le_bytes());
-            b'S'
-        }
-        Record::Delete(number) => one_number(*number, b'D', out),
-        Record::Next(number) => one_number(*number, b'N', out),
-        Record::Closed(number) => one_number(*number, b'C', out),
-        Record::Ids(number) => one_number(*number, b'I', out),
-        Record::Gone(number) => one_number(*number, b'G', out),
+        other => unreachable!("{other:?} is no change"),
     }
 }
 
@@ -429,226 +437,9 @@ fn state_letter(state: State) -> u8 {
     }
 }
 
-/// What stands before a payload, and may be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Head {
-    kind: u8,
-    /// Bytes of the record before its payload.
-    pub prefix: usize,
-    /// Bytes of the payload.
-    pub length: usize,
-    /// The checksum of a payload that is not short.
-    sum: u32,
-}
-
-/// Bytes that suffice to tell whether a record begins with them.
-pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
-
-impl Head {
-    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if fewer
-    /// than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
-    pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
-        let start = bytes.first_chunk::<PREFIX>()?;
-        let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
-        // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUE".contains(&kind) || length > MAX_PAYLOAD {
-            return None;
-        }
-        let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
-        let head = bytes.get(..head_length(length))?;
-        if (prefix + length) as u64 > left || check(key, at, head).to_le_bytes() != start[4..8] {
-            return None;
-        }
-        let sum = if prefix == PREFIX { 0 } else { u32::from_le_bytes(*head.last_chunk()?) };
-        Some(Head { kind, prefix, length, sum })
-    }
-
-    /// Bytes of the whole record.
-    pub fn total(&self) -> usize {
-        self.prefix + self.length
-    }
-
-    /// Whether the payload, of which this is the checksum, is intact.
-    pub fn fits(&self, sum: u32) -> bool {
-        self.prefix == PREFIX || sum == self.sum
-    }
-
-    /// The record with this payload; none if it is damaged, or no server would write it.
-    pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
-        if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
-            return None;
-        }
-        fields(self.kind, payload, 0)
-    }
-
-    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is not
-    /// looked at. None if such a record does not end in these.
-    pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
-        let tail = self.length.checked_sub(payload.len())?;
-        b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
-    }
-}
-
-/// `tail`: bytes of the payload that are not there.
-fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
-    let mut fields = Fields(payload);
-    let record = match kind {
-        b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
-        b'R' => Record::Reserve(fields.u64()?, fields.u32()?),
-        b'K' => Record::Kick(fields.u64()?, fields.u32()?),
-        b'X' => Record::Expire(fields.u64()?, fields.u32()?),
-        b'D' => Record::Delete(fields.u64()?),
-        b'A' => {
-            let (id, count) = (fields.u64()?, fields.u32()?);
-            Record::Lease { id, due: fields.time()?, count }
-        }
-        b'L' => {
-            let (id, count, pri) = (fields.u64()?, fields.u32()?, fields.u32()?);
-            Record::Release { id, pri, delay: fields.span()?, due: fields.time()?, count }
-        }
-        b'B' => {
-            let (id, count) = (fields.u64()?, fields.u32()?);
-            Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
-        }
-        b'T' => {
-            let (id, fails) = (fields.u64()?, fields.take(1)?[0]);
-            Record::Retry { id, fails, delay: fields.span()?, due: fields.time()? }
-        }
-        b'U' => Record::Priority(fields.u64()?, fields.u32()?),
-        b'E' => {
-            let (id, until) = (fields.u64()?, fields.time()?);
-            let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
-            let tube = fields.take(length.into())?;
-            return Some(Record::Key { id, until, tube, key: fields.0 });
-        }
-        b'O' => return read_outcome(fields, tail),
-        b'N' => Record::Next(fields.u64()?),
-        b'C' => Record::Closed(fields.u64()?),
-        b'I' => Record::Ids(fields.u64()?),
-        b'G' => Record::Gone(fields.u64()?),
-        b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
-        b'Z' => {
-            let (length, until) = (fields.span()?, fields.time()?);
-            return Some(Record::Pause { tube: fields.0, length, until });
-        }
-        _ => return None,
-    };
-    fields.0.is_empty().then_some(record)
-}
-
-fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
-    let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
-    let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
-    let length = u16::try_from(fields.variable()?).ok()?;
-    let tube = fields.take(length.into())?;
-    let mut job = JobRecord {
-        id,
-        created,
-        pri,
-        delay,
-        ttr,
-        tube,
-        body: &[],
-        state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
-        due: created + delay,
-        history: History::default(),
-        options: None,
-    };
-    if kind.eq_ignore_ascii_case(&b'P') {
-        read_options_and_body(kind, fields, tail, &mut job)?;
-        // It has no outcome: that comes with a snapshot.
-        return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
-    }
-    job.state = match fields.take(1)? {
-        b"r" => State::Ready,
-        b"d" => State::Delayed,
-        b"b" => State::Buried,
-        b"l" => State::Reserved,
-        b"f" => State::Finished,
-        _ => return None,
-    };
-    job.due = fields.time()?;
-    job.history = History {
-        reserves: fields.short()?,
-        timeouts: fields.short()?,
-        releases: fields.short()?,
-        buries: fields.short()?,
-        kicks: fields.short()?,
-    };
-    read_options_and_body(kind, fields, tail, &mut job)?;
-    let is_over = job.options.is_some_and(|options| options.outcome.is_some());
-    (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
-}
-
-fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut JobRecord<'a>) -> Option<()> {
-    job.body = fields.0;
-    if kind.is_ascii_lowercase() {
-        let (options, body) = job_options::decode(fields.0, tail)?;
-        (job.options, job.body) = (Some(options), body);
-    }
-    Some(())
-}
-
-fn read_outcome(mut fields: Fields, tail: usize) -> Option<Record> {
-    let id = fields.u64()?;
-    let (done, fails) = match *fields.take(2)? {
-        [b'-', fails] if fields.0.is_empty() && tail == 0 => (None, fails),
-        [b'd', fails] => (Some(true), fails),
-        [b'f', fails] => (Some(false), fails),
-        _ => return None,
-    };
-    Some(Record::Outcome { id, done, fails, result: fields.0 })
-}
-
-/// What is left of a payload.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    /// A number of variable length.
-    fn variable(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for (place, &byte) in self.0.iter().enumerate().take(LONG) {
-            let bits = u64::from(byte & 0x7f);
-            number |= bits << (7 * place);
-            if byte < 0x80 {
-                self.0 = &self.0[place + 1..];
-                // Of the tenth byte, one bit is left.
-                return (place < LONG - 1 || bits < 2).then_some(number);
-            }
-        }
-        None
-    }
-
-    /// The same, of 32 bits.
-    fn short(&mut self) -> Option<u32> {
-        self.variable()?.try_into().ok()
-    }
-
-    fn time(&mut self) -> Option<Time> {
-        self.u64().map(Time::from_nanos)
-    }
-
-    fn span(&mut self) -> Option<Span> {
-        self.u64().map(Span::from_nanos)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::decode::{Fields, Head, LOOK};
     use super::*;
     use crate::engine::{CompletionPolicy, StoredKey};
 

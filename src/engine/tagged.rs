@@ -5,12 +5,12 @@
 
 use super::change::Change;
 use super::client::ClientId;
+use super::dedup::LOOKS;
 use super::job::{JobId, NewJob, Priority, State};
 use super::job_extras::JobExtras;
 use super::job_options::{DedupKey, JobOptions};
 use super::name::Name;
 use super::steps::MOVE;
-use super::submit::LOOKS;
 use super::time::{Span, Time};
 use super::{Engine, Refused};
 
@@ -96,10 +96,10 @@ impl Engine {
             }
             let job = self.jobs.get(extras.slot);
             let here = job.tube == number;
-            if here && job.state == State::Buried {
+            if here && job.state() == State::Buried {
                 buried = Some(extras.slot);
             }
-            here && job.state != State::Buried
+            here && job.state() != State::Buried
         };
         let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
         self.steps.take(looks / MOVE);
@@ -119,12 +119,12 @@ impl Engine {
             self.changed(Change::Priority(slot));
         }
         let job = self.jobs.get(slot);
-        Ok(Tagged::Duplicate { id: job.id, state: job.state, raised: raises.then_some(pri) })
+        Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
     /// Gives the job in `slot` another priority, where it stands.
     fn set_priority(&mut self, slot: u32, pri: Priority) {
-        if matches!(self.jobs.get(slot).state, State::Ready | State::Delayed) {
+        if matches!(self.jobs.get(slot).state(), State::Ready | State::Delayed) {
             self.leave(slot);
             self.jobs.get_mut(slot).pri = pri;
             self.enter(slot);

@@ -54,25 +54,34 @@ impl Engine {
     /// The job in `slot`, which is dropped when it is done, is lost to whoever has it reserved.
     pub(super) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
-            self.set_aside(slot);
+            self.set_aside(slot, Cause::Bury, self.jobs.get(slot).pri);
             return self.changed_by_itself(Change::Bury(slot));
         }
         let backoff = self.backoff(slot);
         if backoff == Span::ZERO {
             self.transfer(slot, cause);
         } else {
-            self.leave(slot);
-            let job = self.jobs.get_mut(slot);
-            job.state = job.state.after(Cause::ReleaseLater).expect("a reserved job");
-            job.details.set_delay(backoff);
-            job.due = now + backoff;
-            self.enter(slot);
+            self.transfer_with(slot, Cause::ReleaseLater, |job| {
+                job.details.set_delay(backoff);
+                job.due = now + backoff;
+            });
         }
+        self.counted_try(slot);
+        self.serve_living(slot, now);
+    }
+
+    /// A lost or released try of the job in `slot` was counted, and was not the last one.
+    pub(super) fn counted_try(&mut self, slot: u32) {
         if self.is_tried(slot) {
             self.changed_by_itself(Change::Retry(slot));
         }
+    }
+
+    /// The job in `slot` may be ready again: it goes to who waits, unless its time to live is over.
+    pub(super) fn serve_living(&mut self, slot: u32, now: Time) {
+        let tube = self.jobs.get(slot).tube;
         if !self.ends_expired(slot, now) {
-            self.serve(self.jobs.get(slot).tube, now);
+            self.serve(tube, now);
         }
     }
 
@@ -85,9 +94,9 @@ impl Engine {
     }
 
     /// Deletes the job in `slot` if it waits and its time to live has ended while it was spared; tells whether it did.
-    pub(super) fn ends_expired(&mut self, slot: u32, now: Time) -> bool {
+    fn ends_expired(&mut self, slot: u32, now: Time) -> bool {
         let expired = |number: u32| self.extras_store.get(number).expires <= now;
-        let waits = matches!(self.jobs.get(slot).state, State::Ready | State::Delayed);
+        let waits = matches!(self.jobs.get(slot).state(), State::Ready | State::Delayed);
         let ends = waits && self.own_extras(slot).is_some_and(expired);
         if ends {
             self.expire_job(slot, now);
