@@ -88,7 +88,7 @@ pub const OPTIONS: [Opt; 38] = [
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
     long("max-connections-per-address", "N", "hold N TCP connections of one address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
-    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = saturated(n))),
+    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", max_output),
     long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
     long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
     long("idle-timeout", "SECONDS", "drop a client that says nothing for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
@@ -313,6 +313,12 @@ fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
     let chosen = Extensions::from_list(text);
     settings.config.protocols.extensions =
         chosen.map_err(|word| format!("unknown extension: {word}; there are {}", Extensions::ALL.words()))?;
+    Ok(())
+}
+
+fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.config.max_output = saturated(size(text)?);
+    settings.config.protocols.max_output = settings.config.max_output;
     Ok(())
 }
 

@@ -29,7 +29,7 @@ impl Head {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
         // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISGTUE".contains(&kind) || length > MAX_PAYLOAD {
+        if !b"PJpjRLBKXAODZNCISGTUEMQ".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
         let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
@@ -91,6 +91,21 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
         b'T' => {
             let (id, fails) = (fields.u64()?, fields.take(1)?[0]);
             Record::Retry { id, fails, delay: fields.span()?, due: fields.time()? }
+        }
+        b'M' => {
+            let (id, pri) = (fields.u64()?, fields.u32()?);
+            let (delay, due) = (fields.span()?, fields.time()?);
+            let state = match fields.take(1)? {
+                b"r" => State::Ready,
+                b"d" => State::Delayed,
+                b"b" => State::Buried,
+                _ => return None,
+            };
+            return Some(Record::Move { id, pri, delay, due, state, tube: fields.0 });
+        }
+        b'Q' => {
+            let most = [fields.u32()?, fields.u32()?, fields.u32()?];
+            return Some(Record::Limit { tube: fields.0, most });
         }
         b'U' => Record::Priority(fields.u64()?, fields.u32()?),
         b'E' => {

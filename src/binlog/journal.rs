@@ -10,13 +10,14 @@
 mod compaction;
 mod found;
 mod space;
+mod standing;
 
 use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{
-    full_size, key_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
+    full_size, limit_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
 };
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
@@ -60,6 +61,8 @@ struct Segment {
     pauses: SegmentJobs,
     /// The keys that outlive their jobs and live in it.
     keys: SegmentJobs,
+    /// The limits of tubes that live in it.
+    limits: SegmentJobs,
     /// Must be emptied whatever the disk's use.
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
@@ -68,9 +71,21 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (live_jobs, pauses, keys) = (SegmentJobs::EMPTY, SegmentJobs::EMPTY, SegmentJobs::EMPTY);
+        let [live_jobs, pauses, keys, limits] = [SegmentJobs::EMPTY; 4];
         let key = Key::new(log, number);
-        Segment { number, key, size, bytes, live: 0, live_jobs, pauses, keys, evacuating: false, damaged: false }
+        Segment {
+            number,
+            key,
+            size,
+            bytes,
+            live: 0,
+            live_jobs,
+            pauses,
+            keys,
+            limits,
+            evacuating: false,
+            damaged: false,
+        }
     }
 }
 
@@ -113,6 +128,8 @@ pub struct Journal {
     pauses: LiveIndex,
     /// Where each key is that outlives its job, by its number.
     keys: LiveIndex,
+    /// Where each limit is written down, by the number of its tube.
+    limits: LiveIndex,
     required: Required,
     /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
     synced: Synced,
@@ -159,6 +176,7 @@ impl Journal {
             skipped: 0,
             pauses: LiveIndex::default(),
             keys: LiveIndex::default(),
+            limits: LiveIndex::default(),
             required: Required::default(),
             synced: Synced::default(),
             told: Synced::default(),
@@ -181,27 +199,6 @@ impl Journal {
         let place = self.place_of(self.pauses.of(tube));
         self.segments[place].live -= size;
         self.pauses.move_out(tube, &mut self.segments[place].pauses);
-    }
-
-    fn move_key_in(&mut self, number: u32, size: u64) {
-        let segment = self.segments.back_mut().expect("a segment");
-        segment.live += size;
-        self.keys.move_in(number, segment.number as u32, &mut segment.keys);
-    }
-
-    fn move_key_out(&mut self, number: u32, size: u64) {
-        let place = self.place_of(self.keys.of(number));
-        self.segments[place].live -= size;
-        self.keys.move_out(number, &mut self.segments[place].keys);
-    }
-
-    /// Writes down a key that outlives its job.
-    fn write_key(&mut self, number: u32, engine: &Engine) {
-        let ended = engine.ended_key(number);
-        let key = ended.key().text();
-        self.make_room(key_size(ended.names()));
-        self.push(&Record::Key { id: ended.id().0, until: ended.until(), tube: ended.tube(), key: &key });
-        self.move_key_in(number, key_size(ended.names()));
     }
 
     fn move_in(&mut self, slot: u32, size: u64) {
@@ -336,14 +333,30 @@ impl Journal {
             // The record of the pause says when it ends.
             Change::PauseOver { tube, name } => self.lost_pause(tube, name),
             Change::Promise(_) | Change::PromiseKey => {}
-            Change::KeyKept(number) => {
-                self.live += key_size(engine.ended_key(number).names());
-                self.write_key(number, engine);
-            }
+            Change::KeyKept(number) => self.write_key(number, engine),
             Change::KeyGone { number, names } => self.lost_key(number, names),
+            Change::Limit { tube, before } => {
+                if before {
+                    self.lost_limit(tube, engine.limit_at(tube).map_or(0, |(name, _)| name.len()));
+                }
+                self.write_limit(tube, engine);
+            }
+            Change::LimitEnded { tube, name } => {
+                self.make_room(limit_size(name.len()));
+                self.push(&Record::Limit { tube: &name, most: [u32::MAX; 3] });
+                self.lost_limit(tube, name.len());
+            }
+            Change::Move { slot, before } => self.record_move(slot, before, engine),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
+            change => self.record_small(&change, engine),
+        }
+    }
+
+    /// The same of a change that is one record of a few numbers.
+    fn record_small(&mut self, change: &Change, engine: &Engine) {
+        match *change {
             Change::Lease(slot) => self.change(engine, slot, |job| Record::Lease {
                 id: job.id().0,
                 due: job.due(),
@@ -370,6 +383,7 @@ impl Journal {
                 let (id, pri, count) = (job.id().0, job.priority(), job.history().buries);
                 Record::Bury { id, pri, order: job.due().nanos(), count }
             }),
+            ref other => unreachable!("{other:?} is recorded elsewhere"),
         }
     }
 

@@ -14,7 +14,7 @@ use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
-use crate::engine::{Body, Engine, JobId, Restored, RestoredJob, State, Time};
+use crate::engine::{Body, Engine, JobId, MovedJob, Restored, RestoredJob, State, Time};
 
 /// Ids are smaller: it takes thousands of years to get there.
 const MOST_IDS: u64 = 1 << 63;
@@ -329,6 +329,21 @@ impl<'a> Reading<'a> {
                 let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
                 self.journal.found_key(number, tube.len() + key.len(), before);
             }
+            Record::Move { id, pri, delay, due, state, tube } => {
+                self.saw_id(id);
+                let to = MovedJob { pri, delay, due, state };
+                if let Some((slot, before, after)) = self.engine.restore_move(JobId(id), tube, &to) {
+                    self.journal.moved(slot, before, after);
+                }
+            }
+            Record::Limit { tube, most } => {
+                let (number, before) = self.engine.restore_limit(tube, most);
+                match self.engine.limit_at(number) {
+                    Some((name, _)) => self.journal.found_limit(number, name.len(), before),
+                    None if before => self.journal.lost_limit(number, tube.len()),
+                    None => {}
+                }
+            }
             Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
             Record::Release { id, pri, delay, due, count } => {
                 self.change(id, Restored::Release { pri, delay, due, count });
@@ -399,11 +414,12 @@ fn id_of(record: &Record) -> Option<u64> {
         | Record::Lease { id, .. }
         | Record::Outcome { id, .. }
         | Record::Retry { id, .. }
+        | Record::Move { id, .. }
         | Record::Priority(id, _)
         | Record::Key { id, .. }
         | Record::Delete(id)
         | Record::Closed(id)
         | Record::Ids(id) => Some(id),
-        Record::Pause { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
+        Record::Pause { .. } | Record::Limit { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
     }
 }

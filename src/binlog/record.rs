@@ -36,6 +36,11 @@ pub const OUTCOME: usize = LONG_PREFIX + 10;
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
+/// Bytes of the record of the limit of a tube with a name of this length.
+pub fn limit_size(name: usize) -> u64 {
+    (LONG_PREFIX + 12 + name) as u64
+}
+
 /// Bytes of the record of a key that outlives its job, if it and the name of its tube have so many.
 pub fn key_size(names: usize) -> u64 {
     (LONG_PREFIX + 18 + names) as u64
@@ -155,6 +160,28 @@ pub enum Record<'a> {
         delay: Span,
         /// When the delay ends.
         due: Time,
+    },
+    /// It went to another tube.
+    Move {
+        /// The job.
+        id: u64,
+        /// Its priority.
+        pri: u32,
+        /// The delay last given to it.
+        delay: Span,
+        /// Delayed: when the delay ends. Buried: its place in the order of burying.
+        due: Time,
+        /// Ready, delayed or buried.
+        state: State,
+        /// The name of the tube.
+        tube: &'a [u8],
+    },
+    /// So many jobs of each priority class a tube may have before no more are taken; all bits set: without end.
+    Limit {
+        /// The name of the tube.
+        tube: &'a [u8],
+        /// By priority class.
+        most: [u32; 3],
     },
     /// It got another priority, where it stands.
     Priority(u64, u32),
@@ -342,12 +369,6 @@ fn change_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&order.to_le_bytes());
             b'B'
         }
-        Record::Pause { tube, length, until } => {
-            out.extend_from_slice(&length.nanos().to_le_bytes());
-            out.extend_from_slice(&until.nanos().to_le_bytes());
-            out.extend_from_slice(tube);
-            b'Z'
-        }
         Record::Reserve(id, count) => counted(*id, *count, b'R', out),
         Record::Kick(id, count) => counted(*id, *count, b'K', out),
         Record::Expire(id, count) => counted(*id, *count, b'X', out),
@@ -374,7 +395,33 @@ fn change_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(&due.nanos().to_le_bytes());
             b'T'
         }
+        Record::Move { id, pri, delay, due, state, tube } => {
+            counted(*id, *pri, b'M', out);
+            out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+            out.push(state_letter(*state));
+            out.extend_from_slice(tube);
+            b'M'
+        }
         Record::Priority(id, pri) => counted(*id, *pri, b'U', out),
+        named => named_payload(named, out),
+    }
+}
+
+/// The same of what is known by the name of a tube.
+fn named_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
+    match record {
+        Record::Pause { tube, length, until } => {
+            out.extend_from_slice(&length.nanos().to_le_bytes());
+            out.extend_from_slice(&until.nanos().to_le_bytes());
+            out.extend_from_slice(tube);
+            b'Z'
+        }
+        Record::Limit { tube, most } => {
+            most.iter().for_each(|most| out.extend_from_slice(&most.to_le_bytes()));
+            out.extend_from_slice(tube);
+            b'Q'
+        }
         Record::Key { id, until, tube, key } => {
             out.extend_from_slice(&id.to_le_bytes());
             out.extend_from_slice(&until.nanos().to_le_bytes());
@@ -383,7 +430,7 @@ fn change_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             out.extend_from_slice(key);
             b'E'
         }
-        other => unreachable!("{other:?} is no change"),
+        other => unreachable!("{other:?} has no name"),
     }
 }
 
@@ -439,9 +486,27 @@ fn state_letter(state: State) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode::{Fields, Head, LOOK};
+    use super::super::decode::{Fields, Head};
     use super::*;
     use crate::engine::{CompletionPolicy, StoredKey};
+
+    /// Of what only some jobs and tubes have.
+    fn rare_samples() -> Vec<Record<'static>> {
+        vec![
+            Record::Retry { id: 7, fails: 2, delay: Span::from_secs(3), due: Time::from_nanos(9) },
+            Record::Priority(7, 5),
+            Record::Move {
+                id: 7,
+                pri: 5,
+                delay: Span::from_secs(3),
+                due: Time::from_nanos(9),
+                state: State::Delayed,
+                tube: b"emails",
+            },
+            Record::Limit { tube: b"emails", most: [1, 2, u32::MAX] },
+            Record::Key { id: 7, until: Time::from_nanos(8), tube: b"emails", key: b"only-one" },
+        ]
+    }
 
     fn samples() -> Vec<Record<'static>> {
         let job = JobRecord {
@@ -479,15 +544,13 @@ mod tests {
             ..job
         };
         let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
-        vec![
+        let mut samples = rare_samples();
+        samples.extend([
             Record::Put(job),
             Record::Snapshot(JobRecord { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
             Record::Put(bound),
             Record::Snapshot(bound),
             Record::Snapshot(over),
-            Record::Retry { id: 7, fails: 2, delay: Span::from_secs(3), due: Time::from_nanos(9) },
-            Record::Priority(7, 5),
-            Record::Key { id: 7, until: Time::from_nanos(8), tube: b"emails", key: b"only-one" },
             Record::Snapshot(JobRecord { state: State::Reserved, ..job }),
             Record::Lease { id: 1, due: Time::from_nanos(9), count: 2 },
             Record::Outcome { id: 1, done: None, fails: 2, result: b"" },
@@ -506,7 +569,8 @@ mod tests {
             Record::Gone(7),
             Record::Put(JobRecord { body: &[b'x'; 100], ..job }),
             Record::Outcome { id: 1, done: Some(false), fails: 0, result: &[b'r'; 55] },
-        ]
+        ]);
+        samples
     }
 
     const AT: u64 = 4096;

@@ -68,6 +68,13 @@ pub enum Change {
         /// Length of its name.
         name: usize,
     },
+    /// It went to another tube.
+    Move {
+        /// Where it is.
+        slot: u32,
+        /// Length of the name of the tube that it was in.
+        before: usize,
+    },
     /// It was lost or released, and its producer bounded how often that may be.
     Retry(u32),
     /// It got another priority.
@@ -80,6 +87,20 @@ pub enum Change {
         number: u32,
         /// Bytes of the key and of the name of its tube.
         names: usize,
+    },
+    /// A tube has a limit from now on.
+    Limit {
+        /// The tube.
+        tube: u32,
+        /// It had one already.
+        before: bool,
+    },
+    /// It has none any more.
+    LimitEnded {
+        /// The number that the tube has or had.
+        tube: u32,
+        /// Its name.
+        name: Box<[u8]>,
     },
     /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply leaves.
     PromiseKey,
@@ -102,11 +123,14 @@ impl Change {
             | Change::Promise(slot)
             | Change::Retry(slot)
             | Change::Priority(slot)
+            | Change::Move { slot, .. }
             | Change::Outcome { slot, .. } => Some(slot),
             Change::Delete { .. }
             | Change::Pause { .. }
             | Change::PauseEnded { .. }
             | Change::PauseOver { .. }
+            | Change::Limit { .. }
+            | Change::LimitEnded { .. }
             | Change::KeyKept(_)
             | Change::KeyGone { .. }
             | Change::PromiseKey => None,

@@ -70,7 +70,7 @@ impl Engine {
                 "tube {name} has both a ready job and a waiting client"
             );
         }
-        let lives = number == DEFAULT_TUBE || tube.kept || tube.using + tube.watching > 0;
+        let lives = number == DEFAULT_TUBE || tube.kept || tube.most.is_some() || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
     }
@@ -235,6 +235,7 @@ impl Engine {
         assert_eq!(self.producers, count(|client| client.producer));
         assert_eq!(self.workers, count(|client| client.worker));
         assert_eq!(self.waiting, count(|client| client.waits_for_job()));
+        assert_eq!(self.limited, self.tubes.iter().filter(|(_, tube)| tube.most.is_some()).count());
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in &self.clients {
             let opener = (number as u32, client.connection);

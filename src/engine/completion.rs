@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::body::Body;
 use super::change::Change;
-use super::client::ClientId;
+use super::client::{ClientId, ReservePolicy};
 use super::deferred::Deferred;
 use super::details::Count;
 use super::event::{Event, Outcome, Report};
@@ -160,6 +160,36 @@ impl Engine {
             job.count(Count::Buries);
             (job.pri, job.due) = (pri, place);
         });
+        let job = self.jobs.get(slot);
+        if job.completion == CompletionPolicy::Drop && job.is_bound() {
+            let id = job.id;
+            self.extras_store.begin_report(self.extras_store.of(slot));
+            if self.tell_buried(id) == Progress::More {
+                self.deferred.push_back(Deferred::Buried(id));
+            }
+        }
+    }
+
+    /// Tells some of those who wait until this job is gone or set aside; the others of those who wait for it wait on.
+    pub(super) fn tell_buried(&mut self, id: JobId) -> Progress {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() == State::Buried);
+        let Some(slot) = slot.filter(|&slot| self.jobs.get(slot).is_bound()) else { return Progress::Done };
+        let number = self.extras_store.of(slot);
+        let outcome = Arc::new(Outcome::Failed(Body::default()));
+        while let Some(client) = self.extras_store.next_to_hear(number) {
+            let state = &self.clients[client as usize];
+            let waits = state.waiting.is_some_and(|waiting| waiting.outcome == number);
+            if waits && state.reserve_policy == ReservePolicy::PerConnection {
+                let client = ClientId(client);
+                self.cancel_wait(client);
+                self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone() });
+            }
+            self.steps.take(MOVE);
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+        Progress::Done
     }
 
     /// Whether the job in `slot` has been tried as often as it may.

@@ -399,6 +399,13 @@ impl ExtrasStore {
         self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
     }
 
+    /// What is unique about it has another hash from now on.
+    pub fn rehash(&mut self, number: u32, hash: u64) {
+        self.index.remove(number, &mut self.store);
+        self.get_mut(number).hash = (hash >> 32) as u32;
+        self.index.insert(number, &mut self.store);
+    }
+
     /// The end of this time to live does not count as long as the job is spared.
     pub fn spare(&mut self, number: u32) {
         let place = std::mem::replace(&mut self.get_mut(number).place, NIL);

@@ -11,6 +11,7 @@
 //! [`Engine::go_on`]. Must not import any other room.
 
 mod account;
+mod batches;
 mod bodies;
 mod body;
 mod change;
@@ -23,6 +24,7 @@ mod deferred;
 mod details;
 mod disconnect;
 mod event;
+mod flush;
 mod heap;
 mod ids;
 mod index;
@@ -32,8 +34,11 @@ mod job_options;
 mod job_verbs;
 mod jobs;
 mod keys;
+mod limits;
 mod list;
+mod lists;
 mod matching;
+mod moves;
 mod name;
 mod pages;
 mod pauses;
@@ -59,12 +64,14 @@ use std::collections::{BTreeSet, VecDeque};
 use slab::Slab;
 
 pub use account::Account;
+pub use batches::TouchAll;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
 pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
 pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
+pub use flush::{FindReserved, Flush};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
 pub use job_options::{
@@ -73,10 +80,12 @@ pub use job_options::{
 pub use job_verbs::Kick;
 pub use keys::{EndedKey, KEY_COST};
 pub use list::{Linked, Links, List};
+pub use lists::IdPage;
+pub use moves::MoveJobs;
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
-pub use reserve::{Awaited, Grab, Reserve};
-pub use restore::{Restored, RestoredJob};
+pub use reserve::{Awaited, Grab, JobEnd, Reserve};
+pub use restore::{MovedJob, Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
 pub use submit::{Refused, Submitted, EXTRA};
@@ -194,6 +203,8 @@ pub struct Engine {
     /// How often a client began to wait or to sleep.
     waits: u64,
     kept_tubes: usize,
+    /// Tubes that have a limit.
+    limited: usize,
     /// Jobs whose time to live ended before they were over.
     evicted: u64,
     /// Bytes of the log that a verb lacked and could not have asked for before.
@@ -245,6 +256,7 @@ impl Engine {
             waiting: 0,
             waits: 0,
             kept_tubes: 0,
+            limited: 0,
             evicted: 0,
             lacking: 0,
             exhausted: false,
@@ -292,6 +304,11 @@ impl Engine {
     /// The job with this id, in any state and tube.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.jobs.find(id).map(|slot| self.jobs.view(slot))
+    }
+
+    /// Jobs are taken in again.
+    pub fn undrain(&mut self) {
+        self.draining = false;
     }
 
     /// From now on no job is taken in.

@@ -84,6 +84,19 @@ pub enum Restored {
     },
 }
 
+/// Where a job stands that went to another tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MovedJob {
+    /// Its priority.
+    pub pri: Priority,
+    /// The delay last given to it.
+    pub delay: Span,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    pub due: Time,
+    /// Ready, delayed or buried.
+    pub state: State,
+}
+
 impl Engine {
     /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the length of its tube's name,
     /// and that of its body and options, before.
@@ -180,6 +193,27 @@ impl Engine {
                 (job.pri, job.due) = (pri, Time::from_nanos(order));
             }
         }
+    }
+
+    /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the old one
+    /// first.
+    pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize, usize)> {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished)?;
+        let number = self.open_tube_unlimited(tube);
+        let job = self.jobs.get_mut(slot);
+        let from = std::mem::replace(&mut job.tube, number);
+        if job.state() != State::Reserved {
+            job.transition(Cause::ReserveJob);
+        }
+        match to.state {
+            State::Delayed => job.transition(Cause::ReleaseLater),
+            State::Buried => job.transition(Cause::Bury),
+            State::Ready | State::Reserved | State::Finished => job.transition(Cause::Release),
+        }
+        job.details.set_delay(to.delay);
+        (job.pri, job.due) = (to.pri, to.due);
+        self.rehash(slot);
+        Some((slot, self.tubes.get(from).name.len(), tube.len()))
     }
 
     fn set_fails(&mut self, slot: u32, fails: u8) {

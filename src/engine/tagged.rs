@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// The job with this key in this tube; a buried one if there is no other.
-    fn find_keyed(&mut self, dedup_key: &DedupKey, tube: &[u8]) -> Result<Option<u32>, Refused> {
+    pub(super) fn find_keyed(&mut self, dedup_key: &DedupKey, tube: &[u8]) -> Result<Option<u32>, Refused> {
         let Some(number) = self.tubes.find(tube) else { return Ok(None) };
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let (mut looks, mut buried) = (0, None);

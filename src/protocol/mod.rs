@@ -44,6 +44,8 @@ pub struct ProtocolSettings {
     pub exceptions: bool,
     /// What beanstalk's clients are offered beyond beanstalkd.
     pub extensions: beanstalk::Extensions,
+    /// A batch of jobs ends when its reply is so long, in bytes; as in [`crate::Config::max_output`].
+    pub max_output: usize,
 }
 
 impl Default for ProtocolSettings {
@@ -54,6 +56,7 @@ impl Default for ProtocolSettings {
             timeouts_in_seconds: false,
             exceptions: false,
             extensions: beanstalk::Extensions::ALL,
+            max_output: 1 << 20,
         }
     }
 }

@@ -97,7 +97,8 @@ pub struct Hub {
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
-    pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+    pub fn new(mut config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+        config.protocols.max_output = config.max_output;
         let process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
         let admission = Admission::new(&config, memory.clone());

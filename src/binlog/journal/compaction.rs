@@ -5,7 +5,7 @@
 
 use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
-use crate::binlog::record::{key_size, pause_size, Record, MARK};
+use crate::binlog::record::{key_size, limit_size, pause_size, Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
 use crate::binlog::types::{Batch, Health, Retired, Synced};
 use crate::engine::Engine;
@@ -22,6 +22,8 @@ enum Home {
     Pause(u32),
     /// A key that outlives its job, by its number.
     Key(u32),
+    /// The limit of a tube, by its number.
+    Limit(u32),
 }
 
 impl Journal {
@@ -83,6 +85,9 @@ impl Journal {
         if let Some(number) = self.segments[0].keys.first() {
             return Some((Home::Key(number), key_size(engine.ended_key(number).names())));
         }
+        if let Some(tube) = self.segments[0].limits.first() {
+            return Some((Home::Limit(tube), limit_size(engine.limit_at(tube).map_or(0, |(name, _)| name.len()))));
+        }
         let tube = self.segments[0].pauses.first()?;
         let name = engine.pause_at(tube).map_or(0, |(name, _)| name.len());
         Some((Home::Pause(tube), pause_size(name)))
@@ -95,8 +100,12 @@ impl Journal {
                 self.write_whole(slot, size, engine);
             }
             Home::Key(number) => {
-                self.move_key_out(number, size);
+                self.lost_key(number, engine.ended_key(number).names());
                 self.write_key(number, engine);
+            }
+            Home::Limit(tube) => {
+                self.lost_limit(tube, engine.limit_at(tube).map_or(0, |(name, _)| name.len()));
+                self.write_limit(tube, engine);
             }
             Home::Pause(tube) => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause in progress");

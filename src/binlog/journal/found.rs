@@ -3,7 +3,7 @@
 //! Owns the segments, jobs, pauses and ids that were on the disk, and where the log goes on. Must not touch files.
 
 use super::{Journal, Segment};
-use crate::binlog::record::{full_size, key_size, pause_size};
+use crate::binlog::record::{full_size, pause_size};
 use crate::binlog::segment::Place;
 use crate::binlog::types::{Health, Synced};
 use crate::engine::Engine;
@@ -108,22 +108,6 @@ impl Journal {
     pub fn lost_pause(&mut self, tube: u32, name: usize) {
         self.move_pause_out(tube, pause_size(name));
         self.live -= pause_size(name);
-    }
-
-    /// A key that outlives its job was found in the last segment. `before`: the number of the one of the same names that was
-    /// known, and their length.
-    pub fn found_key(&mut self, number: u32, names: usize, before: Option<(u32, usize)>) {
-        if let Some((number, names)) = before {
-            self.lost_key(number, names);
-        }
-        self.live += key_size(names);
-        self.move_key_in(number, key_size(names));
-    }
-
-    /// A key with names of this length does not outlive its job any longer.
-    pub fn lost_key(&mut self, number: u32, names: usize) {
-        self.move_key_out(number, key_size(names));
-        self.live -= key_size(names);
     }
 
     /// Ids up to this one may have been given, by what is on the disk.

@@ -11,14 +11,32 @@ pub enum Extension {
     Tub,
     Try,
     Ttl,
+    Batch,
+    Wait,
+    Flush,
+    PeekReserved,
+    Drain,
+    ListJobs,
+    Move,
+    Limit,
+    Weight,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 4] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 13] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
     (Extension::Ttl, "ttl", "a tag of put: a job that has waited too long is deleted"),
+    (Extension::Batch, "batch", "reserve-batch, delete-batch and touch-all"),
+    (Extension::Wait, "wait", "waiting for the end of a job"),
+    (Extension::Flush, "flush", "flush-tube and flush-buried"),
+    (Extension::PeekReserved, "peek-reserved", "the command of that name"),
+    (Extension::Drain, "drain", "drain and undrain"),
+    (Extension::ListJobs, "list-jobs", "the command of that name"),
+    (Extension::Move, "move", "move-job and move-tube"),
+    (Extension::Limit, "limit-tube", "the command of that name"),
+    (Extension::Weight, "weight", "weights of watched tubes, and reserve-mode"),
 ];
 
 /// Which extensions are on.

@@ -4,6 +4,7 @@
 //! reports an event to a client that waited. Must not remember anything about the queue.
 
 mod commands;
+mod extended;
 mod extensions;
 mod reply;
 mod request;

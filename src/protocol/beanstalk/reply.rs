@@ -21,6 +21,9 @@ pub const BURIED: &[u8] = b"BURIED\r\n";
 pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
 pub const KICKED: &[u8] = b"KICKED\r\n";
 pub const PAUSED: &[u8] = b"PAUSED\r\n";
+pub const MOVED: &[u8] = b"MOVED\r\n";
+pub const LIMITED: &[u8] = b"LIMITED\r\n";
+pub const NOT_DRAINING: &[u8] = b"NOT_DRAINING\r\n";
 pub const TIMED_OUT: &[u8] = b"TIMED_OUT\r\n";
 pub const DEADLINE_SOON: &[u8] = b"DEADLINE_SOON\r\n";
 
@@ -40,6 +43,17 @@ pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
     text.extend_from_slice(word);
     text.push(b' ');
     push_number(text, number);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// A word and two numbers.
+pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
+    let text = out.text();
+    text.extend_from_slice(word);
+    for number in [first, second] {
+        text.push(b' ');
+        push_number(text, number);
+    }
     text.extend_from_slice(b"\r\n");
 }
 
@@ -99,6 +113,15 @@ pub fn no_job(out: &mut Output, why: NoJob) {
             NoJob::DeadlineSoon => DEADLINE_SOON,
         },
     );
+}
+
+/// The same for a client that has asked for a batch, if `batch` says so.
+pub fn no_job_of(out: &mut Output, why: NoJob, batch: bool) {
+    if batch && why == NoJob::TimedOut {
+        numbered(out, b"RESERVED_BATCH", 0);
+    } else {
+        no_job(out, why);
+    }
 }
 
 /// OK with a list, which is not copied if it is long.

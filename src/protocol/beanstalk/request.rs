@@ -4,7 +4,7 @@
 //! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::commands::{parse, CommandName};
-use super::extensions::Extensions;
+use super::extensions::{Extension, Extensions};
 use super::reply;
 use super::tags::Tagging;
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags};
@@ -16,6 +16,9 @@ pub const MAX_LINE: usize = 224;
 
 /// The longest line of a put with tags: two names of 200 bytes, and some numbers.
 pub const MAX_PUT_LINE: usize = 2048;
+
+/// The longest line of a delete of many jobs: a thousand ids of twenty digits, and more.
+pub const MAX_BATCH_LINE: usize = 24 * 1024;
 
 /// More than a log needs for the tags of a job.
 const TAGS_OVERHEAD: u64 = 600;
@@ -44,7 +47,11 @@ impl Request {
             }
             Command::Delete(_) => 1,
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
-            Command::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
+            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
+                tube.len() as u64 + CHANGE_OVERHEAD
+            }
+            Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
+            Command::DeleteBatch(_) | Command::Flush { .. } => 1,
             _ => 0,
         }
     }
@@ -53,10 +60,16 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         match &self.command {
             Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD),
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
                 tube.len() as u64
             }
-            Command::PauseTube { tube, .. } => tube.len() as u64,
+            Command::PauseTube { tube, .. }
+            | Command::LimitTube { tube, .. }
+            | Command::Flush { tube, .. }
+            | Command::ListJobs { tube, .. }
+            | Command::MoveJob { tube, .. } => tube.len() as u64,
+            Command::MoveTube { from, to, .. } => (from.len() + to.len()) as u64,
+            Command::DeleteBatch(ids) => size_of_val(&**ids) as u64,
             _ => 0,
         }
     }
@@ -109,7 +122,7 @@ pub enum Command {
     StatsJob(JobId),
     StatsTube(Box<[u8]>),
     Use(Box<[u8]>),
-    Watch(Box<[u8]>),
+    Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
     ListTubes,
     ListTubeUsed,
@@ -118,9 +131,66 @@ pub enum Command {
         tube: Box<[u8]>,
         length: Span,
     },
+    ReserveBatch(usize, Option<Span>),
+    DeleteBatch(Box<[JobId]>),
+    TouchAll,
+    Wait(JobId, Span),
+    /// `buried`: only what is buried.
+    Flush {
+        tube: Box<[u8]>,
+        buried: bool,
+    },
+    PeekReserved,
+    Drain(bool),
+    ListJobs {
+        tube: Box<[u8]>,
+        state: State,
+        above: u64,
+        limit: usize,
+    },
+    MoveJob {
+        id: JobId,
+        tube: Box<[u8]>,
+        pri: Priority,
+        delay: Span,
+    },
+    MoveTube {
+        from: Box<[u8]>,
+        to: Box<[u8]>,
+        state: State,
+        bound: u64,
+    },
+    LimitTube {
+        tube: Box<[u8]>,
+        most: Option<u32>,
+    },
+    ReserveMode {
+        weighted: bool,
+    },
     Quit,
     BadFormat,
     UnknownCommand,
+}
+
+impl Command {
+    /// Whether beanstalkd has no such command.
+    pub fn is_extended(&self) -> bool {
+        matches!(
+            self,
+            Command::ReserveBatch(..)
+                | Command::DeleteBatch(_)
+                | Command::TouchAll
+                | Command::Wait(..)
+                | Command::Flush { .. }
+                | Command::PeekReserved
+                | Command::Drain(_)
+                | Command::ListJobs { .. }
+                | Command::MoveJob { .. }
+                | Command::MoveTube { .. }
+                | Command::LimitTube { .. }
+                | Command::ReserveMode { .. }
+        )
+    }
 }
 
 /// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
@@ -286,7 +356,9 @@ fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Opt
 
 /// How long the line may be that begins so.
 fn longest(input: &[u8], extensions: Extensions) -> usize {
-    if extensions != Extensions::NONE && input.starts_with(b"put ") {
+    if extensions.has(Extension::Batch) && input.starts_with(b"delete-batch ") {
+        MAX_BATCH_LINE
+    } else if extensions != Extensions::NONE && (input.starts_with(b"put ") || input.starts_with(b"move-")) {
         MAX_PUT_LINE
     } else {
         MAX_LINE
@@ -295,7 +367,8 @@ fn longest(input: &[u8], extensions: Extensions) -> usize {
 
 /// Whether this may have come on a line that is too long for beanstalkd.
 fn may_be_long(command: &Command) -> bool {
-    matches!(command, Command::PutLine { tagging: Tagging::Tagged(_) | Tagging::Malformed, .. })
+    let tagged = matches!(command, Command::PutLine { tagging: Tagging::Tagged(_) | Tagging::Malformed, .. });
+    tagged || matches!(command, Command::DeleteBatch(_) | Command::MoveTube { .. } | Command::MoveJob { .. })
 }
 
 /// Where the first CR LF begins.

@@ -3,7 +3,7 @@
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
 use super::request::{Command, Request, CHANGE_OVERHEAD};
-use super::{reply, yaml};
+use super::{extended, reply, yaml};
 use crate::engine::{Engine, Event, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Tagged, Tags};
 use crate::protocol::{self, Context, Flow, Output};
 
@@ -16,6 +16,8 @@ pub enum Continuation {
     ListTubes(u32, Output),
     /// A list of the tubes that the client watches: the place of the next one, and the list so far.
     ListWatched(usize, Output),
+    /// Of a command that beanstalkd has not.
+    Extended(extended::Continuation),
 }
 
 impl Continuation {
@@ -24,6 +26,7 @@ impl Continuation {
         match self {
             Continuation::Kick(_) => CHANGE_OVERHEAD,
             Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
+            Continuation::Extended(rest) => rest.log_size(),
         }
     }
 
@@ -32,6 +35,7 @@ impl Continuation {
         match self {
             Continuation::Kick(_) => 0,
             Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
+            Continuation::Extended(rest) => rest.footprint(),
         }
     }
 }
@@ -55,6 +59,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             }
             reply::words(out, answer);
         }
+        command if command.is_extended() => return flow(extended::execute(command, context, out)),
         Command::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),
         Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
         Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
@@ -95,8 +100,13 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
             Ok(()) => reply::using(out, &tube),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
-        Command::Watch(tube) => match engine.watch(client, &tube, now) {
-            Ok(count) => reply::numbered(out, b"WATCHING", count as u64),
+        Command::Watch(tube, weight) => match engine.watch(client, &tube, now) {
+            Ok(count) => {
+                if let Some(weight) = weight {
+                    engine.set_weight(client, &tube, weight);
+                }
+                reply::numbered(out, b"WATCHING", count as u64);
+            }
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
         Command::Ignore(tube) => match engine.ignore(client, &tube, now) {
@@ -124,11 +134,19 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
         Continuation::Kick(rest) => kick(rest, context, out),
         Continuation::ListTubes(from, text) => list_more_tubes(from, text, context, out),
         Continuation::ListWatched(from, text) => list_watched(from, text, context, out),
+        Continuation::Extended(rest) => flow(extended::go_on(rest, context, out)),
     }
 }
 
 fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Beanstalk(rest)))
+}
+
+fn flow(step: extended::Step) -> Flow {
+    match step {
+        extended::Step::Now(flow) => flow,
+        extended::Step::Later(rest) => later(Continuation::Extended(rest)),
+    }
 }
 
 fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
@@ -217,6 +235,7 @@ fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     // Nobody waits for a client that will say nothing more.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
+    context.engine.set_batch(context.client, false);
     match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),
         Reserve::NoJob(why) => reply::no_job(out, why),
@@ -228,15 +247,21 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
 /// Tells the client of an event what it waited for.
 pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
-        Event::Reserved { job, .. } => {
+        Event::Reserved { job, client } => {
             let job = engine.job(*job);
             debug_assert!(job.is_some_and(|job| job.state() == State::Reserved), "an event was told too late");
+            if engine.is_batch(*client) {
+                reply::numbered(out, b"RESERVED_BATCH", 1);
+            }
             reply::job(out, b"RESERVED", job);
         }
-        Event::NoJob { why, .. } => reply::no_job(out, *why),
-        Event::Work { .. } | Event::Outcome { .. } | Event::Report { .. } => {
-            debug_assert!(false, "nobody who speaks this protocol sleeps or submits");
+        Event::NoJob { why, client } => reply::no_job_of(out, *why, engine.is_batch(*client)),
+        Event::Outcome { job, .. } => {
+            let word: &[u8] = if engine.is_buried(*job) { b"BURIED" } else { b"DELETED" };
+            reply::numbered(out, word, job.0);
         }
+        Event::Report { .. } => {}
+        Event::Work { .. } => debug_assert!(false, "nobody who speaks this protocol sleeps"),
     }
 }
 
@@ -247,7 +272,7 @@ pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
     }
     let waited = context.engine.cancel_wait(context.client);
     if waited {
-        reply::no_job(out, NoJob::TimedOut);
+        reply::no_job_of(out, NoJob::TimedOut, context.engine.is_batch(context.client));
     }
     waited
 }

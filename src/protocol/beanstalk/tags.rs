@@ -63,6 +63,7 @@ fn read_one(extension: Extension, value: &[u8], tags: &mut Tags) -> Option<()> {
             tags.backoff = backoff.unwrap_or(0);
         }
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
+        _ => return None,
     }
     Some(())
 }

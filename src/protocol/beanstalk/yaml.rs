@@ -6,7 +6,7 @@
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use super::extensions::Extensions;
 use super::CommandCounters;
-use crate::engine::{JobStats, State, Stats, Time, TubeStats};
+use crate::engine::{JobId, JobStats, State, Stats, Time, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::{Host, LogFigures, Output};
 
@@ -93,6 +93,18 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
     }
     text.push(b'\n');
     text.len() - before
+}
+
+/// A list of ids.
+pub fn ids(ids: &[JobId]) -> Output {
+    let mut list = list();
+    let text = list.text();
+    for id in ids {
+        text.extend_from_slice(b"- ");
+        push_number(text, id.0);
+        text.push(b'\n');
+    }
+    list
 }
 
 /// Appends text between quotes. The name of a tube may be another protocol's, and hold any bytes.
