@@ -10,7 +10,7 @@ use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, EXTR
 const FIXED: usize = 46;
 
 /// Bytes of what only a job has that is dropped when it is done.
-const OWN: usize = 8;
+const OWN: usize = 14;
 
 /// Bytes of a number that no other job may have.
 const ID: usize = 16;
@@ -36,6 +36,11 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
         StoredKey::Body => (b'b', Cow::default()),
         StoredKey::Id(id) => (b'i', Cow::from(id.as_slice())),
     };
+    let bound = match &options.concurrency.0 {
+        StoredKey::Name(name) => Cow::from(*name),
+        StoredKey::Kept(name) => name.text(),
+        StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
+    };
     let reducer = options.reducer.unwrap_or_default();
     out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, options.fails]);
     for number in [options.ttl.nanos(), options.expires.nanos(), options.start.nanos(), options.order] {
@@ -47,9 +52,12 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     if options.completion == CompletionPolicy::Drop {
         out.extend_from_slice(&options.keep.to_le_bytes());
         out.extend_from_slice(&options.backoff.to_le_bytes());
+        out.extend_from_slice(&options.concurrency.1.to_le_bytes());
+        out.extend_from_slice(&(bound.len() as u16).to_le_bytes());
     }
     out.extend_from_slice(&dedup_key);
     out.extend_from_slice(reducer);
+    out.extend_from_slice(&bound);
 }
 
 /// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes are not
@@ -60,10 +68,12 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
     let short = |at: usize| fixed[at..at + 2].try_into().map(u16::from_le_bytes).ok();
     let at = u32::from_le_bytes(fixed[38..42].try_into().ok()?);
     let own = if fixed[0] == b'd' { OWN } else { 0 };
-    let (own, rest) = rest.split_at_checked(own)?;
-    let own = |at: usize| own.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);
+    let (own_bytes, rest) = rest.split_at_checked(own)?;
+    let own = |at: usize| own_bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);
     let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
-    let (reducer, body) = rest.split_at_checked(short(44)?.into())?;
+    let (reducer, rest) = rest.split_at_checked(short(44)?.into())?;
+    let bound = own_bytes.get(12..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
+    let (bound, body) = rest.split_at_checked(bound.into())?;
     let options = StoredOptions {
         completion: match fixed[0] {
             b't' => CompletionPolicy::Tell,
@@ -93,6 +103,7 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
         reducer: (!reducer.is_empty()).then_some(reducer),
         keep: own(0),
         backoff: own(4),
+        concurrency: (if bound.is_empty() { StoredKey::None } else { StoredKey::Name(bound) }, own(8)),
     };
     Some((options, body))
 }
@@ -117,6 +128,7 @@ mod tests {
             reducer: None,
             keep: 0,
             backoff: 0,
+            concurrency: (StoredKey::None, 0),
         };
         vec![
             plain,
@@ -128,6 +140,7 @@ mod tests {
                 max_attempts: 3,
                 keep: 60,
                 backoff: 7,
+                concurrency: (StoredKey::Name(b"bound"), 2),
                 ..plain
             },
             StoredOptions {
@@ -152,6 +165,7 @@ mod tests {
             let mut bytes = Vec::new();
             encode(&options, &mut bytes);
             let name = if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
+            let name = name + if let StoredKey::Name(bound) = options.concurrency.0 { bound.len() } else { 0 };
             assert!(bytes.len() <= EXTRA + name + options.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();
             bytes.extend_from_slice(b"body");

@@ -536,6 +536,7 @@ mod tests {
             reducer: None,
             keep: 0,
             backoff: 0,
+            concurrency: (StoredKey::None, 0),
         };
         let bound = JobRecord { options: Some(options), ..job };
         let over = JobRecord {

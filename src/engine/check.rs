@@ -21,6 +21,7 @@ impl Engine {
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
         self.clients.iter().for_each(|(number, _)| self.check_client(number as u32));
         self.check_extras();
+        self.check_lanes();
         self.check_deadlines();
         self.check_sums();
     }
@@ -61,7 +62,8 @@ impl Engine {
             expect(slot, State::Delayed);
             assert_eq!(key, self.jobs.get(slot).due_key(), "the delay of a job in {name}");
         }
-        let lengths = [tube.ready.len() + tube.large_jobs(), tube.buried.len(), tube.delayed.len()];
+        let parked: usize = self.concurrency.parked_in(number).map(|parked| parked.len()).sum();
+        let lengths = [tube.ready.len() + tube.large_jobs() + parked, tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
         for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
             let may_wait = tube.pause.is_some() || tube.first(reserve_policy, &self.jobs).is_none() || tube.serving;
@@ -219,7 +221,7 @@ impl Engine {
         }
         memory.watches = self.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.extras_store.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
-        memory.jobs += self.ended_keys.counted();
+        memory.jobs += self.ended_keys.counted() + self.concurrency.counted();
         for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
             memory.tubes += TUBE_COST + tube.name.len() as u64;
         }

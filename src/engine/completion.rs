@@ -51,7 +51,11 @@ impl Engine {
         let job = self.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
         match job.completion {
-            CompletionPolicy::Drop if !done => return self.bury_wherever(slot),
+            CompletionPolicy::Drop if !done => {
+                let buried = self.bury_wherever(slot);
+                self.serve_unblocked(now);
+                return buried;
+            }
             CompletionPolicy::Drop => self.end_job(slot, outcome, now),
             CompletionPolicy::Tell => self.remove_job(slot, outcome),
             CompletionPolicy::Keep if self.is_ephemeral(slot) => self.remove_job(slot, outcome),

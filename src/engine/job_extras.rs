@@ -33,6 +33,10 @@ pub(super) struct RareExtras {
     pub reports: u32,
     /// Seconds of the delay after the first lost try; zero if there is none.
     pub backoff: u32,
+    /// The lane of its `con:` key, or [`NIL`].
+    pub lane: u32,
+    /// How many of that key may be reserved while it is.
+    pub con_limit: u32,
 }
 
 impl Default for RareExtras {
@@ -48,6 +52,8 @@ impl Default for RareExtras {
             last_try: false,
             reports: 0,
             backoff: 0,
+            lane: NIL,
+            con_limit: 0,
         }
     }
 }
@@ -145,7 +151,8 @@ impl JobExtras {
     /// Whether its producer asked for more than a plain job has. What others do to the job, such as to wait for its end, does
     /// not change this.
     pub(super) fn is_tagged(&self) -> bool {
-        self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
+        let bounded = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL);
+        bounded || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
     pub(super) fn rare(&self) -> Option<&RareExtras> {

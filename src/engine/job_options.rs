@@ -110,6 +110,8 @@ pub struct JobOptions {
     pub keep: u32,
     /// Seconds of the delay after the first lost try; see [`super::Tags::backoff`].
     pub backoff: u32,
+    /// See [`super::Tags::concurrency`].
+    pub concurrency: Option<(Name, u32)>,
 }
 
 impl Default for JobOptions {
@@ -126,6 +128,7 @@ impl Default for JobOptions {
             attach: false,
             keep: 0,
             backoff: 0,
+            concurrency: None,
         }
     }
 }
@@ -159,6 +162,8 @@ pub struct StoredOptions<'a> {
     pub keep: u32,
     /// Seconds of the delay after the first lost try.
     pub backoff: u32,
+    /// The key that bounds how many are reserved, and the bound.
+    pub concurrency: (StoredKey<'a>, u32),
 }
 
 /// [`DedupKey`], borrowed.

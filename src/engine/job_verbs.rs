@@ -54,6 +54,7 @@ impl Engine {
             self.jobs.get_mut(slot).count(Count::Releases);
             self.set_aside(slot, Cause::Bury, pri);
             self.changed(Change::Bury(slot));
+            self.serve_unblocked(now);
             return true;
         }
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
@@ -72,6 +73,7 @@ impl Engine {
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.complete_buried(slot, pri);
+        self.serve_unblocked(now);
         true
     }
 

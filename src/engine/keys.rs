@@ -151,6 +151,7 @@ impl Engine {
     pub(super) fn end_job(&mut self, slot: u32, outcome: Outcome, now: Time) {
         self.keep_key(slot, now);
         self.remove_job(slot, outcome);
+        self.serve_unblocked(now);
     }
 
     /// In the log this comes before the end of the job: at each moment at least one of the two is there.

@@ -18,6 +18,7 @@ mod change;
 mod check;
 mod client;
 mod completion;
+mod concurrency;
 mod deadlines;
 mod dedup;
 mod deferred;
@@ -95,6 +96,7 @@ pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
 
 use client::{ClientState, Watches};
+use concurrency::Concurrency;
 use deadlines::Deadlines;
 use deferred::Deferred;
 use job_extras::ExtrasStore;
@@ -181,6 +183,7 @@ pub struct Engine {
     watches: Watches,
     extras_store: ExtrasStore,
     ended_keys: EndedKeys,
+    concurrency: Concurrency,
     deadlines: Deadlines,
     events: VecDeque<Event>,
     /// None if nobody keeps a log.
@@ -236,6 +239,7 @@ impl Engine {
             watches: Watches::default(),
             extras_store: ExtrasStore::new(),
             ended_keys: EndedKeys::default(),
+            concurrency: Concurrency::default(),
             deadlines: Deadlines::new(),
             events: VecDeque::new(),
             changes: None,

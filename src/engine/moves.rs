@@ -6,6 +6,7 @@ use super::change::Change;
 use super::client::ClientId;
 use super::job::{Cause, JobId, Priority, State};
 use super::job_options::{CompletionPolicy, DedupKey};
+use super::list::NIL;
 use super::steps::{Progress, MOVE};
 use super::time::{Span, Time};
 use super::{Engine, OverLimit};
@@ -148,6 +149,11 @@ impl Engine {
     /// Whether no other job of that tube, and none that has ended there, has the key of the job in `slot`.
     fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         let job = self.jobs.get(slot);
+        let tube_number = self.tubes.find(tube).unwrap_or(NIL);
+        let bound = self.lane_of(slot).map(|lane| self.concurrency.key_of(lane));
+        if bound.is_some_and(|key| !self.has_lane(key, tube_number, self.is_large(job))) {
+            return false;
+        }
         let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| extras.dedup_key()) else { return true };
         let key = key.clone();
         let there = self.find_keyed(&DedupKey::Name(key.clone()), tube);
@@ -160,9 +166,17 @@ impl Engine {
         let from = std::mem::replace(&mut self.jobs.get_mut(slot).tube, to);
         change(self.jobs.get_mut(slot));
         self.rehash(slot);
+        self.change_lane(slot);
         self.enter(slot);
         self.changed(Change::Move { slot, before: self.tubes.get(from).name.len() });
         self.close_tube_if_idle(from);
+    }
+
+    /// The job in `slot`, which stands nowhere, is in another tube.
+    pub(super) fn change_lane(&mut self, slot: u32) {
+        if let Some((key, most)) = self.leave_lane(slot) {
+            self.join_lane(slot, key, most);
+        }
     }
 
     /// A fingerprint of a body is unique in its tube, and found by both.

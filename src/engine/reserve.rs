@@ -107,6 +107,9 @@ impl Engine {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.jobs.find(id)?;
         self.jobs.get(slot).state().after(Cause::ReserveJob)?;
+        if self.is_blocked(slot) {
+            return None;
+        }
         self.mark_worker(client);
         self.grant(client, slot, Cause::ReserveJob, now);
         Some(self.jobs.view(slot))

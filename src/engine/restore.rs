@@ -213,6 +213,7 @@ impl Engine {
         job.details.set_delay(to.delay);
         (job.pri, job.due) = (to.pri, to.due);
         self.rehash(slot);
+        self.change_lane(slot);
         Some((slot, self.tubes.get(from).name.len(), tube.len()))
     }
 

@@ -8,6 +8,7 @@ use super::details::Details;
 use super::job::{priority_class, Job, JobId, NewJob, State};
 use super::job_extras::{JobExtras, ATTACHMENT_COST};
 use super::job_options::{CompletionPolicy, DedupKey, JobOptions, StoredKey, StoredOptions};
+use super::list::NIL;
 use super::time::{Span, Time};
 use super::{Engine, JOB_COST};
 
@@ -176,7 +177,7 @@ impl Engine {
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
         let limits = options.max_attempts > 0 || options.max_fails > 0;
         let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
-        let rare = rare || options.backoff > 0;
+        let rare = rare || options.backoff > 0 || options.concurrency.is_some();
         let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
         if plain && !limits && !rare {
             return;
@@ -194,6 +195,9 @@ impl Engine {
             rare.start = options.start.unwrap_or(Time::NEVER);
         }
         self.memory.jobs += self.extras_store.get(number).cost();
+        if let Some((key, most)) = options.concurrency {
+            self.join_lane(slot, key, most);
+        }
     }
 
     /// extras for the job in `slot`, which has none; its cost is still to be accounted for.
@@ -245,7 +249,8 @@ impl Engine {
             return job.body.len();
         }
         let reducer = extras.and_then(JobExtras::reducer);
-        job.body.len() + extra(extras.map_or(&DedupKey::None, JobExtras::dedup_key), reducer)
+        let key = self.lane_of(slot).map_or(0, |lane| self.concurrency.key_of(lane).length());
+        job.body.len() + key + extra(extras.map_or(&DedupKey::None, JobExtras::dedup_key), reducer)
     }
 
     /// What the log must remember of the options of a job.
@@ -269,6 +274,9 @@ impl Engine {
             reducer: extras.and_then(JobExtras::reducer),
             keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
             backoff: extras.map_or(0, JobExtras::backoff),
+            concurrency: rare.filter(|rare| rare.lane != NIL).map_or((StoredKey::None, 0), |rare| {
+                (StoredKey::Kept(self.concurrency.key_of(rare.lane)), rare.con_limit)
+            }),
         })
     }
 
@@ -276,7 +284,7 @@ impl Engine {
     pub(super) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         self.jobs.get_mut(slot).completion = options.completion;
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
-        let rare = rare || options.backoff > 0;
+        let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
         let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
         let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
         if plain && !rare && !limits {
@@ -295,10 +303,14 @@ impl Engine {
             rare.backoff = options.backoff;
         }
         self.memory.jobs += self.extras_store.get(number).cost();
+        if let DedupKey::Name(key) = options.concurrency.0.restored() {
+            self.join_lane(slot, key, options.concurrency.1);
+        }
     }
 
     /// The job in `slot` has no extras any more.
     pub(super) fn unbind(&mut self, slot: u32) {
+        self.leave_lane(slot);
         if self.jobs.get(slot).is_bound() {
             let extras = self.extras_store.remove(self.extras_store.of(slot));
             self.memory.jobs -= extras.cost();
@@ -319,8 +331,10 @@ fn extra(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
 /// Bytes of options in the log, before there is a job.
 fn logged_options(options: &JobOptions) -> usize {
     let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
+    let plain = plain && options.concurrency.is_none();
     if options.completion == CompletionPolicy::Drop && plain {
         return 0;
     }
-    extra(&options.dedup_key, options.reducer.as_deref())
+    let key = options.concurrency.as_ref().map_or(0, |(key, _)| key.length());
+    key + extra(&options.dedup_key, options.reducer.as_deref())
 }

@@ -27,11 +27,14 @@ pub struct Tags {
     pub backoff: u32,
     /// How long it may wait; [`Span::MAX`] for ever.
     pub ttl: Span,
+    /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest bound
+    /// counts.
+    pub concurrency: Option<(Name, u32)>,
 }
 
 impl Default for Tags {
     fn default() -> Tags {
-        Tags { key: None, tube: None, tries: 0, backoff: 0, ttl: Span::MAX }
+        Tags { key: None, tube: None, tries: 0, backoff: 0, ttl: Span::MAX, concurrency: None }
     }
 }
 
@@ -75,9 +78,15 @@ impl Engine {
                 return Ok(Tagged::Ended(id));
             }
         }
-        let Tags { tries, backoff, ttl, .. } = tags;
-        let options = JobOptions { dedup_key, ttl, max_attempts: tries, keep, backoff, ..JobOptions::default() };
+        let Tags { tries, backoff, ttl, concurrency, .. } = tags;
+        let options =
+            JobOptions { dedup_key, ttl, max_attempts: tries, keep, backoff, concurrency, ..JobOptions::default() };
         let number = self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?;
+        let large = new.body.len() > self.limits.largest_leased;
+        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, number, large)) {
+            self.close_tube_if_idle(number);
+            return Err(Refused::OutOfMemory);
+        }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         let id = self.jobs.get(slot).id;
         self.serve(number, now);

@@ -55,7 +55,8 @@ impl Engine {
     pub(super) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
             self.set_aside(slot, Cause::Bury, self.jobs.get(slot).pri);
-            return self.changed_by_itself(Change::Bury(slot));
+            self.changed_by_itself(Change::Bury(slot));
+            return self.serve_unblocked(now);
         }
         let backoff = self.backoff(slot);
         if backoff == Span::ZERO {

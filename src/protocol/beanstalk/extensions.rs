@@ -20,10 +20,11 @@ pub enum Extension {
     Move,
     Limit,
     Weight,
+    Con,
 }
 
 /// Each extension with its word, and what it is in one line.
-pub const EXTENSIONS: [(Extension, &str, &str); 13] = [
+pub const EXTENSIONS: [(Extension, &str, &str); 14] = [
     (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
     (Extension::Tub, "tub", "a tag of put: the tube by its name"),
     (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
@@ -37,6 +38,7 @@ pub const EXTENSIONS: [(Extension, &str, &str); 13] = [
     (Extension::Move, "move", "move-job and move-tube"),
     (Extension::Limit, "limit-tube", "the command of that name"),
     (Extension::Weight, "weight", "weights of watched tubes, and reserve-mode"),
+    (Extension::Con, "con", "a tag of put: a key that bounds how many jobs are reserved at a time"),
 ];
 
 /// Which extensions are on.

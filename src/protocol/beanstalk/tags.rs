@@ -21,11 +21,16 @@ pub enum Tagging {
 }
 
 /// What the tags are called.
-pub const TAGS: [&str; 4] = ["idp", "tub", "try", "ttl"];
+pub const TAGS: [&str; 5] = ["con", "idp", "tub", "try", "ttl"];
 
 /// The tags and the extensions that they belong to.
-const WORDS: [(&[u8], Extension); 4] =
-    [(b"idp:", Extension::Idp), (b"tub:", Extension::Tub), (b"try:", Extension::Try), (b"ttl:", Extension::Ttl)];
+const WORDS: [(&[u8], Extension); 5] = [
+    (b"con:", Extension::Con),
+    (b"idp:", Extension::Idp),
+    (b"tub:", Extension::Tub),
+    (b"try:", Extension::Try),
+    (b"ttl:", Extension::Ttl),
+];
 
 /// Reads what follows the fourth number.
 pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
@@ -63,6 +68,10 @@ fn read_one(extension: Extension, value: &[u8], tags: &mut Tags) -> Option<()> {
             tags.backoff = backoff.unwrap_or(0);
         }
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
+        Extension::Con => {
+            let (key, most) = split(value)?;
+            tags.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
+        }
         _ => return None,
     }
     Some(())
