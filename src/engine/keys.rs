@@ -227,6 +227,11 @@ impl Engine {
         (ended.until > now).then_some(ended.id)
     }
 
+    /// All keys that outlive their jobs and that the log has.
+    pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
+        self.ended_keys.store.0.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
+    }
+
     /// The key with this number, which outlives its job.
     pub fn ended_key(&self, number: u32) -> &EndedKey {
         self.ended_keys.get(number)

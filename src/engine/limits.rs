@@ -63,6 +63,11 @@ impl Engine {
         Some((&tube.name, *tube.most.as_deref()?))
     }
 
+    /// The names of all tubes that have a limit.
+    pub fn limited_tubes(&self) -> impl Iterator<Item = &[u8]> {
+        self.tubes.iter().filter(|(_, tube)| tube.most.is_some()).map(|(_, tube)| &*tube.name)
+    }
+
     /// A log says which limit a tube has; none if there is none for any priority class. Tells the tube's number, and whether it
     /// had one before.
     pub fn restore_limit(&mut self, name: &[u8], limits: [u32; 3]) -> (u32, bool) {
