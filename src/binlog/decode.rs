@@ -3,9 +3,9 @@
 //! Owns how a record is found intact and read; `record` has the format. Never trusts what it reads.
 
 use super::job_options;
-use super::record::{check, head_length, JobRecord, Record, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
+use super::record::{check, head_length, Record, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
 use super::segment::{Key, Place};
-use crate::engine::{History, Span, State, Time};
+use crate::engine::{History, JobId, Span, State, StoredChange, StoredJob, Time};
 
 /// What stands before a payload, and may be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,7 +13,6 @@ pub struct Head {
     kind: u8,
     /// Bytes of the record before its payload.
     pub prefix: usize,
-    /// Bytes of the payload.
     pub length: usize,
     /// The checksum of a payload that is not short.
     sum: u32,
@@ -23,8 +22,8 @@ pub struct Head {
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl Head {
-    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if fewer
-    /// than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
+    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
+    /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
     pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
@@ -59,8 +58,8 @@ impl Head {
         fields(self.kind, payload, 0)
     }
 
-    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is not
-    /// looked at. None if such a record does not end in these.
+    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is
+    /// not looked at. None if such a record does not end in these.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
         b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
@@ -72,26 +71,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
         b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
-        b'R' => Record::Reserve(fields.u64()?, fields.u32()?),
-        b'K' => Record::Kick(fields.u64()?, fields.u32()?),
-        b'X' => Record::Expire(fields.u64()?, fields.u32()?),
-        b'D' => Record::Delete(fields.u64()?),
-        b'A' => {
-            let (id, count) = (fields.u64()?, fields.u32()?);
-            Record::Lease { id, due: fields.time()?, count }
-        }
-        b'L' => {
-            let (id, count, pri) = (fields.u64()?, fields.u32()?, fields.u32()?);
-            Record::Release { id, pri, delay: fields.span()?, due: fields.time()?, count }
-        }
-        b'B' => {
-            let (id, count) = (fields.u64()?, fields.u32()?);
-            Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
-        }
-        b'T' => {
-            let (id, fails) = (fields.u64()?, fields.take(1)?[0]);
-            Record::Retry { id, fails, delay: fields.span()?, due: fields.time()? }
-        }
+        b'R' | b'X' | b'K' | b'A' | b'L' | b'B' | b'T' | b'U' => read_change(kind, &mut fields)?,
         b'M' => {
             let (id, pri) = (fields.u64()?, fields.u32()?);
             let (delay, due) = (fields.span()?, fields.time()?);
@@ -107,13 +87,13 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             let most = [fields.u32()?, fields.u32()?, fields.u32()?];
             return Some(Record::Limit { tube: fields.0, most });
         }
-        b'U' => Record::Priority(fields.u64()?, fields.u32()?),
         b'E' => {
             let (id, until) = (fields.u64()?, fields.time()?);
             let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
             let tube = fields.take(length.into())?;
             return Some(Record::Key { id, until, tube, key: fields.0 });
         }
+        b'D' => Record::Delete(fields.u64()?),
         b'O' => return read_outcome(fields, tail),
         b'N' => Record::Next(fields.u64()?),
         b'C' => Record::Closed(fields.u64()?),
@@ -129,13 +109,28 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
+fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
+    let (id, count) = (JobId(fields.u64()?), fields.u32()?);
+    let change = match kind {
+        b'R' => StoredChange::Reserve(count),
+        b'X' => StoredChange::Expire(count),
+        b'K' => StoredChange::Kick(count),
+        b'U' => StoredChange::Priority(count),
+        b'T' => StoredChange::Retry { fails: u8::try_from(count).ok()?, delay: fields.span()?, due: fields.time()? },
+        b'A' => StoredChange::Lease(count, fields.time()?),
+        b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
+        _ => StoredChange::Bury { pri: fields.u32()?, order: fields.u64()?, count },
+    };
+    Some(Record::Change(id, change))
+}
+
 fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
     let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
     let length = u16::try_from(fields.variable()?).ok()?;
     let tube = fields.take(length.into())?;
-    let mut job = JobRecord {
-        id,
+    let mut job = StoredJob {
+        id: JobId(id),
         created,
         pri,
         delay,
@@ -173,7 +168,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
 }
 
-fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut JobRecord<'a>) -> Option<()> {
+fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
         let (options, body) = job_options::decode(fields.0, tail)?;

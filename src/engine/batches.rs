@@ -40,12 +40,12 @@ impl Engine {
 
     /// The client asks for a batch of jobs, or for a job by itself: so it is answered when its wait is over.
     pub fn set_batch(&mut self, client: ClientId, batch: bool) {
-        self.clients[client.0 as usize].batch = batch;
+        self.clients[client].batch = batch;
     }
 
     /// Whether the last that the client waited for was a batch.
     pub fn is_batch(&self, client: ClientId) -> bool {
-        self.clients[client.0 as usize].batch
+        self.clients[client].batch
     }
 
     /// Starts the times to run of all jobs again that the client holds, and tells how many those are.
@@ -53,18 +53,17 @@ impl Engine {
         if self.catch_up(client, now) == Progress::More {
             return (Progress::More, 0);
         }
-        let number = client.0 as usize;
-        if self.clients[number].reserved.len() != touch.held {
+        if self.clients[client].reserved.len() != touch.held {
             touch.at = 0;
         }
         let mut progress = Progress::Done;
-        while touch.at < self.clients[number].reserved.len() {
+        while touch.at < self.clients[client].reserved.len() {
             if self.steps.are_used_up() {
                 progress = Progress::More;
                 break;
             }
             self.steps.take(1);
-            let (_, slot) = self.clients[number].reserved.at(touch.at as u32);
+            let (_, slot) = self.clients[client].reserved.at(touch.at as u32);
             let job = self.jobs.get_mut(slot);
             let due = touch.begin + job.ttr();
             if job.due >= due {
@@ -74,10 +73,10 @@ impl Engine {
             // It sinks, and what rises into its place is looked at next.
             job.due = due;
             let (place, key) = (job.place(), job.due_key());
-            self.clients[number].reserved.change(place, key, &mut self.jobs);
+            self.clients[client].reserved.change(place, key, &mut self.jobs);
         }
         self.retime_client(client.0);
-        touch.held = self.clients[number].reserved.len();
+        touch.held = self.clients[client].reserved.len();
         (progress, touch.held)
     }
 

@@ -151,7 +151,7 @@ impl Engine {
         });
         let lane = self.concurrency.lane_in(group, tube, large).unwrap_or_else(|| {
             self.memory.jobs += LANE_COST;
-            let lane = Lane { group, tube, large, members: 0, exposed: NIL, parked: ReadyQueue::new() };
+            let lane = Lane { group, tube, large, members: 0, exposed: NIL, parked: ReadyQueue::default() };
             let number = self.concurrency.lanes.insert(lane);
             self.concurrency.groups.0.get_mut(group).lanes.push(number);
             number

@@ -97,7 +97,7 @@ impl Engine {
 
     /// The reserved job of the tube that the client uses whose time to run ends first.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
-        let number = self.clients[client.0 as usize].used;
+        let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {
             return (Progress::Done, None);
         }

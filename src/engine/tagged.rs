@@ -63,7 +63,7 @@ impl Engine {
         if self.draining {
             return Err(Refused::Draining);
         }
-        let used = || self.tubes.get(self.clients[client.0 as usize].used).name.to_vec().into();
+        let used = || self.tubes.get(self.clients[client].used).name.to_vec().into();
         let tube: Box<[u8]> = tags.tube.unwrap_or_else(used);
         let (dedup_key, keep) = match tags.key {
             Some((key, keep)) => (DedupKey::Name(key), keep),

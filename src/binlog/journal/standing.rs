@@ -90,7 +90,7 @@ impl Journal {
 
     /// The job in `slot`, whose tube's name had one length, takes that of another from now on.
     pub fn moved(&mut self, slot: u32, before: usize, after: usize) {
-        let place = self.home_of(slot);
+        let place = self.segment_of(slot);
         for live in [&mut self.live, &mut self.segments[place].live] {
             *live = *live + after as u64 - before as u64;
         }
