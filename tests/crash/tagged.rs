@@ -3,8 +3,10 @@
 //! Owns the cases by name: a duplicate's reply before the original is safe, a batch of which a half is deleted, a flush that
 //! was interrupted, a key that outlives its job, and all of it written again by compaction.
 
-use beanpole::binlog::SyncMode;
-use beanpole::engine::{Body, Engine, Flush, JobId, MoveJobs, NewJob, Progress, Span, State, Tagged, Tags, Time};
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::{
+    Body, Engine, Flush, JobId, MoveJobs, NewJob, Progress, Span, State, Tagged, Tags, Time,
+};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};

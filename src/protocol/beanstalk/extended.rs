@@ -2,7 +2,7 @@
 //!
 //! Owns which verbs they become, and what goes on in another turn. Must not know how bytes arrive or leave.
 
-use super::request::{Command, CHANGE_OVERHEAD};
+use super::command::{Command, CHANGE_OVERHEAD};
 use super::{reply, yaml};
 use crate::engine::{FindReserved, Flush, IdPage, JobEnd, JobId, MoveJobs, NoJob, Progress, Reserve, Span, TouchAll};
 use crate::protocol::{Context, Flow, Output};

@@ -1,14 +1,15 @@
 //! From bytes to requests.
 //!
-//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR LF
-//! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
+//! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::commands::{parse, CommandName};
+use super::command::Command;
+use super::commands::{CommandName, CommandRow, COMMANDS};
 use super::extensions::{Extension, Extensions};
 use super::reply;
 use super::tags::Tagging;
-use crate::engine::{Body, JobId, NewJob, Priority, Span, State, Tags};
-use crate::protocol::upload::{swallow, End, Upload};
+use crate::engine::{Body, NewJob, Priority, Span, Tags};
+use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
@@ -20,181 +21,37 @@ pub const MAX_PUT_LINE: usize = 2048;
 /// The longest line of a delete of many jobs: a thousand ids of twenty digits, and more.
 pub const MAX_BATCH_LINE: usize = 24 * 1024;
 
-/// More than a log needs for the tags of a job.
-const TAGS_OVERHEAD: u64 = 600;
-
-/// More than a log needs for a job beside its body: the longest name of a tube, and some numbers.
-const PUT_OVERHEAD: u64 = 300;
-
-/// More than it needs for a change to a job.
-pub(super) const CHANGE_OVERHEAD: u64 = 50;
-
 /// A command as the client gave it.
 #[derive(Debug)]
 pub struct Request {
     /// Under which verb it is counted.
     pub counts: Option<CommandName>,
-    /// What to do.
     pub command: Command,
 }
 
 impl Request {
-    /// Bytes that it will take in a log at most; of many kicks, the first.
-    pub fn log_size(&self) -> u64 {
-        match &self.command {
-            Command::Put { job, tags } => {
-                job.body.len() as u64 + PUT_OVERHEAD + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD)
-            }
-            Command::Delete(_) => 1,
-            Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
-            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
-                tube.len() as u64 + CHANGE_OVERHEAD
-            }
-            Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
-            Command::DeleteBatch(_) | Command::Flush { .. } => 1,
-            _ => 0,
-        }
-    }
-
-    /// Bytes of memory beside the request itself.
-    pub fn footprint(&self) -> u64 {
-        match &self.command {
-            Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD),
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
-                tube.len() as u64
-            }
-            Command::PauseTube { tube, .. }
-            | Command::LimitTube { tube, .. }
-            | Command::Flush { tube, .. }
-            | Command::ListJobs { tube, .. }
-            | Command::MoveJob { tube, .. } => tube.len() as u64,
-            Command::MoveTube { from, to, .. } => (from.len() + to.len()) as u64,
-            Command::DeleteBatch(ids) => size_of_val(&**ids) as u64,
-            _ => 0,
-        }
-    }
-
     /// A line that is answered with an error and counted nowhere.
     pub fn wrong(command: Command) -> Request {
         Request { counts: None, command }
     }
 }
 
-/// What a request asks for.
-#[derive(Debug)]
-#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
-pub enum Command {
-    Put {
-        job: NewJob,
-        tags: Option<Box<Tags>>,
-    },
-    /// A put line whose body is still to come; the decoder keeps it to itself.
-    PutLine {
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        size: u32,
-        tagging: Tagging,
-    },
-    /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
-    PutRefused {
-        answer: &'static [u8],
-        counts_producer: bool,
-    },
-    Peek(JobId),
-    PeekNext(State),
-    Reserve(Option<Span>),
-    ReserveJob(JobId),
-    Delete(JobId),
-    Release {
-        id: JobId,
-        pri: Priority,
-        delay: Span,
-    },
-    Bury {
-        id: JobId,
-        pri: Priority,
-    },
-    Kick(u32),
-    KickJob(JobId),
-    Touch(JobId),
-    Stats,
-    StatsJob(JobId),
-    StatsTube(Box<[u8]>),
-    Use(Box<[u8]>),
-    Watch(Box<[u8]>, Option<u16>),
-    Ignore(Box<[u8]>),
-    ListTubes,
-    ListTubeUsed,
-    ListTubesWatched,
-    PauseTube {
-        tube: Box<[u8]>,
-        length: Span,
-    },
-    ReserveBatch(usize, Option<Span>),
-    DeleteBatch(Box<[JobId]>),
-    TouchAll,
-    Wait(JobId, Span),
-    /// `buried`: only what is buried.
-    Flush {
-        tube: Box<[u8]>,
-        buried: bool,
-    },
-    PeekReserved,
-    Drain(bool),
-    ListJobs {
-        tube: Box<[u8]>,
-        state: State,
-        above: u64,
-        limit: usize,
-    },
-    MoveJob {
-        id: JobId,
-        tube: Box<[u8]>,
-        pri: Priority,
-        delay: Span,
-    },
-    MoveTube {
-        from: Box<[u8]>,
-        to: Box<[u8]>,
-        state: State,
-        bound: u64,
-    },
-    LimitTube {
-        tube: Box<[u8]>,
-        most: Option<u32>,
-    },
-    ReserveMode {
-        weighted: bool,
-    },
-    Quit,
-    BadFormat,
-    UnknownCommand,
-}
-
-impl Command {
-    /// Whether beanstalkd has no such command.
-    pub fn is_extended(&self) -> bool {
-        matches!(
-            self,
-            Command::ReserveBatch(..)
-                | Command::DeleteBatch(_)
-                | Command::TouchAll
-                | Command::Wait(..)
-                | Command::Flush { .. }
-                | Command::PeekReserved
-                | Command::Drain(_)
-                | Command::ListJobs { .. }
-                | Command::MoveJob { .. }
-                | Command::MoveTube { .. }
-                | Command::LimitTube { .. }
-                | Command::ReserveMode { .. }
-        )
+/// The request on a line, which is without its CR LF, for a server that has these extensions.
+fn parse(line: &[u8], extensions: Extensions) -> Request {
+    if line.contains(&0) {
+        return Request::wrong(Command::BadFormat);
+    }
+    let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
+    let row = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word.as_bytes()));
+    let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
+    match (row.parse)(&line[row.word.len()..], extensions) {
+        Some(command) => Request { counts: Some(row.name), command },
+        None => Request::wrong(Command::BadFormat),
     }
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
-/// line again, with more behind it.
+/// The parser's state for one connection. It keeps no bytes of lines: the caller offers an
+/// unfinished line again, with more behind it.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -225,7 +82,7 @@ struct Put {
     numbers: Numbers,
     tags: Option<Box<Tags>>,
     body: Upload,
-    end: End,
+    end: BodyEnd,
 }
 
 impl Decoder {
@@ -320,7 +177,7 @@ impl Decoder {
             return Some(put_request(numbers, tags, body.is_some(), body.and_then(Body::copy)));
         }
         self.state = match Upload::begin(size, limits.room) {
-            Some(body) => Reading::Body(Box::new(Put { numbers, tags, body, end: End::default() })),
+            Some(body) => Reading::Body(Box::new(Put { numbers, tags, body, end: BodyEnd::default() })),
             None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
         };
         None
