@@ -1,7 +1,7 @@
 //! Jobs with tags, keys that outlive them, moves and limits: what comes back after the power was cut.
 //!
-//! Owns the cases by name: a duplicate's reply before the original is safe, a batch of which a half is deleted, a flush that
-//! was interrupted, a key that outlives its job, and all of it written again by compaction.
+//! Owns the cases by name: a duplicate's reply before the original is safe, a batch of which a half is deleted, a
+//! flush that was interrupted, a key that outlives its job, and all of it written again by compaction.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{

@@ -21,7 +21,7 @@ pub enum Continuation {
     Flush(Flush),
     /// A search for a reserved job.
     FindReserved(FindReserved),
-    /// A page of ids.
+    /// A page of `list-jobs`, as far as it is found.
     ListJobs(IdPage),
     /// Jobs on their way to another tube.
     Move(MoveJobs),

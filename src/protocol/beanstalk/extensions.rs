@@ -1,7 +1,7 @@
 //! What this server understands beyond beanstalkd, by the words that clients probe for.
 //!
-//! Owns the words and which of them are on. Without a word, its commands and tags mean what they mean to beanstalkd. Must
-//! not know what they do.
+//! Owns the words and which of them are on. Without a word, its commands and tags mean what they mean to beanstalkd.
+//! Must not know what they do.
 
 /// Something that beanstalkd has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +41,11 @@ pub const EXTENSIONS: [(Extension, &str, &str); 14] = [
     (Extension::Con, "con", "a tag of put: a key that bounds how many jobs are reserved at a time"),
 ];
 
-/// Which extensions are on.
+/// A set of extensions: those that a server offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u32);
 
 impl Extensions {
-    /// All of them.
     pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
 
     /// None: what beanstalkd has and nothing else.
@@ -62,13 +61,12 @@ impl Extensions {
         Ok(chosen)
     }
 
-    /// These and another one.
+    /// The set with this extension in it.
     #[must_use]
     pub const fn with(self, extension: Extension) -> Extensions {
         Extensions(self.0 | 1 << extension as u32)
     }
 
-    /// Whether it is on.
     pub const fn has(self, extension: Extension) -> bool {
         self.0 & 1 << extension as u32 != 0
     }

@@ -62,8 +62,8 @@ pub fn inserted(out: &mut Output, id: JobId) {
     numbered(out, b"INSERTED", id.0);
 }
 
-/// INSERTED with the id of the job that a put is a duplicate of, where that stands, if it has not ended, and its priority, if
-/// that was raised.
+/// INSERTED with the id of the job that a put is a duplicate of, where that stands, if it has not ended, and its
+/// priority, if that was raised.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let text = out.text();
     text.extend_from_slice(b"INSERTED ");

@@ -1,7 +1,7 @@
 //! The tags of `put`: words behind its four numbers that ask for more than beanstalkd has.
 //!
-//! Owns their grammar: each at most once, in any order. A word that is no tag of ours is left to beanstalkd, which knows
-//! none. Must not know what they do.
+//! Owns their grammar: each at most once, in any order. A word that is no tag of ours is left to beanstalkd, which
+//! knows none. Must not know what they do.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{Name, Span, Tags};
@@ -10,9 +10,9 @@ use crate::protocol::text::{is_tube_name, number32};
 /// What stands behind the four numbers of a put.
 #[derive(Debug)]
 pub enum Tagging {
-    /// Nothing.
+    /// No tags: the line ends there.
     Plain,
-    /// These tags.
+    /// Tags that are all in order.
     Tagged(Box<Tags>),
     /// Tags, of which one is wrong: the body that follows is no command.
     Malformed,

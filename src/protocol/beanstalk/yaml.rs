@@ -89,7 +89,7 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
     text.len() - before
 }
 
-/// A list of ids.
+/// The list that answers `list-jobs`.
 pub fn ids(ids: &[JobId]) -> Output {
     let mut list = list();
     let text = list.text();
