@@ -10,11 +10,14 @@
 #[allow(missing_docs)]
 mod binlog;
 mod client;
+#[allow(missing_docs)]
+mod cluster;
 mod config;
 #[allow(missing_docs)]
 mod engine;
 #[allow(missing_docs)]
 mod gearmand;
+mod lease;
 mod lock_order;
 #[allow(missing_docs)]
 mod machine;
@@ -29,6 +32,7 @@ mod words;
 pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, ReservedJob};
 pub use config::{Address, Config, Keepalive};
+pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
 pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 
@@ -38,6 +42,9 @@ pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats,
 pub mod internals {
     pub mod binlog {
         pub use crate::binlog::*;
+    }
+    pub mod cluster {
+        pub use crate::cluster::*;
     }
     pub mod config {
         pub use crate::config::*;

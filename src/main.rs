@@ -8,12 +8,14 @@ mod allocator;
 mod daemon;
 #[cfg(target_os = "linux")]
 mod standard_files;
+mod standby;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
-use beanpole::internals::options::{parse, usage, Action, Settings, BAD_USAGE};
+use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{log as server_log, logfile, signals, systemd};
 use beanpole::internals::{machine, words};
 use beanpole::{Config, Server, StartError};
@@ -21,6 +23,7 @@ use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
 use signals::SignalAction;
+use standby::Turn;
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
 const WATCH_STACK: usize = 64 * 1024;
@@ -150,6 +153,9 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
             return ExitCode::from(1);
         }
     };
+    if let Some(cluster) = settings.cluster.clone() {
+        return run_one_of_several(&cluster, settings, signals);
+    }
     let watched = settings.config.protocols.allow_shutdown || settings.config.ends_when_drained;
     let server = match start(settings) {
         Ok(server) => server,
@@ -163,6 +169,32 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     told(None);
     systemd::notify("READY=1");
     serve(&server, signals, watched, reopens)
+}
+
+/// Runs as one server of several: stands by, and serves when it is its turn.
+fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Signals) -> ExitCode {
+    let active = match standby::stand_by(cluster, &settings, &mut signals) {
+        Turn::Active(active) => active,
+        Turn::Ended(code) => return code,
+    };
+    // A promise means that the shared log holds it.
+    settings.config.log.mode = SyncMode::Always;
+    settings.config.lease = active.lease.clone();
+    let begun = standby::watch(&active, signals.handle()).map_err(|error| error.to_string()).and_then(|switching| {
+        let server = Server::with_storage(settings.config, active.storage.clone());
+        server.map(|server| (server, switching)).map_err(|error| error.to_string())
+    });
+    let (server, switching) = match begun {
+        Ok(begun) => begun,
+        Err(problem) => {
+            log::error!("{problem}");
+            let _ = active.release();
+            return ExitCode::from(1);
+        }
+    };
+    log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
+    serve(&server, signals, false, false);
+    standby::hand_over(&active, &switching)
 }
 
 /// Until a signal, or a client that may, ends the server.

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
+use crate::cluster::Location;
 use crate::config::{
     most_connections, Address, Config, Extensions, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
 };
@@ -35,6 +36,29 @@ pub struct Settings {
     /// An address, a port: options that inherited sockets make idle.
     pub listen_options: Vec<String>,
     listen_given: bool,
+    /// It is one server of several.
+    pub cluster: Option<Cluster>,
+}
+
+/// Of a server that shares its binlog with others.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Where the servers share their log.
+    pub location: Location,
+    /// The name of this one.
+    pub node: String,
+    /// Where clients and relays find it, if that is not the first TCP address it listens on.
+    pub advertise: Option<String>,
+    /// It passes clients on to the active server while it stands by.
+    pub relay: bool,
+}
+
+impl Cluster {
+    fn new(location: Location) -> Cluster {
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .map_or_else(|_| "node".into(), |name| name.trim().to_owned());
+        Cluster { location, node, advertise: None, relay: false }
+    }
 }
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
@@ -74,7 +98,7 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 38] = [
+pub const OPTIONS: [Opt; 42] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
@@ -94,6 +118,10 @@ pub const OPTIONS: [Opt; 38] = [
     with('b', "binlog", "DIR", "keep jobs in DIR as well, so that they outlive the server", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
     with('f', "sync-interval", "MS", "sync it at most MS ms after a write; 0: before any reply (default 50)", sync_interval),
     flag('F', "no-sync", "leave syncing the binlog to the system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
+    long("journal", "URL", "share the binlog with other servers in etcd://A,B,C/NAME; needs -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
+    long("node", "NAME", "with --journal: the name of this server (default: the name of the host)", |settings, text| { clustered(settings)?.node = text.to_owned(); Ok(()) }),
+    long("advertise", "ADDR", "with --journal: where clients reach it (default: its first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(text.to_owned()); Ok(()) }),
+    word("relay", "with --journal: pass clients on to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
     with('s', "segment-size", "SIZE", "size of a file of the binlog (default 10485760)", segment_size),
     word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     maybe("gearman", "ADDR", "speak Gearman too, there; may be repeated (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
@@ -219,6 +247,11 @@ pub fn usage() -> String {
         text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
     }
     text + "\nSIZE may end in K, M or G. SIGUSR1: take no more jobs. SIGTERM: stop. See beanpole(8).\n"
+}
+
+/// What --journal, which must stand before, has begun.
+fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
+    settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
 }
 
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
