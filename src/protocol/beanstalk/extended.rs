@@ -29,15 +29,15 @@ pub enum Continuation {
 
 /// What comes of a turn.
 #[derive(Debug)]
-pub enum Step {
+pub enum TurnResult {
     /// The command is done, or its client waits.
     Now(Flow),
     /// The rest is for another turn.
     Later(Continuation),
 }
 
-impl Step {
-    const NEXT: Step = Step::Now(Flow::Next);
+impl TurnResult {
+    const NEXT: TurnResult = TurnResult::Now(Flow::Next);
 }
 
 impl Continuation {
@@ -63,7 +63,7 @@ impl Continuation {
 }
 
 /// Carries out one command that has a reply of its own kind.
-pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Step {
+pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> TurnResult {
     match command {
         Command::ReserveBatch(count, timeout) => return reserve_batch(count, timeout, context, out),
         Command::DeleteBatch(ids) => return go_on(Continuation::Delete(ids, 0, 0), context, out),
@@ -102,52 +102,52 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Ste
         }
         other => unreachable!("{other:?} is beanstalkd's"),
     }
-    Step::NEXT
+    TurnResult::NEXT
 }
 
 /// Goes on with a command, in its first turn or in another.
-pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Step {
+pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> TurnResult {
     let (client, now) = (context.client, context.now);
     match rest {
         Continuation::Delete(ids, at, deleted) => return delete_batch(ids, at, deleted, context, out),
         Continuation::TouchAll(mut touch) => match context.engine.touch_all(client, &mut touch, now) {
-            (Progress::More, _) => return Step::Later(Continuation::TouchAll(touch)),
+            (Progress::More, _) => return TurnResult::Later(Continuation::TouchAll(touch)),
             (Progress::Done, held) => reply::numbered(out, b"TOUCHED_ALL", held as u64),
         },
         Continuation::Flush(mut flush) => match context.engine.flush(&mut flush) {
-            Progress::More => return Step::Later(Continuation::Flush(flush)),
+            Progress::More => return TurnResult::Later(Continuation::Flush(flush)),
             Progress::Done => reply::numbered(out, b"FLUSHED", flush.done),
         },
         Continuation::FindReserved(mut find) => match context.engine.peek_reserved(client, &mut find) {
-            (Progress::More, _) => return Step::Later(Continuation::FindReserved(find)),
+            (Progress::More, _) => return TurnResult::Later(Continuation::FindReserved(find)),
             (Progress::Done, found) => reply::job(out, b"FOUND", found),
         },
         Continuation::ListJobs(mut page) => match context.engine.list_ids(&mut page) {
             None => reply::words(out, reply::NOT_FOUND),
-            Some((Progress::More, _)) => return Step::Later(Continuation::ListJobs(page)),
+            Some((Progress::More, _)) => return TurnResult::Later(Continuation::ListJobs(page)),
             Some((Progress::Done, ids)) => reply::list(out, yaml::ids(&ids)),
         },
         Continuation::Move(mut moving) => match context.engine.move_jobs(client, &mut moving, now) {
-            Ok(Progress::More) => return Step::Later(Continuation::Move(moving)),
+            Ok(Progress::More) => return TurnResult::Later(Continuation::Move(moving)),
             Ok(Progress::Done) => reply::numbered(out, b"MOVED", moving.done),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
     }
-    Step::NEXT
+    TurnResult::NEXT
 }
 
 /// All in one turn, so that what is reserved together is in the log together.
-fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Step {
+fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> TurnResult {
     // Nobody waits for a client that will say nothing more.
     let timeout = timeout.filter(|_| !context.half_closed).unwrap_or(Span::ZERO);
     let Context { engine, settings, client, now, .. } = context;
     engine.set_batch(*client, true);
     let mut jobs = Output::new();
     match engine.reserve(*client, Some(timeout), *now) {
-        Reserve::Waiting => return Step::Now(Flow::Wait),
+        Reserve::Waiting => return TurnResult::Now(Flow::Wait),
         Reserve::NoJob(why) => {
             reply::no_job_of(out, why, true);
-            return Step::NEXT;
+            return TurnResult::NEXT;
         }
         Reserve::Job(job) => reply::job(&mut jobs, b"RESERVED", Some(job)),
     }
@@ -159,31 +159,37 @@ fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out
     }
     reply::numbered(out, b"RESERVED_BATCH", reserved as u64);
     out.append(&mut jobs);
-    Step::NEXT
+    TurnResult::NEXT
 }
 
-fn delete_batch(ids: Box<[JobId]>, mut at: usize, mut deleted: u64, context: &mut Context, out: &mut Output) -> Step {
+fn delete_batch(
+    ids: Box<[JobId]>,
+    mut at: usize,
+    mut deleted: u64,
+    context: &mut Context,
+    out: &mut Output,
+) -> TurnResult {
     while let Some(id) = ids.get(at) {
         deleted += u64::from(context.engine.delete(context.client, *id, context.now));
         context.engine.take_steps(DELETE_STEPS);
         at += 1;
         if context.engine.steps().are_used_up() && at < ids.len() {
-            return Step::Later(Continuation::Delete(ids, at, deleted));
+            return TurnResult::Later(Continuation::Delete(ids, at, deleted));
         }
     }
     reply::pair(out, b"DELETED_BATCH", deleted, ids.len() as u64 - deleted);
-    Step::NEXT
+    TurnResult::NEXT
 }
 
-fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Step {
+fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> TurnResult {
     let timeout = if context.half_closed { Span::ZERO } else { timeout };
     context.engine.set_batch(context.client, false);
     match context.engine.wait_end(context.client, id, timeout, context.now) {
-        JobEnd::Waiting => return Step::Now(Flow::Wait),
+        JobEnd::Waiting => return TurnResult::Now(Flow::Wait),
         JobEnd::Buried => reply::numbered(out, b"BURIED", id.0),
         JobEnd::NotFound => reply::words(out, reply::NOT_FOUND),
         JobEnd::TimedOut => reply::no_job_of(out, NoJob::TimedOut, false),
         JobEnd::OutOfMemory => reply::words(out, reply::OUT_OF_MEMORY),
     }
-    Step::NEXT
+    TurnResult::NEXT
 }

@@ -143,10 +143,10 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Beanstalk(rest)))
 }
 
-fn flow(step: extended::Step) -> Flow {
+fn flow(step: extended::TurnResult) -> Flow {
     match step {
-        extended::Step::Now(flow) => flow,
-        extended::Step::Later(rest) => later(Continuation::Extended(rest)),
+        extended::TurnResult::Now(flow) => flow,
+        extended::TurnResult::Later(rest) => later(Continuation::Extended(rest)),
     }
 }
 
