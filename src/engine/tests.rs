@@ -7,6 +7,7 @@
 //! - `script` makes up runs out of a seed.
 //! - `runs` plays them, compares everything that can be seen after every step, and cuts a failing run short.
 //! - `rules` are the named tests.
+//! - `tagged` is what tags and their commands cost.
 //! - `worlds` are those in which very much is to be done, in turns of few steps.
 
 mod calls;
@@ -15,4 +16,5 @@ mod model;
 mod rules;
 mod runs;
 mod script;
+mod tagged;
 mod worlds;

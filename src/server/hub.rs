@@ -100,7 +100,8 @@ pub struct Hub {
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
-    pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+    pub fn new(mut config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+        config.protocols.max_output = config.max_output;
         let process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
         let admission = Admission::new(&config, memory.clone());
@@ -300,7 +301,8 @@ impl Hub {
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
-        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
+        let extensions = protocols.extensions;
+        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
