@@ -9,6 +9,8 @@
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
+#   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
+#   MINUTES                  of `soak`
 
 .SUFFIXES:
 
@@ -31,6 +33,9 @@ RESTARTS =
 ALSO =
 TRACE =
 CUT =
+STEPS =
+SECONDS =
+MINUTES =
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MANPAGES := $(wildcard man/*.[1-9])
@@ -51,7 +56,7 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat crash powercut fmt bench bench-quick install uninstall dist clean help
+.PHONY: all build run static test lint check compat crash powercut sim fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
@@ -113,6 +118,10 @@ crash: ## kill it under load, and cut the power of a simulated disk, again and a
 powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
 	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
+
+sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS=500 its length, SECONDS=300 the time for fresh ones
+	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \
+	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim as_asked -- --ignored --nocapture
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.

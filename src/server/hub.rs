@@ -356,6 +356,11 @@ impl Hub {
         self.core.lock().engine.total_connections()
     }
 
+    /// Lets a test look at the engine.
+    pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
+        look(&self.core.lock().engine)
+    }
+
     /// Checks every invariant of the engine; for tests.
     pub fn check(&self) {
         self.core.lock().engine.check();

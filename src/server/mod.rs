@@ -19,6 +19,7 @@ mod recovery;
 mod running;
 mod socket;
 mod space;
+mod stepped;
 mod timer;
 
 pub mod host;
@@ -39,6 +40,8 @@ use parking_lot::Mutex;
 use running::Running;
 use socket::Bound;
 pub use socket::Listener;
+#[doc(hidden)]
+pub use stepped::Stepped;
 
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
