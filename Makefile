@@ -10,7 +10,7 @@
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
-#   MINUTES                  of `soak`
+#   DEPTH                    of `worlds`
 
 .SUFFIXES:
 
@@ -35,7 +35,7 @@ TRACE =
 CUT =
 STEPS =
 SECONDS =
-MINUTES =
+DEPTH =
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MANPAGES := $(wildcard man/*.[1-9])
@@ -56,7 +56,7 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat crash powercut sim fmt bench bench-quick install uninstall dist clean help
+.PHONY: all build run static test lint check compat crash powercut sim worlds fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
@@ -122,6 +122,9 @@ powercut: build ## cut the power under it at thousands of moments; takes minutes
 sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS=500 its length, SECONDS=300 the time for fresh ones
 	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \
 	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim as_asked -- --ignored --nocapture
+
+worlds: ## try all that two clients can do with three jobs in two tubes, up to six calls; takes minutes; DEPTH=5 goes less deep
+	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.
