@@ -192,7 +192,8 @@ impl Server {
         }
         let folder = config.log_folder.clone();
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        let hub = Hub::new(config, clock, storage, host::random())
+            .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
