@@ -10,7 +10,7 @@
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
-#   DEPTH                    of `worlds`
+#   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
 
 .SUFFIXES:
 
@@ -36,6 +36,7 @@ CUT =
 STEPS =
 SECONDS =
 DEPTH =
+MINUTES =
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MANPAGES := $(wildcard man/*.[1-9])
@@ -56,7 +57,7 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat crash powercut sim worlds fmt bench bench-quick install uninstall dist clean help
+.PHONY: all build run static test lint check compat crash powercut sim worlds chaos soak fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
@@ -125,6 +126,12 @@ sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS
 
 worlds: ## try all that two clients can do with three jobs in two tubes, up to six calls; takes minutes; DEPTH=5 goes less deep
 	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
+
+chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
+	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1
+
+soak: ## all protocols at once, with a log, for MINUTES=30; nothing may grow or get lost
+	MINUTES='$(MINUTES)' $(CARGO) test --release $(CARGOFLAGS) --test soak -- --ignored --nocapture
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.
