@@ -5,7 +5,6 @@
 //! is not to be had is named and left out.
 
 #[path = "daemon/mod.rs"]
-#[allow(dead_code)] // what other tests ask of the program
 mod daemon;
 
 use std::io::{Read, Write};

@@ -4,7 +4,6 @@
 //! all over. For `make soak MINUTES=n`; the time only says how long, never whether it passes.
 
 #[path = "daemon/mod.rs"]
-#[allow(dead_code)] // what other tests ask of the program
 mod daemon;
 
 use std::collections::BTreeSet;
