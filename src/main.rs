@@ -12,10 +12,11 @@ mod standard_files;
 use std::io::Write;
 use std::process::ExitCode;
 
-use beanpole::gearmand::{self, Gearmand};
-use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
-use beanpole::server::{log as server_log, logfile, signals, systemd};
-use beanpole::{machine, words, Config, Server, StartError};
+use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
+use beanpole::internals::options::{parse, usage, Action, Settings, BAD_USAGE};
+use beanpole::internals::server::{log as server_log, logfile, signals, systemd};
+use beanpole::internals::{machine, words};
+use beanpole::{Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
@@ -41,10 +42,10 @@ fn main() -> ExitCode {
         }
     }
     match arguments.and_then(|arguments| parse(&arguments)) {
-        Ok(Command::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Action::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
         // To stderr, as beanstalkd does.
-        Ok(Command::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
-        Ok(Command::Run(settings)) => {
+        Ok(Action::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
+        Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
             return with_log(level, None, || run(*settings, false, |_| {}));
         }
@@ -70,10 +71,10 @@ fn complain(text: &str) {
 fn as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
     let port = std::env::var("GEARMAND_PORT").ok();
     match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {
-        Ok(gearmand::Command::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
-        Ok(gearmand::Command::Help) => print(&gearmand::usage()),
-        Ok(gearmand::Command::Checked) => {}
-        Ok(gearmand::Command::Run(wanted)) => return run_gearmand(*wanted),
+        Ok(GearmandAction::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
+        Ok(GearmandAction::Help) => print(&gearmand::usage()),
+        Ok(GearmandAction::Checked) => {}
+        Ok(GearmandAction::Run(wanted)) => return run_gearmand(*wanted),
         Err(problem) => {
             complain(&format!("gearmand: {problem} (gearmand -h lists the options)\n"));
             return ExitCode::from(gearmand::BAD_USAGE);
@@ -136,8 +137,8 @@ fn with_log(level: log::LevelFilter, target: Option<Target>, work: impl FnOnce()
     work()
 }
 
-/// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it listens.
-/// If it `reopens`, a hang-up has the log opened again instead of ending the program.
+/// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it
+/// listens. If it `reopens`, a hang-up has the log opened again instead of ending the program.
 fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) -> ExitCode {
     for notice in &settings.notices {
         log::warn!("{notice}");

@@ -1,7 +1,7 @@
 //! THE table of command-line options: usage, parsing and the man page's test walk it.
 //!
-//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each has
-//! a long form. Must not act on what it reads.
+//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each
+//! has a long form. Must not act on what it reads.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,7 @@ pub const BAD_USAGE: u8 = 5;
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
-    /// Run a server.
+pub enum Action {
     Run(Box<Settings>),
     /// Print the version and end.
     Version,
@@ -26,7 +25,6 @@ pub enum Command {
 /// How to run the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The server.
     pub config: Config,
     /// How much to log: 0 to 2.
     pub verbosity: u32,
@@ -39,11 +37,9 @@ pub struct Settings {
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// One row.
 pub struct Opt {
     /// Its letter, if it has one.
     pub short: Option<char>,
-    /// Its long name.
     pub long: &'static str,
     /// What its value is called, if it takes one.
     pub value: Option<&'static str>,
@@ -75,7 +71,6 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
     Opt { short: None, long, value: Some(value), help, optional: true, apply }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const OPTIONS: [Opt; 36] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
@@ -127,7 +122,7 @@ impl Settings {
 }
 
 /// Reads a command line, which is without the program's name. The error is one line.
-pub fn parse(arguments: &[String]) -> Result<Command, String> {
+pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let mut parser = getopts::Options::new();
     for opt in &OPTIONS {
         let short = opt.short.map_or(String::new(), |letter| letter.to_string());
@@ -162,7 +157,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     for (_, opt, value) in given {
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
-    Ok(Command::Run(Box::new(settings)))
+    Ok(Action::Run(Box::new(settings)))
 }
 
 /// The value of an option whose value may be left out, where it was given.
@@ -189,15 +184,15 @@ fn complaint(fail: getopts::Fail) -> String {
 }
 
 /// beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
-fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Command> {
+fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Action> {
     let place = |long: &str, letter: char| {
         let argument = *matches.opt_positions(long).first()?;
         Some((argument, place_in(arguments, argument, letter)))
     };
     match (place("help", 'h'), place("version", 'v')) {
         (None, None) => None,
-        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Command::Help),
-        _ => Some(Command::Version),
+        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Action::Help),
+        _ => Some(Action::Version),
     }
 }
 
@@ -211,7 +206,6 @@ fn place_in(arguments: &[String], argument: usize, letter: char) -> usize {
     }
 }
 
-/// The text for -h.
 pub fn usage() -> String {
     let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue that takes beanstalkd's place.\n\n");
     for opt in &OPTIONS {
@@ -389,7 +383,7 @@ mod tests {
 
     fn settings(line: &str) -> Settings {
         match parse(&words(line)) {
-            Ok(Command::Run(settings)) => *settings,
+            Ok(Action::Run(settings)) => *settings,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -423,10 +417,10 @@ mod tests {
     #[test]
     fn the_first_of_help_and_version_wins() {
         for line in ["-v", "-vh", "-V -v -h", "--version -h", "-Vvh", "-p 1 -v stray"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Version)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Version)), "{line}");
         }
         for line in ["-h", "-hv", "-V --help -v"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Help)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Help)), "{line}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! One connection's side of its protocol, whichever that is.
 //!
-//! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
+//! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's
+//! words.
 
 use super::upload::Upload;
 use super::{beanstalk, gearman, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, Output, Wire};
@@ -9,22 +10,17 @@ use crate::engine::{Engine, Event, ReservePolicy};
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
 pub enum Dialogue {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Decoder),
     /// In the Gearman protocol; apart, so that those who speak another need no room for it.
     Gearman(Box<(gearman::Decoder, gearman::Session)>),
-    /// In the Workq protocol.
     Workq(workq::Decoder),
 }
 
 /// Something that a client asks for.
 #[derive(Debug)]
 pub enum Request {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Request),
-    /// In the Gearman protocol.
     Gearman(gearman::Request),
-    /// In the Workq protocol.
     Workq(Box<workq::Request>),
     /// The rest of one that was too much for a turn.
     Continue(Box<Continuation>),
@@ -33,11 +29,8 @@ pub enum Request {
 /// The rest of a command that was too much for one turn.
 #[derive(Debug)]
 pub enum Continuation {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Continuation),
-    /// In the Gearman protocol.
     Gearman(gearman::Continuation),
-    /// In the Workq protocol.
     Workq(workq::Continuation),
 }
 
@@ -62,7 +55,6 @@ impl Wire {
 }
 
 impl Dialogue {
-    /// Of a new connection.
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
             Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
@@ -80,7 +72,8 @@ impl Dialogue {
         }
     }
 
-    /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for it.
+    /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for
+    /// it.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room)
     }
@@ -153,8 +146,8 @@ impl Request {
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {
-            Request::Beanstalk(request) => request.log_size(),
-            Request::Gearman(request) => request.log_size(),
+            Request::Beanstalk(request) => request.command.log_size(),
+            Request::Gearman(request) => request.command.log_size(),
             Request::Workq(request) => request.log_size(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.log_size(),
@@ -167,8 +160,8 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
         own + match self {
-            Request::Beanstalk(request) => request.footprint(),
-            Request::Gearman(request) => request.footprint(),
+            Request::Beanstalk(request) => request.command.footprint(),
+            Request::Gearman(request) => request.command.footprint(),
             Request::Workq(request) => request.footprint(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.footprint(),
@@ -182,15 +175,15 @@ impl Request {
     pub fn name(&self) -> &'static str {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
-            Request::Gearman(request) => request.name(),
+            Request::Gearman(request) => request.name,
             Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
             Request::Continue(_) => "the rest of a command",
         }
     }
 }
 
-/// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client that
-/// waits goes on waiting.
+/// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client
+/// that waits goes on waiting.
 pub fn tell(event: &Event, engine: &Engine, registry: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
     match registry.get_mut(event.client()) {

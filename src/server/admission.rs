@@ -29,7 +29,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them.
     pub const ALL: [Refusal; 4] = [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory];
 
     /// The reason in words, for the log.
@@ -52,7 +51,6 @@ impl Permit {
     const UNCOUNTED: Permit = Permit(u32::MAX);
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Admission {
     most: usize,
@@ -72,7 +70,6 @@ struct Addresses {
 }
 
 impl Admission {
-    /// With nobody connected.
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
         Admission {
             most: config.max_connections,

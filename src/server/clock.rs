@@ -7,7 +7,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Span, Time};
 
-/// Where time comes from.
 #[derive(Debug)]
 pub enum Clock {
     /// The machine. A jump of the wall clock after the start moves nothing.
@@ -29,7 +28,6 @@ fn wall() -> Time {
 }
 
 impl Clock {
-    /// The machine's clock.
     pub fn system() -> Clock {
         Clock::System { wall: wall(), anchor: Instant::now() }
     }
@@ -39,7 +37,7 @@ impl Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }
 
-    /// The time.
+    /// Nanoseconds since 1970, which never go back.
     pub fn now(&self) -> Time {
         match self {
             Clock::System { wall, anchor } => *wall + Span::from_nanos(anchor.elapsed().as_nanos() as u64),
@@ -47,8 +45,8 @@ impl Clock {
         }
     }
 
-    /// The time of the command behind one at `before`, in the same turn. Each takes longer than the nanosecond that is put
-    /// between them, so this is never ahead of the clock, and costs no look at it.
+    /// The time of the command behind one at `before`, in the same turn. Each takes longer than the nanosecond that is
+    /// put between them, so this is never ahead of the clock, and costs no look at it.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

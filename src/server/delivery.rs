@@ -1,9 +1,9 @@
 //! The way out of one connection, open to every thread that has a reply for it.
 //!
-//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order, and
-//! flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its bytes behind
-//! and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting worker writes it
-//! out itself, without waking the worker's thread, and no lock is held during a write.
+//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order,
+//! and flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its
+//! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
+//! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,34 +12,33 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use mio::Waker;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
+use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
 
 /// Stretches of output handed to the kernel in one write.
 const SLICES: usize = 16;
 
-/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold up
-/// the timer, or a thread that has its own.
+/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold
+/// up the timer, or a thread that has its own.
 const ROUNDS: usize = 4;
 
-/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must be kept:
-/// to have the system map so much memory for each turn costs more than the commands.
+/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must
+/// be kept: to have the system map so much memory for each turn costs more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// The way to the thread that owns a connection.
 #[derive(Debug)]
 pub struct ThreadHandle {
-    /// Its inbox.
     inbox: Sender<Note>,
     /// Wakes it up to look there.
     waker: Waker,
     /// It has said that it will sleep; whoever takes that back wakes it.
     asleep: AtomicBool,
-    /// What its connections take.
+    /// The account that its connections charge their output to.
     memory: Arc<Memory>,
 }
 
@@ -71,14 +70,13 @@ impl ThreadHandle {
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Outbox {
     stream: Stream,
     owner: Arc<ThreadHandle>,
     /// The connection's number with its owner.
     token: usize,
-    state: Mutex<OutboxState>,
+    state: Mutex<OutboxState, OUTPUT>,
 }
 
 #[derive(Debug, Default)]
@@ -86,17 +84,17 @@ struct OutboxState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
-    /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it has.
-    awaits_log: u32,
+    /// Promises that the log has not kept yet. Until it has, nothing leaves and no command is read.
+    holds: u32,
     /// The next command waits for space in the log.
-    lacks_space: bool,
+    awaiting_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
     resume: bool,
-    /// A thread is writing.
+    /// A thread writes to the socket with the lock released.
     flushing: bool,
-    /// Somebody came meanwhile.
+    /// Another thread wanted to flush meanwhile: the one that writes looks again.
     again: bool,
-    /// The peer is gone.
+    /// The peer is gone, or is given up: nothing is sent any more.
     broken: bool,
     /// Because it did not read its news.
     overflown: bool,
@@ -107,8 +105,8 @@ struct OutboxState {
 }
 
 impl OutboxState {
-    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what every
-    /// connection is counted for anyway, nothing is.
+    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what
+    /// every connection is counted for anyway, nothing is.
     fn charge(&mut self, memory: &Memory) {
         if self.flushing || self.charged == 0 && self.output.is_empty() {
             return;
@@ -142,17 +140,17 @@ impl OutboxState {
 /// What the owner may do with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// Read on.
+    /// The owner may read, and replies through the outbox.
     Open,
-    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else touches
-    /// the output, and the owner may [`Outbox::send`] without asking again.
+    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else
+    /// touches the output, and the owner may [`Outbox::send`] without asking again.
     Clear,
     /// The client waits for an event.
     Waiting,
     /// Its replies wait for the log.
-    AwaitsLog,
+    AwaitingDurability,
     /// Its next command waits for space in the log.
-    LacksSpace,
+    AwaitingSpace,
     /// Too much output waits for the client to read it.
     Full,
     /// All there was to send is sent; only asked for when closing.
@@ -164,11 +162,9 @@ pub enum WriteState {
 /// What a flush came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
-    /// Nothing is left.
     Done,
     /// Something is left, which the socket or another thread will take later.
     Later,
-    /// The peer is gone.
     Broken,
 }
 
@@ -178,14 +174,13 @@ impl Outbox {
         Arc::new(Outbox { stream, owner, token, state: Mutex::default() })
     }
 
-    /// The connection itself.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Appends the owner's own replies, with the engine locked. `waiting`: the last command has no reply yet, and the
-    /// client waits for it from now on. `awaits_log`: they must not leave before [`Outbox::release`].
-    pub fn reply(&self, out: &mut Output, waiting: bool, awaits_log: bool) {
+    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet, and the
+    /// client waits for it. `held`: nothing leaves before [`Outbox::release`]. True if there is something to send.
+    pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
             // Something in front of it is missing, so it must not be sent.
@@ -195,9 +190,10 @@ impl Outbox {
         if !out.is_empty() {
             state.output.append(out);
         }
-        state.waiting = waiting;
-        state.awaits_log += u32::from(awaits_log);
+        state.waiting = waits;
+        state.holds += u32::from(held);
         state.charge(&self.owner.memory);
+        !state.output.is_empty() && state.holds == 0
     }
 
     /// Bytes of output that are on account, and since when none of them was sent.
@@ -206,16 +202,16 @@ impl Outbox {
         (state.charged, state.stuck)
     }
 
-    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the engine
-    /// locked.
+    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the
+    /// engine locked.
     pub fn hold(&self) {
-        self.state.lock().awaits_log += 1;
+        self.state.lock().holds += 1;
     }
 
     /// The log holds what the output promises.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
-        state.awaits_log -= 1;
+        state.holds -= 1;
         // Also while the client waits: its owner may have seen a half-close that it could not act upon.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
@@ -225,14 +221,14 @@ impl Outbox {
     }
 
     /// The owner's next command waits for space in the log until [`Outbox::has_space`]. With the engine locked.
-    pub fn lacks_space(&self) {
-        self.state.lock().lacks_space = true;
+    pub fn await_space(&self) {
+        self.state.lock().awaiting_space = true;
     }
 
     /// There is space in the log.
     pub fn has_space(&self) {
         let mut state = self.state.lock();
-        state.lacks_space = false;
+        state.awaiting_space = false;
         let resume = std::mem::take(&mut state.resume);
         drop(state);
         if resume {
@@ -240,8 +236,8 @@ impl Outbox {
         }
     }
 
-    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A client
-    /// with more than `most` bytes to read already is given up: news come whether it reads or not.
+    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A
+    /// client with more than `most` bytes to read already is given up: news come whether it reads or not.
     pub fn tell(&self, out: &mut Output, most: usize) -> bool {
         let mut state = self.state.lock();
         if state.broken || state.output.len() > most {
@@ -273,7 +269,7 @@ impl Outbox {
     /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (state.awaits_log == 0 && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
+        (state.holds == 0 && !state.awaiting_space).then(|| state.output.len() + self.stream.unsent())
     }
 
     /// Has the owner look at the connection again.
@@ -281,22 +277,22 @@ impl Outbox {
         self.owner.send(Note::Resume(self.token));
     }
 
-    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to be
-    /// told when it no longer is. If not, a hand-off to this client wakes nobody.
+    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to
+    /// be told when it no longer is. If not, a hand-off to this client wakes nobody.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let write_state = if state.broken {
             WriteState::Broken
-        } else if state.awaits_log > 0 {
-            WriteState::AwaitsLog
+        } else if state.holds > 0 {
+            WriteState::AwaitingDurability
         } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
             WriteState::Waiting
         } else if closing && state.output.is_empty() && !state.flushing {
             WriteState::Drained
         } else if closing || state.output.len() > max_output {
             WriteState::Full
-        } else if state.lacks_space {
-            WriteState::LacksSpace
+        } else if state.awaiting_space {
+            WriteState::AwaitingSpace
         } else if state.flushing || !state.output.is_empty() {
             WriteState::Open
         } else {
@@ -304,13 +300,13 @@ impl Outbox {
         };
         state.resume = matches!(
             write_state,
-            WriteState::Waiting | WriteState::AwaitsLog | WriteState::LacksSpace | WriteState::Full
+            WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace | WriteState::Full
         ) && more;
         write_state
     }
 
-    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`]. False if it no
-    /// longer is: the socket is full, and the rest waits, or the peer is gone.
+    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`].
+    /// False if it no longer is: the socket is full, and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = send(&self.stream, out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -338,7 +334,7 @@ impl Outbox {
 
     /// The same for who has taken the lock, which is let go of during each write and at the end.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
-        if state.awaits_log > 0 {
+        if state.holds > 0 {
             return Flushed::Later;
         }
         if state.flushing {
@@ -373,7 +369,7 @@ impl Outbox {
                     return Flushed::Done;
                 }
                 // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
-                Ok(()) if state.awaits_log > 0 => {
+                Ok(()) if state.holds > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
                     return Flushed::Later;
@@ -383,7 +379,7 @@ impl Outbox {
                     output.append(&mut state.output);
                     state.output = output;
                     state.block(some);
-                    if !again || state.awaits_log > 0 {
+                    if !again || state.holds > 0 {
                         state.flushing = false;
                         state.charge(&self.owner.memory);
                         return Flushed::Later;

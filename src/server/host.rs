@@ -22,7 +22,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Reads what never changes.
+    /// Asks the system for the facts that never change.
     pub fn new(config: &Config, started: Time) -> Process {
         let name = nix::sys::utsname::uname();
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {

@@ -1,15 +1,16 @@
 //! The server: the only room with sockets, threads, locks and a clock.
 //!
-//! Owns the way from a configuration to a server that runs. One listener thread per address hands each connection to one of a
-//! fixed pool of threads for life; a pool thread waits for whichever of its connections speaks, then reads, runs the commands
-//! under the engine's lock and writes the replies; one timer thread runs what is due. Must not know commands or rules of the
-//! queue.
+//! Owns the way from a configuration to a server that runs. One listener thread per address hands each connection to
+//! one of a fixed pool of threads for life; a pool thread waits for whichever of its connections speaks, then reads,
+//! runs the commands under the engine's lock and writes the replies; one timer thread runs what is due. Must not know
+//! commands or rules of the queue.
 
 mod admission;
 mod clock;
 mod connection;
 mod delivery;
 mod durability;
+mod embedded;
 mod hub;
 mod idle;
 mod listener;
@@ -17,15 +18,21 @@ mod memory;
 mod pool;
 mod recovery;
 mod running;
+#[allow(missing_docs)]
 mod socket;
 mod space;
 mod stepped;
 mod timer;
 
+#[allow(missing_docs)]
 pub mod host;
+#[allow(missing_docs)]
 pub mod log;
+#[allow(missing_docs)]
 pub mod logfile;
+#[allow(missing_docs)]
 pub mod signals;
+#[allow(missing_docs)]
 pub mod systemd;
 
 use std::io;
@@ -35,6 +42,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
+pub use embedded::{JobInfo, JobState, JobTotals, ServerStats, TubeInfo};
 use hub::Hub;
 use parking_lot::Mutex;
 use running::Running;
@@ -65,7 +73,6 @@ impl std::fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl StartError {
-    /// Something about an address.
     fn address(name: &str, error: &io::Error) -> StartError {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse if name.starts_with("unix:") => {
@@ -91,8 +98,9 @@ impl StartError {
     }
 }
 
-/// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of Gearman
-/// shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in goes on.
+/// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of
+/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in goes
+/// on.
 ///
 /// ```
 /// use beanpole::{Client, Server};
@@ -114,7 +122,6 @@ pub struct Server {
     stopper: Option<JoinHandle<()>>,
 }
 
-/// Where a server listens.
 #[derive(Debug)]
 struct Place {
     name: String,
@@ -163,17 +170,23 @@ impl Server {
     }
 
     /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
+    #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), Vec::new(), Some(storage))
     }
 
     /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.
+    #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be tested
-    /// in no time.
+    /// A server whose time stands still until [`ManualClock::advance`] moves it, so that a test of an hour's delay
+    /// takes no time.
+    ///
+    /// A client that waits on such a server waits until a job is put or another thread moves the clock: the time-out of
+    /// [`Client::reserve`](crate::Client::reserve) does not end by itself. A test of one thread asks with `Some(0)`, or
+    /// moves the clock from a second thread.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
@@ -250,8 +263,8 @@ impl Server {
         self.hub.drain();
     }
 
-    /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to clients that
-    /// read it, for a second at the most, and all connections are closed. Returns when that is done.
+    /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to
+    /// clients that read it, for a second at the most, and all connections are closed. Returns when that is done.
     pub fn stop(&self) {
         self.running.lock().stop();
     }
@@ -266,8 +279,8 @@ impl Server {
         self.hub.shutdown().wait();
     }
 
-    /// Returns when so many connections have come since the start, and all that clients had sent before this call is done.
-    /// For tests with a clock that is moved by hand: then time passes behind a command, not before it.
+    /// Returns when so many connections have come since the start, and all that clients had sent before this call is
+    /// done. For tests with a clock that is moved by hand: then time passes behind a command, not before it.
     #[doc(hidden)]
     pub fn quiesce(&self, connections: u64) {
         self.running.lock().quiesce(connections);

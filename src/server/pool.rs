@@ -14,10 +14,10 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use super::admission::Permit;
-use super::connection::{Connection, Next, Seen, WorkerScratch};
+use super::connection::{Connection, Next, Seen, ThreadScratch};
 use super::delivery::{Outbox, ThreadHandle};
 use super::hub::Hub;
-use super::idle::{Found, Idle, CLOSINGS};
+use super::idle::{ClientActivity, Idle, CLOSINGS};
 use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 
@@ -72,7 +72,7 @@ pub struct PoolThread {
     again: VecDeque<usize>,
     /// How many of them had their turns since the last of all turns were brought to the log.
     turns: u32,
-    worker: WorkerScratch,
+    scratch: ThreadScratch,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
     /// Who waits until this thread finds nothing to do.
@@ -98,21 +98,21 @@ impl PoolThread {
             seats: Vec::new(),
             again: VecDeque::new(),
             turns: 0,
-            worker: WorkerScratch::default(),
+            scratch: ThreadScratch::default(),
             relieved: None,
             quiescing: Vec::new(),
         };
         Ok((thread, owner))
     }
 
-    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who else
-    /// speaks: then somebody with one command waits for one turn of others, however many they are.
+    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who
+    /// else speaks: then somebody with one command waits for one turn of others, however many they are.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         loop {
             // What many turns have changed is brought to the log in one go, for all connections.
             if self.again.is_empty() || self.turns >= TURNS {
-                self.hub.commit(&mut self.worker.scratch);
+                self.hub.commit(&mut self.scratch.turn);
                 self.turns = 0;
             }
             let patience = [self.close_idle(), self.relieve()].into_iter().flatten().min();
@@ -147,7 +147,7 @@ impl PoolThread {
     /// to stop.
     fn serve(&mut self, events: &Events) -> ControlFlow<()> {
         // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
-        self.worker.scratch.sharers = (events.iter().count() / CROWD) as u64;
+        self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
         for event in events {
             if event.token() != WAKER {
                 let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -164,7 +164,7 @@ impl PoolThread {
             }
         }
         // A few of them: other connections must be heard, and replies brought to the log.
-        self.worker.scratch.sharers = (self.inbox.len() / CROWD) as u64;
+        self.scratch.turn.sharers = (self.inbox.len() / CROWD) as u64;
         for _ in 0..self.inbox.len().min(CROWD) {
             let Ok(note) = self.inbox.try_recv() else { break };
             match note {
@@ -174,7 +174,7 @@ impl PoolThread {
                 Note::Stop => return ControlFlow::Break(()),
             }
         }
-        self.worker.scratch.sharers = 0;
+        self.scratch.turn.sharers = 0;
         if let Some(number) = self.again.pop_front() {
             self.turns += 1;
             if let Some(connection) = self.connections.get_mut(number) {
@@ -229,7 +229,7 @@ impl PoolThread {
             return self.hub.admission().leave(permit);
         }
         let outbox = Outbox::new(stream, self.owner.clone(), number);
-        let client = self.hub.turn(&mut self.worker.scratch, |core, _, _| core.connect(outbox.clone(), wire, &peer));
+        let client = self.hub.turn(&mut self.scratch.turn, |core, _, _| core.connect(outbox.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         entry.insert(Connection::new(outbox, client, wire, peer));
         if self.seats.len() <= number {
@@ -244,7 +244,7 @@ impl PoolThread {
     fn look(&mut self, number: usize, seen: Seen) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.saw(seen);
-        if seen.writable && !connection.flush(&mut self.worker) {
+        if seen.writable && !connection.flush(&mut self.scratch) {
             return self.close(number);
         }
         if !connection.queued {
@@ -254,8 +254,8 @@ impl PoolThread {
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.worker.others = !self.again.is_empty() || self.worker.scratch.sharers > 1;
-        match connection.work(&self.hub, &mut self.worker) {
+        self.scratch.others = !self.again.is_empty() || self.scratch.turn.sharers > 1;
+        match connection.work(&self.hub, &mut self.scratch) {
             Next::Wait => {}
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
             Next::Again => {
@@ -270,7 +270,7 @@ impl PoolThread {
     /// Closes connections that have been silent for too long, some at a time. Tells how long the thread may sleep.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
-        let now = idle.now(self.worker.scratch.now, self.hub.clock());
+        let now = idle.now(self.scratch.turn.now, self.hub.clock());
         if let Some(wait) = idle.wait(now) {
             return Some(wait);
         }
@@ -282,7 +282,7 @@ impl PoolThread {
             }
         }
         if !suspects.is_empty() {
-            self.hub.turn(&mut self.worker.scratch, |core, _, _| {
+            self.hub.turn(&mut self.scratch.turn, |core, _, _| {
                 for (_, connection, engaged) in &mut suspects {
                     *engaged = core.is_engaged(connection.client());
                 }
@@ -296,7 +296,7 @@ impl PoolThread {
                 break;
             }
             let unread = if engaged { None } else { connection.unread() };
-            if idle.is_over(number, unread.map_or(Found::Engaged, Found::Unread), now) {
+            if idle.is_over(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
                 silent.push(number);
             }
         }
@@ -319,21 +319,21 @@ impl PoolThread {
             log::warn!("{}: dropped: it does not read what it is told of its jobs", connection.peer());
         }
         log::debug!("{}: disconnected", client.0);
-        self.hub.turn(&mut self.worker.scratch, |core, _, now| core.disconnect(client, now));
+        self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());
         self.hub.admission().leave(self.seats[number]);
     }
 
     /// Sends what waits to clients that read it, for a bounded time.
     fn stop(mut self, events: &mut Events) {
-        self.hub.commit(&mut self.worker.scratch);
+        self.hub.commit(&mut self.scratch.turn);
         let end = Instant::now() + LAST_WORDS;
         loop {
-            let worker = &mut self.worker;
+            let thread = &mut self.scratch;
             self.connections.retain(|_, connection| {
-                let stays = connection.flush(worker) && !connection.is_drained();
+                let stays = connection.flush(thread) && !connection.is_drained();
                 if !stays {
-                    connection.discard(worker);
+                    connection.discard(thread);
                 }
                 stays
             });

@@ -1,7 +1,7 @@
 //! Streams and listeners, TCP or Unix.
 //!
-//! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server listens
-//! on is never taken away, ours is removed at the end. Must not know protocols.
+//! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server
+//! listens on is never taken away, ours is removed at the end. Must not know protocols.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -33,9 +33,7 @@ const TURN_STEP: Duration = Duration::from_millis(10);
 /// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, whoever has a reply writes.
 #[derive(Debug)]
 pub enum Stream {
-    /// Over TCP.
     Tcp(mio::net::TcpStream),
-    /// Over a Unix socket.
     Unix(mio::net::UnixStream),
 }
 
@@ -61,8 +59,8 @@ impl Stream {
         }
     }
 
-    /// Bytes that the system still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if that
-    /// cannot be told.
+    /// Bytes that the system still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if
+    /// that cannot be told.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -88,8 +86,8 @@ impl Stream {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read ends
-    /// at their mark although there is more behind it.
+    /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read
+    /// ends at their mark although there is more behind it.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         match self {
@@ -111,9 +109,8 @@ impl AsRawFd for Stream {
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerAddress {
-    /// This address.
     Tcp(SocketAddr),
-    /// Somebody on this machine.
+    /// A client of a Unix socket, which has no address.
     Unix,
 }
 
@@ -144,14 +141,13 @@ impl fmt::Display for PeerAddress {
 /// A blocking listener; of `mio`'s types, whose `accept` makes the connection non-blocking in the same call.
 #[derive(Debug)]
 pub enum Listener {
-    /// Over TCP.
     Tcp(TcpListener),
     /// Over a Unix socket, whose file is removed at the end if we made it.
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that we made, by its path and by what it is: somebody may have put another in its place. Removed when it
-/// is dropped.
+/// A socket file that we made, by its path and by what it is: somebody may have put another in its place. Removed when
+/// it is dropped.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -159,8 +155,8 @@ pub struct SocketFile {
     inode: u64,
 }
 
-/// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so that
-/// no other server takes it for dead, and its clients wait until they are accepted.
+/// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so
+/// that no other server takes it for dead, and its clients wait until they are accepted.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -169,7 +165,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Takes a TCP address.
+    /// Binds a TCP address; nobody can connect before [`Bound::listen`].
     pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -205,7 +201,7 @@ impl Bound {
         Ok(Bound { socket, file: Some(file) })
     }
 
-    /// Lets clients connect.
+    /// Listens; from now on clients can connect.
     pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));
@@ -255,8 +251,9 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]; the caller has seen to it that nothing is accepted afterwards. A socket that was
-    /// handed to us is not ours to shut down, since its giver keeps it for the next server: there, we call ourselves.
+    /// Ends a blocked [`Listener::accept`]; the caller has seen to it that nothing is accepted afterwards. A socket
+    /// that was handed to us is not ours to shut down, since its giver keeps it for the next server: there, we call
+    /// ourselves.
     pub fn wake(&self, inherited: bool) {
         let result = match self {
             Listener::Tcp(listener) if inherited => call_tcp(listener),
@@ -338,8 +335,8 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to signals, in
-/// a script that has locked the folder itself.
+/// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to
+/// signals, in a script that has locked the folder itself.
 fn turn_in(folder: &Path) -> Option<Flock<File>> {
     let mut file = File::open(folder).ok()?;
     for _ in 0..TURN_TRIES {
@@ -354,8 +351,8 @@ fn turn_in(folder: &Path) -> Option<Flock<File>> {
     None
 }
 
-/// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in, is
-/// alive. Never blocks.
+/// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in,
+/// is alive. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

@@ -1,8 +1,9 @@
 //! Space in the log: the commands that wait for it, and the thread that makes it.
 //!
-//! Owns the list of connections whose next command needs more space than the log has on the disk, first come first served,
-//! and the thread that makes and removes segments. Such a connection is not read, and its pool thread serves the others, so
-//! that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how space is counted.
+//! Owns the list of connections whose next command needs more space than the log has on the disk, first come first
+//! served, and the thread that makes and removes segments. Such a connection is not read, and its pool thread serves
+//! the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how
+//! space is counted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +21,15 @@ use crate::protocol::Output;
 /// How often a failing or full disk is tried.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their turn.
+/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their
+/// turn.
 const PORTION: Duration = Duration::from_millis(1);
 
 /// How long space is kept for a connection that waited for it: it may be busy with a client that does not read.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// How often one command waits, if what was made for it is used up by work that cannot wait, such as compaction; then it is
-/// carried out as it is, and refused if there is no space.
+/// How often one command waits, if what was made for it is used up by work that cannot wait, such as compaction; then
+/// it is carried out as it is, and refused if there is no space.
 const WAITS: u8 = 64;
 
 /// What a connection waits for, or has waited for and not used yet.
@@ -38,7 +40,6 @@ pub struct Claim {
     waits: u8,
 }
 
-/// See the module's page.
 #[derive(Default)]
 pub struct Space {
     state: Mutex<State>,
@@ -65,13 +66,13 @@ struct Waiting {
 enum Task {
     /// Make space of so many bytes for so many connections.
     Make(u64, usize),
-    Tidy,
+    Maintain,
     Stop,
 }
 
 impl Space {
-    /// Whether a command that takes so many bytes in the log may be carried out; if not, [`Space::wait`]. `first`: it is the
-    /// first of its turn. With the engine locked.
+    /// Whether a command that takes so many bytes in the log may be carried out; if not, [`Space::wait`]. `first`: it
+    /// is the first of its turn. With the engine locked.
     pub fn admits(&self, claim: &mut Claim, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = claim.waits > 0;
         let kept = if waited { 0 } else { self.kept.load(Ordering::Relaxed) };
@@ -86,9 +87,10 @@ impl Space {
         admits
     }
 
-    /// Has `outbox` told when there is space for so many bytes. With the engine locked, and after the outbox knows that it
-    /// waits: it may be told at once.
+    /// Has `outbox` wait until there is space for so many bytes. With the engine locked.
     pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
+        // First the outbox: it may be told to go on as soon as it stands in the queue.
+        outbox.await_space();
         *claim = Claim { bytes, waits: claim.waits.max(1) };
         self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
@@ -133,14 +135,13 @@ impl Space {
         }
     }
 
-    /// Ends the thread.
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.changed.notify_one();
     }
 
-    /// Tells the first `count` of those who wait to go on. They find out by themselves whether there is space; if the disk is
-    /// full or fails, their commands are refused.
+    /// Tells the first `count` of those who wait to go on. They find out by themselves whether there is space; if the
+    /// disk is full or fails, their commands are refused.
     pub fn go_on(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -153,8 +154,8 @@ impl Space {
         some.into_iter().for_each(|waiting| waiting.outbox.has_space());
     }
 
-    /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is as
-    /// much as fits into a segment, so that nobody waits until there is space for all of them.
+    /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is
+    /// as much as fits into a segment, so that nobody waits until there is space for all of them.
     fn next(&self, retry: bool, portion: u64) -> Task {
         let mut state = self.state.lock();
         loop {
@@ -166,7 +167,7 @@ impl Space {
                 return next_portion(&state, portion);
             }
             if std::mem::take(&mut state.maintain) {
-                return Task::Tidy;
+                return Task::Maintain;
             }
             match state.kept_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
@@ -197,7 +198,7 @@ pub fn round(hub: &Hub, log: &Durability) {
         let state = space.state.lock();
         space.kept.store(0, Ordering::Relaxed);
         if state.waiting.is_empty() {
-            Task::Tidy
+            Task::Maintain
         } else {
             next_portion(&state, hub.config().log.segment_size)
         }
@@ -241,15 +242,15 @@ pub fn run(hub: &Hub, log: &Durability) {
                 wal.reserve(hub, bytes);
                 space.go_on(count);
             }
-            Task::Tidy if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
-            Task::Tidy => {
+            Task::Maintain if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
+            Task::Maintain => {
                 tried = Instant::now();
                 more = wal.maintain(hub);
             }
         }
         log.write_compacted(hub);
         log.release(&mut spare);
-        if let Task::Tidy = task {
+        if let Task::Maintain = task {
             space.rest(PORTION);
         }
         if more {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::delivery::ThreadHandle;
-use super::hub::{Hub, Scratch};
+use super::hub::{Hub, TurnScratch};
 use super::pool::{Note, PoolThread};
 use super::socket::{PeerAddress, Stream};
 use super::space;
@@ -24,7 +24,7 @@ pub struct Stepped {
     hub: Arc<Hub>,
     pool: PoolThread,
     owner: Arc<ThreadHandle>,
-    scratch: Scratch,
+    scratch: TurnScratch,
 }
 
 impl Stepped {
@@ -41,7 +41,7 @@ impl Stepped {
         let hub = Arc::new(Hub::new(config, clock, storage, 1)?);
         let (pool, owner) =
             PoolThread::new(hub.clone()).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
-        Ok(Stepped { hub, pool, owner, scratch: Scratch::default() })
+        Ok(Stepped { hub, pool, owner, scratch: TurnScratch::default() })
     }
 
     /// A new connection; the server hears of it in its next round. Returns the client's end, which does not block.
@@ -132,7 +132,7 @@ impl Stepped {
 
     /// The engine, to look at.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
-        self.hub.look(look)
+        self.hub.look(|engine, _| look(engine))
     }
 
     /// The journal and the engine; only with a log.

@@ -2,8 +2,8 @@
 //!
 //! Owns the count of crash points: `BEANPOLE_CRASHES` says how many each kind of crash shall have.
 
-use beanpole::binlog::{BinlogSettings, SyncMode};
-use beanpole::engine::Span;
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::engine::Span;
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};
@@ -36,8 +36,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one left.
-/// Returns how often it crashed.
+/// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one
+/// left. Returns how often it crashed.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);

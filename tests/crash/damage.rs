@@ -1,12 +1,12 @@
 //! Segments that are damaged while the server is down.
 //!
-//! Owns the promise about that: whatever can still be read is kept, the rest is reported, the damaged file is set aside and
-//! never removed, and strictness refuses all of it.
+//! Owns the promise about that: whatever can still be read is kept, the rest is reported, the damaged file is set aside
+//! and never removed, and strictness refuses all of it.
 
 use std::collections::BTreeMap;
 
-use beanpole::binlog::{BinlogSettings, OpenError, SyncMode};
-use beanpole::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
+use beanpole::internals::binlog::{BinlogSettings, OpenError, SyncMode};
+use beanpole::internals::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};

@@ -1,14 +1,18 @@
 //! A queue with its log on a faulty disk, and chance as its clients.
 //!
-//! Owns one life of a server: verbs, each followed by its records, and between them whatever the syncer does, in any order.
-//! Must not judge: the model does.
+//! Owns one life of a server: verbs, each followed by its records, and between them whatever the syncer does, in any
+//! order. Must not judge: the model does.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::binlog::{open, BinlogSettings, Health, Journal, JournalAccess, OpenError, Report, SyncMode, Wal};
-use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, NewJob, ReservePolicy, Span, StoredKey, Time};
+use beanpole::internals::binlog::{
+    open, BinlogSettings, Health, Journal, JournalAccess, OpenError, Report, SyncMode, Wal,
+};
+use beanpole::internals::engine::{
+    Body, ClientId, Engine, JobId, JobView, Limits, NewJob, ReservePolicy, Span, StoredKey, Time,
+};
 
 use crate::disk::Disk;
 use crate::model::Model;

@@ -1,7 +1,7 @@
 //! A disk that fails: writes or syncs end in an error, at once or after a while, and later work again.
 //!
-//! The server runs inside this process. What a process killed at some moment would leave behind is a copy of the files at
-//! that moment, on which a second server starts.
+//! The server runs inside this process. What a process killed at some moment would leave behind is a copy of the files
+//! at that moment, on which a second server starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use beanpole::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Client, ClientError, Config, Server};
 use nix::libc::{EDQUOT, EIO};
 

@@ -1,9 +1,9 @@
-//! Clients that send anything: no packet ends the server, every answer is whole, and every client that waits hears how its job
-//! ended, once.
+//! Clients that send anything: no packet ends the server, every answer is whole, and every client that waits hears how
+//! its job ended, once.
 
 use std::time::Duration;
 
-use beanpole::protocol::gearman::PACKETS;
+use beanpole::internals::protocol::gearman::PACKETS;
 use beanpole::Config;
 
 use crate::script::{Patience, Wire, World};

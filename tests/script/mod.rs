@@ -7,7 +7,7 @@
 //! == title              a new conversation, with a fresh server       options: -z N   directly below the title
 //! wire gearman          what its connections speak, beanstalk if it does not say; above all titles, for the whole file
 //! A: text               A sends text and CR LF                        A:: text        A sends text alone
-//! A< text               A must get text and CR LF                     A<< text        A must get text, with more behind it
+//! A< text               A must get text and CR LF               A<< text        A must get text, with more behind it
 //! A| text               A must get text and LF (YAML)                 A|*             and any more lines of that body
 //! A.                    A must have got nothing more                  A eof           the server must have closed
 //! A open                A connects (else with its first step)         A close         A closes
@@ -16,8 +16,9 @@
 //! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must get this packet, whole
 //! ```
 //!
-//! A connection's name has capitals and digits; `b:name`, `g:name` and `w:name` speak beanstalk, Gearman and Workq whatever
-//! the others do. A packet may be given by its number. `\H` is what job handles begin with, `H:` and the host's name and `:`.
+//! A connection's name has capitals and digits; `b:name`, `g:name` and `w:name` speak beanstalk, Gearman and Workq
+//! whatever the others do. A packet may be given by its number. `\H` is what job handles begin with, `H:` and the
+//! host's name and `:`.
 //!
 //! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at an end), `\(text*N)` (N times). In what must come: `<n>` is digits,
 //! `<any>` anything on the line, `<len>` the number of bytes in the `|` lines below. Lines with `#` are comments.

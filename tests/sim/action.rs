@@ -2,7 +2,7 @@
 //!
 //! Owns the list, and how an action is told in the format of `tests/conversations`. Must not do anything.
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 
 use crate::disk::Deed;
 

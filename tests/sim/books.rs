@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use beanpole::engine::{Engine, JobId};
+use beanpole::internals::engine::{Engine, JobId};
 
 /// See the module's page.
 #[derive(Clone, Default)]

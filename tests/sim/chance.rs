@@ -3,9 +3,9 @@
 //! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some worlds
 //! rather than seldom in all. Must not change the world.
 
-use beanpole::binlog::SyncMode;
-use beanpole::engine::Engine;
-use beanpole::protocol::Wire;
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::Engine;
+use beanpole::internals::protocol::Wire;
 
 use crate::action::{Action, Crash};
 use crate::disk::{Deed, EIO, ENOSPC};

@@ -9,8 +9,8 @@ use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use beanpole::engine::Span;
-use beanpole::protocol::Wire;
+use beanpole::internals::engine::Span;
+use beanpole::internals::protocol::Wire;
 
 use crate::action::{received, sent, Action};
 use crate::chance::{next, Manner};
@@ -130,7 +130,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
     let (books, server) = world.end();
     let mut stream = server.connect(Wire::Beanstalk).expect("a pair of sockets");
     let mut got = BTreeSet::new();
-    let mut ask = |server: &mut beanpole::server::Stepped, words: &str| {
+    let mut ask = |server: &mut beanpole::internals::server::Stepped, words: &str| {
         stream.write_all(words.as_bytes()).expect("a server that reads");
         for _ in 0..1000 {
             let idle = !server.round();

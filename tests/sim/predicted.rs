@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use beanpole::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
+use beanpole::internals::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
 
 use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
 

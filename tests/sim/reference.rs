@@ -2,7 +2,7 @@
 //!
 //! Owns the vocabulary that it expects above itself.
 
-pub use beanpole::engine::*;
+pub use beanpole::internals::engine::*;
 
 #[path = "model.rs"]
 mod inner;

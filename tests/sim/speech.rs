@@ -3,7 +3,7 @@
 //! Owns one command at a time of each protocol, drawn from chance and from the jobs that are there, and now and then what no
 //! protocol knows. Must not know what is answered.
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 
 use crate::predicted::TUBES;
 use crate::random::Random;

@@ -9,10 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::binlog::{BinlogSettings, Health, Storage, SyncMode};
-use beanpole::engine::{Engine, Span, Time};
-use beanpole::protocol::Wire;
-use beanpole::server::Stepped;
+use beanpole::internals::binlog::{BinlogSettings, Health, Storage, SyncMode};
+use beanpole::internals::engine::{Engine, Span, Time};
+use beanpole::internals::protocol::Wire;
+use beanpole::internals::server::Stepped;
 use beanpole::Config;
 
 use crate::action::{Action, Crash};

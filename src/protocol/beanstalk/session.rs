@@ -2,7 +2,8 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::request::{Command, Request, CHANGE_OVERHEAD};
+use super::command::{Command, CHANGE_OVERHEAD};
+use super::request::Request;
 use super::{reply, yaml};
 use crate::engine::{Engine, Event, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State};
 use crate::protocol::{self, Context, Flow, Output};
@@ -189,7 +190,7 @@ fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    // Nobody waits for a client that will say nothing more.
+    // A half-closed client is not made to wait.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
     match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),
