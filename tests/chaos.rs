@@ -1,8 +1,8 @@
 //! The real program, treated badly on purpose: after each misfortune it must be as healthy as before.
 //!
-//! Owns the misfortunes and what health is: somebody new is served, descriptors and threads are as many as before, memory is
-//! at most three tenths above, and no processor time goes by while nobody says anything. For `make chaos`. What needs root and
-//! is not to be had is named and left out.
+//! Owns the misfortunes and what health is: somebody new is served, descriptors and threads are as many as before,
+//! memory is at most three tenths above, and no processor time goes by while nobody says anything. For `make chaos`.
+//! What needs root and is not to be had is named and left out.
 
 #[path = "daemon/mod.rs"]
 mod daemon;

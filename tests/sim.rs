@@ -1,12 +1,14 @@
-//! The whole server in one seed: real connections, sessions, turns and log, and around them a world that follows from chance.
+//! The whole server in one seed: real connections, sessions, turns and log, and around them a world that follows from
+//! chance.
 //!
-//! Owns which seeds are played, and how a failure is told. Nothing waits and nothing depends on the machine: the server has no
-//! threads (`Stepped`), time stands still until it is moved, the disk and its clock are simulated, and sockets are pairs that
-//! somebody cuts. So the same seed gives the same hash. `world` has the server and its clients, `action` what may happen,
-//! `chance` draws it, `predicted` says what beanstalk clients must be answered, `books` which jobs there must be.
+//! Owns which seeds are played, and how a failure is told. Nothing waits and nothing depends on the machine: the
+//! server has no threads (`Stepped`), time stands still until it is moved, the disk and its clock are simulated, and
+//! sockets are pairs that somebody cuts. So the same seed gives the same hash. `world` has the server and its clients,
+//! `action` what may happen, `chance` draws it, `predicted` says what beanstalk clients must be answered, `books`
+//! which jobs there must be.
 //!
-//! `make sim SEED=n STEPS=n` plays one seed, `make sim` fresh ones for a while. A failure is cut down to the few actions that
-//! matter, and told as a conversation as far as it is one.
+//! `make sim SEED=n STEPS=n` plays one seed, `make sim` fresh ones for a while. A failure is cut down to the few
+//! actions that matter, and told as a conversation as far as it is one.
 
 #[path = "sim/action.rs"]
 mod action;

@@ -1,7 +1,7 @@
 //! The real program under a steady mixture of all protocols, with a log, for as long as it is told to.
 //!
-//! Owns what must not grow: memory, descriptors, threads, the log; and that each job which was acknowledged is done once it is
-//! all over. For `make soak MINUTES=n`; the time only says how long, never whether it passes.
+//! Owns what must not grow: memory, descriptors, threads, the log; and that each job which was acknowledged is done
+//! once it is all over. For `make soak MINUTES=n`; the time only says how long, never whether it passes.
 
 #[path = "daemon/mod.rs"]
 mod daemon;

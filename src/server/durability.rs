@@ -240,13 +240,13 @@ impl Durability {
         let _ = self.wal.write(hub) && self.wal.sync(hub);
         self.wal.check(hub);
         self.release(spare);
-        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says anything.
+        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
+        // anything.
         if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
     }
 
-    /// Ends the log's threads.
     pub fn stop(&self) {
         self.space.stop();
         self.writer.stop();

@@ -143,8 +143,8 @@ impl PoolThread {
         !(idle && events.is_empty())
     }
 
-    /// Serves those who have spoken, those of whom other threads tell, and the next one with more to do. Breaks off when told
-    /// to stop.
+    /// Serves those who have spoken, those of whom other threads tell, and the next one with more to do. Breaks off
+    /// when told to stop.
     fn serve(&mut self, events: &Events) -> ControlFlow<()> {
         // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
         self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
@@ -185,8 +185,8 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent nor
-    /// read anything for a while. Tells when to look again.
+    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent
+    /// nor read anything for a while. Tells when to look again.
     fn relieve(&mut self) -> Option<Duration> {
         let memory = self.hub.memory();
         if !memory.is_tight() {

@@ -123,7 +123,7 @@ impl Space {
         }
     }
 
-    /// Whether somebody waits.
+    /// Whether some connection waits for space in the log.
     pub fn is_awaited(&self) -> bool {
         !self.state.lock().waiting.is_empty()
     }

@@ -1,4 +1,5 @@
-//! A server without threads, whose clock stands still: each step is taken when its caller says so, and always the same way.
+//! A server without threads, whose clock stands still: each step is taken when its caller says so, and always the same
+//! way.
 //!
 //! Owns nothing but the order in which the parts have their turns: the engine, the connections, their outputs, the pool
 //! thread's rounds and the log are those of every server. For simulations; no address is listened on.
@@ -19,7 +20,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Span, Time};
 use crate::protocol::{Output, Wire};
 
-/// See the module's page.
+/// A server whose parts have their turns when its caller says so.
 pub struct Stepped {
     hub: Arc<Hub>,
     pool: PoolThread,
@@ -28,8 +29,8 @@ pub struct Stepped {
 }
 
 impl Stepped {
-    /// A server at this time, with a log if there is a storage for it. `whole`: each turn finishes what it begins, and time
-    /// passes from deadline to deadline; else turns have their budgets, and what they leave undone waits.
+    /// A server at this time, with a log if there is a storage for it. `whole`: each turn finishes what it begins, and
+    /// time passes from deadline to deadline; else turns have their budgets, and what they leave undone waits.
     pub fn start(
         config: Config,
         storage: Option<Arc<dyn Storage>>,
@@ -81,7 +82,7 @@ impl Stepped {
         self.hub.clock().set(self.hub.clock().now() + span);
     }
 
-    /// The time.
+    /// The time, which stands still between two calls of [`Stepped::pass`].
     pub fn now(&self) -> Time {
         self.hub.clock().now()
     }
@@ -125,7 +126,7 @@ impl Stepped {
         self.hub.drain();
     }
 
-    /// What writes and syncs.
+    /// What writes and syncs the log; none without one.
     pub fn wal(&self) -> Option<&Wal> {
         self.hub.log().map(|log| log.wal())
     }

@@ -1,7 +1,7 @@
 //! Which jobs there must be, whatever anybody does.
 //!
-//! Owns the account of acknowledged jobs: a client that was told INSERTED has a job, until somebody sends what may end it.
-//! Knows of replies and commands only what it takes for that.
+//! Owns the account of acknowledged jobs: a client that was told INSERTED has a job, until somebody sends what may end
+//! it. Knows of replies and commands only what it takes for that.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +35,8 @@ impl Books {
         }
     }
 
-    /// A client sends this command, or a part of it: what it may end need not be there any more. Nobody can tell which job
-    /// half a number means, so a command counts when it is chosen.
+    /// A client sends this command, or a part of it: what it may end need not be there any more. Nobody can tell which
+    /// job half a number means, so a command counts when it is chosen.
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         if command.starts_with(b"drop function") {

@@ -1,7 +1,7 @@
 //! What a seed draws: the manner of its world, and one action after the other.
 //!
-//! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some worlds
-//! rather than seldom in all. Must not change the world.
+//! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some
+//! worlds rather than seldom in all. Must not change the world.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::Engine;
@@ -23,7 +23,8 @@ pub struct Manner {
     pub predicted: bool,
     /// The size of segments, and when they are synced.
     pub log: Option<(u64, SyncMode)>,
-    /// The server does all that it can after each action; else parts of it have their turns by chance, within their budgets.
+    /// The server does all that it can after each action; else parts of it have their turns by chance, within their
+    /// budgets.
     pub settles: bool,
     pub turn_steps: u64,
     /// Clients at once.

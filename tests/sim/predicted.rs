@@ -1,7 +1,7 @@
 //! What beanstalk's clients must be answered, byte by byte.
 //!
-//! Owns the way from bytes to the reference model's verbs and from its answers to bytes, in the plainest words. Shares no
-//! code with the server: not its decoder, its replies or its order of turns.
+//! Owns the way from bytes to the reference model's verbs and from its answers to bytes, in the plainest words. Shares
+//! no code with the server: not its decoder, its replies or its order of turns.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! What the simulated clients say.
 //!
-//! Owns one command at a time of each protocol, drawn from chance and from the jobs that are there, and now and then what no
-//! protocol knows. Must not know what is answered.
+//! Owns one command at a time of each protocol, drawn from chance and from the jobs that are there, and now and then
+//! what no protocol knows. Must not know what is answered.
 
 use beanpole::internals::protocol::Wire;
 

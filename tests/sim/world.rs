@@ -68,7 +68,8 @@ pub struct World {
     /// The log had less space or a failing disk in this step.
     short: bool,
     time: Time,
-    /// The clock went back once: delays and leases were cut to what they may still last, of which the log knows nothing.
+    /// The clock went back once: delays and leases were cut to what they may still last, of which the log knows
+    /// nothing.
     skewed: bool,
     pub hash: u64,
 }

@@ -1,8 +1,8 @@
 //! Small worlds: all that two clients can do with three jobs in two tubes, in every order, up to a number of calls.
 //!
-//! Owns the list of calls and what makes two worlds the same. From each world that is reached in any way, every call is made
-//! once, to the engine and to the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` goes as
-//! deep as that; the number is read while the tests are compiled.
+//! Owns the list of calls and what makes two worlds the same. From each world that is reached in any way, every call
+//! is made once, to the engine and to the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release
+//! --lib small` goes as deep as that; the number is read while the tests are compiled.
 
 use std::collections::HashSet;
 use std::fmt::Write;
