@@ -114,6 +114,8 @@ pub struct Config {
     pub log_folder: Option<PathBuf>,
     /// How the log is kept.
     pub log: BinlogSettings,
+    /// Until when clients may be answered, if another server may take this one's place.
+    pub lease: std::sync::Arc<crate::lease::Lease>,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
@@ -168,6 +170,7 @@ impl Default for Config {
                 mode: SyncMode::Every(DEFAULT_SYNC_MILLIS),
                 strict: false,
             },
+            lease: std::sync::Arc::default(),
             max_job_size: DEFAULT_MAX_JOB_SIZE,
             max_connections: most_connections(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_connections_per_address: None,

@@ -10,11 +10,16 @@
 #[allow(missing_docs)]
 mod binlog;
 mod client;
+#[allow(missing_docs)]
+mod cluster;
 mod config;
+#[allow(missing_docs)]
+mod ctl;
 #[allow(missing_docs)]
 mod engine;
 #[allow(missing_docs)]
 mod gearmand;
+mod lease;
 mod lock_order;
 #[allow(missing_docs)]
 mod machine;
@@ -23,12 +28,11 @@ mod options;
 #[allow(missing_docs)]
 mod protocol;
 mod server;
-#[allow(missing_docs)]
-mod words;
 
 pub use binlog::{BinlogSettings, SyncMode};
-pub use client::{Client, ClientError, ReservedJob};
+pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
 pub use config::{Address, Config, Keepalive};
+pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
 pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 
@@ -39,8 +43,14 @@ pub mod internals {
     pub mod binlog {
         pub use crate::binlog::*;
     }
+    pub mod cluster {
+        pub use crate::cluster::*;
+    }
     pub mod config {
         pub use crate::config::*;
+    }
+    pub mod ctl {
+        pub use crate::ctl::*;
     }
     pub mod engine {
         pub use crate::engine::*;
@@ -59,8 +69,5 @@ pub mod internals {
     }
     pub mod server {
         pub use crate::server::*;
-    }
-    pub mod words {
-        pub use crate::words::*;
     }
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
+use crate::cluster::Location;
 use crate::config::{most_connections, Address, Config, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING};
 use crate::machine;
 
@@ -30,9 +31,45 @@ pub struct Settings {
     pub verbosity: u32,
     /// What the user should know about the options that were given.
     pub notices: Vec<String>,
+    /// What whoever started the program wants to know of it.
+    pub starter: Starter,
     /// An address, a port: options that inherited sockets make idle.
     pub listen_options: Vec<String>,
     listen_given: bool,
+    /// It is one server of several.
+    pub cluster: Option<Cluster>,
+}
+
+/// Of a server that shares its binlog with others.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Where the servers share their log.
+    pub location: Location,
+    /// The name of this one.
+    pub node: String,
+    /// Where clients and relays find it, if that is not the first TCP address it listens on.
+    pub advertise: Option<String>,
+    /// It passes clients on to the active server while it stands by.
+    pub relay: bool,
+}
+
+impl Cluster {
+    fn new(location: Location) -> Cluster {
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .map_or_else(|_| "node".into(), |name| name.trim().to_owned());
+        Cluster { location, node, advertise: None, relay: false }
+    }
+}
+
+/// How the program is tied to whoever started it: a test suite, a Makefile, a supervisor.
+#[derive(Clone, Debug, Default)]
+pub struct Starter {
+    /// A file for the number of the TCP port, which is there while the server listens.
+    pub port_file: Option<PathBuf>,
+    /// An open file by its number: one line with the addresses is written there when the server listens.
+    pub ready_fd: Option<i32>,
+    /// Stop when the process ends that started this one.
+    pub exit_with_parent: bool,
 }
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
@@ -72,10 +109,13 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 36] = [
+pub const OPTIONS: [Opt; 43] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
-    with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
+    long("port-file", "FILE", "write the number of the TCP port to FILE, once the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
+    long("ready-fd", "N", "write a line with the addresses to the open file N, once the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n as i32))),
+    word("exit-with-parent", "stop when the process ends that started this one", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
+    with('u', "user", "USER", "become USER, a name or UID or UID:GID, once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
@@ -92,6 +132,10 @@ pub const OPTIONS: [Opt; 36] = [
     with('b', "binlog", "DIR", "keep jobs in DIR as well, so that they outlive the server", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
     with('f', "sync-interval", "MS", "sync it at most MS ms after a write; 0: before any reply (default 50)", sync_interval),
     flag('F', "no-sync", "leave syncing the binlog to the system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
+    long("journal", "URL", "share the binlog with other servers in etcd://A,B,C/NAME; needs -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
+    long("node", "NAME", "with --journal: the name of this server (default: the name of the host)", |settings, text| { clustered(settings)?.node = text.to_owned(); Ok(()) }),
+    long("advertise", "ADDR", "with --journal: where clients reach it (default: its first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(text.to_owned()); Ok(()) }),
+    word("relay", "with --journal: pass clients on to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
     with('s', "segment-size", "SIZE", "size of a file of the binlog (default 10485760)", segment_size),
     word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     maybe("gearman", "ADDR", "speak Gearman too, there; may be repeated (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
@@ -139,7 +183,7 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
         return Ok(command);
     }
     if let Some(stray) = matches.free.first() {
-        return Err(format!("unknown argument: {stray}; options begin with a hyphen"));
+        return Err(stray_argument(stray, arguments));
     }
     // In the order in which they were given: the last of two that contradict each other counts.
     let mut given: Vec<(usize, &Opt, String)> = Vec::new();
@@ -160,6 +204,18 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
+/// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as
+/// that.
+fn stray_argument(stray: &str, arguments: &[String]) -> String {
+    let before =
+        arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
+    let meant = OPTIONS.iter().filter(|opt| opt.optional);
+    match before.and_then(|before| meant.into_iter().find(|opt| *before == format!("--{}", opt.long))) {
+        Some(opt) => format!("unknown argument: {stray}; an address for --{0} is joined by =: --{0}={stray}", opt.long),
+        None => format!("unknown argument: {stray}; options begin with a hyphen"),
+    }
+}
+
 /// The value of an option whose value may be left out, where it was given.
 fn value_at(matches: &getopts::Matches, long: &str, at: usize) -> String {
     let values = matches.opt_strs_pos(long).into_iter();
@@ -173,7 +229,8 @@ impl Opt {
     }
 }
 
-fn complaint(fail: getopts::Fail) -> String {
+/// What is wrong with a command line.
+pub fn complaint(fail: getopts::Fail) -> String {
     let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
     match fail {
         getopts::Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),
@@ -215,6 +272,11 @@ pub fn usage() -> String {
         text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
     }
     text + "\nSIZE may end in K, M or G. SIGUSR1: take no more jobs. SIGTERM: stop. See beanpole(8).\n"
+}
+
+/// What --journal, which must stand before, has begun.
+fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
+    settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
 }
 
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
@@ -280,8 +342,11 @@ fn address(text: &str) -> Result<Address, String> {
     if bare.parse::<std::net::IpAddr>().is_ok() {
         return Ok(Address::Tcp(Some(bare.to_owned()), None));
     }
+    if rest.starts_with(['/', '.']) {
+        return Err(format!("invalid address: {text}; a Unix socket is given as unix:{text}"));
+    }
     let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) => (host, Some(number(port, 0, 65_535).map_err(|_| wrong())? as u16)),
+        Some((host, port)) => (host, Some(port_of(text, port)?)),
         None => (rest, None),
     };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -289,6 +354,16 @@ fn address(text: &str) -> Result<Address, String> {
         return Err(wrong());
     }
     Ok(Address::Tcp(Some(host.to_owned()), port))
+}
+
+/// The port in the address `text`.
+fn port_of(text: &str, port: &str) -> Result<u16, String> {
+    let wrong = if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("invalid address: {text}; port {port} is out of range, it must be 0 to 65535")
+    } else {
+        format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT or unix:PATH")
+    };
+    number(port, 0, 65_535).map(|port| port as u16).map_err(|_| wrong)
 }
 
 fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {

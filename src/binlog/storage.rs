@@ -189,7 +189,11 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
 
 /// A write lock on a whole file.
 fn whole_file() -> libc::flock {
-    libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 }
+    // SAFETY: numbers, all of which may be zero. Some processors' have more fields, which have no names here.
+    #[allow(unsafe_code)]
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+    lock
 }
 
 fn held_by_beanstalkd(file: &File) -> io::Result<Option<i32>> {

@@ -7,8 +7,8 @@
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
 //! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
 
+use portable_atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -11,8 +11,6 @@
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
 //! [`Engine::go_on`]. Must not import any other room.
 
-#![allow(missing_docs)] // where a name and its type say all, a sentence would say nothing
-
 mod account;
 mod bodies;
 mod body;

@@ -16,6 +16,7 @@ mod upload;
 
 pub mod beanstalk;
 pub mod gearman;
+pub mod notes;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};

@@ -2,7 +2,7 @@
 //!
 //! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use portable_atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Span, Time};

@@ -16,6 +16,7 @@ use mio::Waker;
 use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
+use crate::lease::Lease;
 use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
 
@@ -40,12 +41,14 @@ pub struct ThreadHandle {
     asleep: AtomicBool,
     /// The account that its connections charge their output to.
     memory: Arc<Memory>,
+    /// Until when they may be answered.
+    lease: Arc<Lease>,
 }
 
 impl ThreadHandle {
     /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
-    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>) -> ThreadHandle {
-        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory }
+    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
+        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
     }
 
     /// Leaves a note and wakes the thread, if it sleeps.
@@ -308,7 +311,7 @@ impl Outbox {
     /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`].
     /// False if it no longer is: the socket is full, and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
-        let Err(error) = send(&self.stream, out) else {
+        let Err(error) = send(&self.stream, &self.owner.lease, out) else {
             if out.capacity() > KEEP_BUFFER {
                 *out = Output::new();
             }
@@ -349,7 +352,7 @@ impl Outbox {
             let mut output = std::mem::take(&mut state.output);
             drop(state);
             let before = output.len();
-            let sent = send(&self.stream, &mut output);
+            let sent = send(&self.stream, &self.owner.lease, &mut output);
             state = self.state.lock();
             let some = output.len() < before;
             let again = std::mem::take(&mut state.again);
@@ -410,9 +413,13 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes until nothing is left or an error, which may be that the socket is full.
-fn send(stream: &Stream, output: &mut Output) -> io::Result<()> {
+/// Writes until nothing is left or an error, which may be that the socket is full, or that nothing may be said any
+/// more.
+fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     loop {
+        if lease.is_over() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         let written = match output.only() {
             Some([]) => return Ok(()),
             Some(bytes) => stream.write(&[IoSlice::new(bytes)]),
@@ -453,7 +460,7 @@ mod tests {
         (
             Outbox::new(
                 Stream::Unix(ours),
-                Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)))),
+                Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)), Arc::default())),
                 0,
             ),
             theirs,

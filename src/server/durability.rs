@@ -5,8 +5,8 @@
 //! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
 //! no disk are answered meanwhile. Must not know the format of the log.
 
+use portable_atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

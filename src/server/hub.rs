@@ -27,7 +27,7 @@ use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, F
 use crate::lock_order::{Mutex, ENGINE};
 use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Wire};
+use crate::protocol::{notes, tell, ClientRegistry, Context, DecodeLimits, Output, Request, Wire};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
 /// that clients come in between.
@@ -75,6 +75,8 @@ pub struct TurnScratch {
     pub now: Time,
     /// Divides the steps of each turn, when very many connections have theirs one after the other; 0 as 1.
     pub sharers: u64,
+    /// What is to be logged when the engine's lock is given back.
+    pub notes: Vec<String>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
 }
@@ -230,6 +232,7 @@ impl Hub {
     }
 
     fn deliver(&self, scratch: &mut TurnScratch) {
+        scratch.notes.drain(..).for_each(|note| log::trace!("{note}"));
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush(&mut scratch.event);
             if resume {
@@ -502,6 +505,17 @@ impl Core {
         }
     }
 
+    /// A command, for the log.
+    pub fn note_request(&self, request: &Request, now: Time) -> String {
+        notes::of_request(request, &self.engine, now)
+    }
+
+    /// What stands in `out` behind its first `before` bytes, for the log.
+    pub fn note_reply(&mut self, client: ClientId, out: &Output, before: usize, now: Time) -> String {
+        let is_text = self.registry.get_mut(client).is_none_or(|peer| peer.wire == Wire::Beanstalk);
+        notes::of_reply(out, before, is_text, &self.engine, now)
+    }
+
     fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let most = hub.config.max_output.saturating_mul(NEWS);
         while let Some(event) = self.engine.take_event() {
@@ -523,6 +537,11 @@ impl Core {
             let resume = if let Some(out) = own {
                 outbox.give_up(out)
             } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
+                if log::log_enabled!(log::Level::Trace) {
+                    let is_text = self.registry.get_mut(event.client()).is_none_or(|peer| peer.wire == Wire::Beanstalk);
+                    let told = notes::of_reply(&scratch.event, 0, is_text, &self.engine, scratch.now);
+                    scratch.notes.push(format!("{}: told {told}", event.client().0));
+                }
                 outbox.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
             } else {
                 continue;

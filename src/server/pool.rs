@@ -87,7 +87,7 @@ impl PoolThread {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone()));
+        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone(), hub.config().lease.clone()));
         let thread = PoolThread {
             idle: Idle::new(hub.config().idle_timeout, hub.clock()),
             hub,

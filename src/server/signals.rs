@@ -38,6 +38,11 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// Whether this one ends a server that has nothing to do.
+pub fn is_end(signal: i32) -> bool {
+    matches!(signal, SIGTERM | SIGINT | SIGHUP)
+}
+
 /// Waits for the next one, or until their handle is closed, which means the end as well.
 pub fn next(signals: &mut Signals) -> SignalAction {
     match signals.forever().next() {

@@ -4,9 +4,9 @@
 //! Owns nothing but the order in which the parts have their turns: the engine, the connections, their outputs, the pool
 //! thread's rounds and the log are those of every server. For simulations; no address is listened on.
 
+use portable_atomic::AtomicU64;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use super::clock::Clock;

@@ -110,3 +110,23 @@ fn becoming_who_one_is_already_works_without_root() {
     is_nobody(&daemon);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
 }
+
+/// Numbers need no list of users, as in a container without one.
+#[test]
+fn a_user_may_be_a_number() {
+    if !is_root() {
+        return;
+    }
+    let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
+    for name in [uid.clone(), format!("{uid}:{gid}")] {
+        let daemon = Daemon::start(&["-u", &name]);
+        is_nobody(&daemon);
+        daemon.client().put(b"x", 0, 0, 60).unwrap();
+    }
+    let daemon = Daemon::start(&["-u", "54321"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    assert!(status.contains("Uid:\t54321\t54321\t54321\t54321\nGid:\t54321\t54321\t54321\t54321"), "{status}");
+    for name in ["1:", ":1", "1:x", "4294967295", "-1"] {
+        run(&["-p0", &format!("-u{name}")]).failed(NO_SUCH_USER, &["no such user", name, "-u"]);
+    }
+}

@@ -111,3 +111,25 @@ impl Command {
         }
     }
 }
+
+impl Command {
+    /// The arguments for the log, and the job that they name. A body is told by its size.
+    pub fn words(&self) -> (String, Option<JobId>) {
+        let shown = |tube: &[u8]| (tube.escape_ascii().to_string(), None);
+        match self {
+            Command::Put { pri, delay, ttr, body } => {
+                let [delay, ttr] = [delay, ttr].map(|span| span.secs());
+                (format!("{pri} {delay} {ttr} {}", body.len()), None)
+            }
+            Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (id.0.to_string(), Some(*id)),
+            Command::KickJob(id) | Command::Touch(id) | Command::StatsJob(id) => (id.0.to_string(), Some(*id)),
+            Command::Release { id, pri, delay } => (format!("{} {pri} {}", id.0, delay.secs()), Some(*id)),
+            Command::Bury { id, pri } => (format!("{} {pri}", id.0), Some(*id)),
+            Command::Kick(bound) => (bound.to_string(), None),
+            Command::Reserve(Some(timeout)) => (timeout.secs().to_string(), None),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => shown(tube),
+            Command::PauseTube { tube, length } => (format!("{} {}", tube.escape_ascii(), length.secs()), None),
+            _ => (String::new(), None),
+        }
+    }
+}
