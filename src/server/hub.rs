@@ -100,7 +100,13 @@ pub struct Hub {
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
-    pub fn new(mut config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+    /// What the engine leaves to chance follows from `secret`.
+    pub fn new(
+        mut config: Config,
+        clock: Clock,
+        storage: Option<Arc<dyn Storage>>,
+        secret: u64,
+    ) -> Result<Hub, OpenError> {
         config.protocols.max_output = config.max_output;
         let process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
@@ -115,7 +121,7 @@ impl Hub {
             largest_leased: MAX_DATA as usize,
             lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
-            hash_secret: super::host::random(),
+            hash_secret: secret,
         };
         let mut core = Core::new(limits, config.protocols.exceptions);
         let fingerprints = core.engine.fingerprints();
