@@ -3,6 +3,8 @@
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`
 #   ROWS, ROUNDS             of `cluster`: which faults, how often each
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
+#   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
+#   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
 #   TRACE, CUT               of `powercut`: one history, and one of its moments, again
 
 SEED =
@@ -12,8 +14,12 @@ ROUNDS = 1
 ALSO =
 TRACE =
 CUT =
+STEPS =
+SECONDS =
+DEPTH =
+MINUTES =
 
-.PHONY: compat hostile crash cluster powercut bench bench-quick
+.PHONY: compat hostile crash cluster powercut sim worlds chaos soak bench bench-quick
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -74,6 +80,19 @@ cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on thre
 powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
 	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
+
+sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS=500 its length, SECONDS=300 the time for fresh ones
+	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \
+	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim as_asked -- --ignored --nocapture
+
+worlds: ## try all that two clients can do with three jobs in two tubes, up to six calls; takes minutes; DEPTH=5 goes less deep
+	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
+
+chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
+	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1
+
+soak: ## all protocols at once, with a log, for MINUTES=30; nothing may grow or get lost
+	MINUTES='$(MINUTES)' $(CARGO) test --release $(CARGOFLAGS) --test soak -- --ignored --nocapture
 
 bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin stays on one CPU, ARGS=--help tells more
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)

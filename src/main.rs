@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(Action::Help) => print(&format!("{}\n{}", usage(), ctl::usage())),
         Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
-            let form = if settings.json_log { server_log::Form::Json } else { server_log::Form::Text };
+            let form = if settings.json_log { server_log::LogForm::Json } else { server_log::LogForm::Text };
             return with_log(level, form, None, || run(*settings, false, |_| {}));
         }
         Err(problem) => {
@@ -109,7 +109,7 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
         gearmand::Log::Nowhere => (Some(Target::Nowhere), None),
     };
     let keeps_stderr = target.is_none();
-    with_log(wanted.level, server_log::Form::Text, target, || {
+    with_log(wanted.level, server_log::LogForm::Text, target, || {
         file.iter().for_each(|file| daemon::give(file, user.as_deref()));
         let pid_file = wanted.pid_file.as_deref().map(|path| PidFile::open(path).map_err(|error| (path, error)));
         let mut pid_file = match pid_file.transpose() {
@@ -137,7 +137,7 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
 
 fn with_log(
     level: log::LevelFilter,
-    form: server_log::Form,
+    form: server_log::LogForm,
     target: Option<Target>,
     work: impl FnOnce() -> ExitCode,
 ) -> ExitCode {

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
-use crate::config::{most_connections, Address, Config, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING};
+use crate::config::{
+    most_connections, Address, Config, Extensions, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
+};
 use crate::machine;
 
 /// The exit code for bad usage; beanstalkd's.
@@ -111,7 +113,7 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 50] = [
+pub const OPTIONS: [Opt; 52] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     long("port-file", "FILE", "write the number of the TCP port to FILE, once the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
@@ -123,7 +125,7 @@ pub const OPTIONS: [Opt; 50] = [
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
     long("max-connections-per-address", "N", "hold N TCP connections of one address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
-    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = saturated(n))),
+    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", max_output),
     long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
     long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
     long("idle-timeout", "SECONDS", "drop a client that says nothing for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
@@ -155,6 +157,8 @@ pub const OPTIONS: [Opt; 50] = [
     long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
     word("exceptions", "tell every Gearman client why a job failed", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
     word("allow-shutdown", "let Gearman clients shut the server down", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
+    long("extensions", "LIST", "offer beanstalk's clients these extensions, with commas between (default all)", extensions),
+    word("no-extensions", "offer them none: commands and replies are beanstalkd's", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
@@ -399,6 +403,19 @@ fn log_format(settings: &mut Settings, text: &str) -> Result<(), String> {
         "text" => false,
         _ => return Err(format!("invalid form: {text}; it must be text or json")),
     };
+    Ok(())
+}
+
+fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let chosen = Extensions::from_list(text);
+    settings.config.protocols.extensions =
+        chosen.map_err(|word| format!("unknown extension: {word}; there are {}", Extensions::ALL.words()))?;
+    Ok(())
+}
+
+fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.config.max_output = saturated(size(text)?);
+    settings.config.protocols.max_output = settings.config.max_output;
     Ok(())
 }
 

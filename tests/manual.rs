@@ -11,7 +11,7 @@ use std::time::Duration;
 use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
-use beanpole::internals::protocol::beanstalk::{COMMANDS, MAX_LINE};
+use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, TAGS};
 use beanpole::internals::protocol::http::{FAMILIES, ROUTES};
 use beanpole::{Client, Config, Server};
 
@@ -468,4 +468,35 @@ fn the_readme_s_program_runs() {
     let squeezed = |text: &str| text.lines().map(str::trim).collect::<String>();
     let shown = shown.lines().filter(|line| !line.starts_with("use ")).collect::<Vec<_>>().join("\n");
     assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows another program:\n{shown}");
+}
+
+/// How the page of the protocol must head what it says about a command.
+fn command_heading(row: &CommandRow) -> String {
+    let mut heading = format!(".It Ic {}", row.word.trim());
+    let arguments = row.arguments.replace(['<', '>'], "");
+    let (needed, optional) = arguments.split_once('[').unwrap_or((&arguments, ""));
+    if !needed.trim().is_empty() {
+        heading += &format!(" Ar {}", needed.trim());
+    }
+    for word in optional.split('[').map(|word| word.trim_matches(|letter| " ]".contains(letter))) {
+        if !word.is_empty() {
+            heading += &format!(" Op Ar {word}");
+        }
+    }
+    heading
+}
+
+#[test]
+fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
+    let page = read("man/beanpole-beanstalk.7");
+    let mut expected: BTreeSet<String> = COMMANDS.iter().map(command_heading).collect();
+    let found: BTreeSet<String> = page.lines().filter(|line| line.starts_with(".It Ic ")).map(str::to_owned).collect();
+    let tags: BTreeSet<String> = found.iter().filter(|line| line.contains(" : Ns ")).cloned().collect();
+    let tag_words: BTreeSet<&str> = tags.iter().filter_map(|line| line.split(' ').nth(2)).collect();
+    assert_eq!(tag_words, TAGS.iter().copied().collect(), "the tags");
+    expected.extend(tags);
+    assert_eq!(found, expected);
+    for (_, word, _) in EXTENSIONS {
+        assert!(page.contains(&format!(".It Ql {word}\n")), "the extension {word}");
+    }
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::fcntl::{fcntl, FcntlArg, Flock, FlockArg};
 use nix::libc;
@@ -50,6 +51,10 @@ pub trait Storage: Send + Sync {
     /// A number that no other log has, for a new log.
     fn new_log(&self) -> u64 {
         RandomState::new().hash_one(0)
+    }
+    /// The clock by which it is told whether the disk is slow; a simulated disk has its own.
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 }
 

@@ -66,6 +66,10 @@ pub struct ProtocolSettings {
     pub exceptions: bool,
     /// What HTTP clients may see and do.
     pub http: http::HttpSettings,
+    /// What beanstalk's clients are offered beyond beanstalkd.
+    pub extensions: beanstalk::Extensions,
+    /// A batch of jobs ends when its reply is so long, in bytes; as in [`crate::Config::max_output`].
+    pub max_output: usize,
 }
 
 impl Default for ProtocolSettings {
@@ -76,6 +80,8 @@ impl Default for ProtocolSettings {
             timeouts_in_seconds: false,
             exceptions: false,
             http: http::HttpSettings::default(),
+            extensions: beanstalk::Extensions::ALL,
+            max_output: 1 << 20,
         }
     }
 }
@@ -224,6 +230,8 @@ pub struct DecodeLimits {
     pub fingerprints: Fingerprints,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
+    /// What beanstalk's clients are offered beyond beanstalkd.
+    pub extensions: beanstalk::Extensions,
     /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
     /// Largest packet that a Gearman client may send, in bytes beside its header.

@@ -250,6 +250,18 @@ impl Durability {
         }
     }
 
+    /// What the syncer does each time.
+    pub fn sync(&self, hub: &Hub, spare: &mut Output) {
+        let _ = self.wal.write(hub) && self.wal.sync(hub);
+        self.wal.check(hub);
+        self.release(spare);
+        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
+        // anything.
+        if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
+            self.space.maintain();
+        }
+    }
+
     pub fn stop(&self) {
         self.space.stop();
         self.writer.stop();
@@ -303,14 +315,7 @@ impl Bell {
 fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.syncer.wait() {
-        let _ = log.wal.write(hub) && log.wal.sync(hub);
-        log.wal.check(hub);
-        log.release(&mut spare);
-        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
-        // anything.
-        if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || log.wal.is_failing() {
-            log.space.maintain();
-        }
+        log.sync(hub, &mut spare);
         std::thread::sleep(GATHER);
     }
 }

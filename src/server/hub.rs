@@ -104,7 +104,14 @@ pub struct Hub {
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
-    pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+    /// What the engine leaves to chance follows from `secret`.
+    pub fn new(
+        mut config: Config,
+        clock: Clock,
+        storage: Option<Arc<dyn Storage>>,
+        secret: u64,
+    ) -> Result<Hub, OpenError> {
+        config.protocols.max_output = config.max_output;
         let mut process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
         let admission = Admission::new(&config, memory.clone());
@@ -118,7 +125,7 @@ impl Hub {
             largest_leased: MAX_DATA as usize,
             lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
-            hash_secret: super::host::random(),
+            hash_secret: secret,
         };
         let mut core = Core::new(limits, config.protocols.exceptions);
         let fingerprints = core.engine.fingerprints();
@@ -312,7 +319,8 @@ impl Hub {
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
-        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
+        let extensions = protocols.extensions;
+        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
     }
 
     pub fn memory(&self) -> &Arc<Memory> {

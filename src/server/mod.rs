@@ -24,6 +24,7 @@ mod running;
 #[allow(missing_docs)]
 mod socket;
 mod space;
+mod stepped;
 mod timer;
 
 #[allow(missing_docs)]
@@ -50,6 +51,8 @@ use parking_lot::Mutex;
 use running::Running;
 use socket::Bound;
 pub use socket::Listener;
+#[doc(hidden)]
+pub use stepped::Stepped;
 
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
@@ -216,7 +219,8 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        let hub = Hub::new(config, clock, storage, host::random())
+            .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {

@@ -2,10 +2,14 @@
 //!
 //! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
 
-use crate::engine::{Body, JobId, Priority, Span, State};
+use super::tags::Tagging;
+use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
 const PUT_OVERHEAD: u64 = 300;
+
+/// Upper bound of the bytes that the tags of a job take beside that.
+const TAGS_OVERHEAD: u64 = 600;
 
 /// Upper bound of the bytes of the record of a change to a job.
 pub const CHANGE_OVERHEAD: u64 = 50;
@@ -15,10 +19,8 @@ pub const CHANGE_OVERHEAD: u64 = 50;
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
     Put {
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        body: Body,
+        job: NewJob,
+        tags: Option<Box<Tags>>,
     },
     /// A put line whose body is still to come; the decoder keeps it to itself.
     PutLine {
@@ -26,7 +28,7 @@ pub enum Command {
         delay: Span,
         ttr: Span,
         size: u32,
-        garbage: bool,
+        tagging: Tagging,
     },
     /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
     PutRefused {
@@ -54,7 +56,7 @@ pub enum Command {
     StatsJob(JobId),
     StatsTube(Box<[u8]>),
     Use(Box<[u8]>),
-    Watch(Box<[u8]>),
+    Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
     ListTubes,
     ListTubeUsed,
@@ -63,50 +65,98 @@ pub enum Command {
         tube: Box<[u8]>,
         length: Span,
     },
+    ReserveBatch(usize, Option<Span>),
+    DeleteBatch(Box<[JobId]>),
+    TouchAll,
+    Wait(JobId, Span),
+    /// `buried`: only what is buried.
+    Flush {
+        tube: Box<[u8]>,
+        buried: bool,
+    },
+    PeekReserved,
+    Drain(bool),
+    ListJobs {
+        tube: Box<[u8]>,
+        state: State,
+        above: u64,
+        limit: usize,
+    },
+    MoveJob {
+        id: JobId,
+        tube: Box<[u8]>,
+        pri: Priority,
+        delay: Span,
+    },
+    MoveTube {
+        from: Box<[u8]>,
+        to: Box<[u8]>,
+        state: State,
+        bound: u64,
+    },
+    LimitTube {
+        tube: Box<[u8]>,
+        most: Option<u32>,
+    },
+    ReserveMode {
+        weighted: bool,
+    },
     Quit,
     BadFormat,
     UnknownCommand,
 }
 
 impl Command {
+    /// Whether beanstalkd has no such command.
+    pub fn is_extended(&self) -> bool {
+        matches!(
+            self,
+            Command::ReserveBatch(..)
+                | Command::DeleteBatch(_)
+                | Command::TouchAll
+                | Command::Wait(..)
+                | Command::Flush { .. }
+                | Command::PeekReserved
+                | Command::Drain(_)
+                | Command::ListJobs { .. }
+                | Command::MoveJob { .. }
+                | Command::MoveTube { .. }
+                | Command::LimitTube { .. }
+                | Command::ReserveMode { .. }
+        )
+    }
+
     /// The most bytes that its records take in the binlog; for a kick of many jobs, those of the first.
     pub fn log_size(&self) -> u64 {
         match self {
-            Command::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
+            Command::Put { job, tags } => {
+                job.body.len() as u64 + PUT_OVERHEAD + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD)
+            }
             Command::Delete(_) => 1,
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
-            Command::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
-            Command::PutLine { .. }
-            | Command::PutRefused { .. }
-            | Command::Peek(_)
-            | Command::PeekNext(_)
-            | Command::Reserve(_)
-            | Command::ReserveJob(_)
-            | Command::Touch(_)
-            | Command::Stats
-            | Command::StatsJob(_)
-            | Command::StatsTube(_)
-            | Command::Use(_)
-            | Command::Watch(_)
-            | Command::Ignore(_)
-            | Command::ListTubes
-            | Command::ListTubeUsed
-            | Command::ListTubesWatched
-            | Command::Quit
-            | Command::BadFormat
-            | Command::UnknownCommand => 0,
+            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
+                tube.len() as u64 + CHANGE_OVERHEAD
+            }
+            Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
+            Command::DeleteBatch(_) | Command::Flush { .. } => 1,
+            _ => 0,
         }
     }
 
     /// Bytes of memory beside the command itself.
     pub fn footprint(&self) -> u64 {
         match self {
-            Command::Put { body, .. } => body.len() as u64,
-            Command::StatsTube(tube)
-            | Command::Use(tube)
-            | Command::Watch(tube)
-            | Command::Ignore(tube)
-            | Command::PauseTube { tube, .. } => tube.len() as u64,
+            Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
+                tube.len() as u64
+            }
+            Command::PauseTube { tube, .. }
+            | Command::LimitTube { tube, .. }
+            | Command::Flush { tube, .. }
+            | Command::ListJobs { tube, .. }
+            | Command::MoveJob { tube, .. } => tube.len() as u64,
+            Command::MoveTube { from, to, .. } => (from.len() + to.len()) as u64,
+            Command::DeleteBatch(ids) => size_of_val(&**ids) as u64,
             _ => 0,
         }
     }

@@ -131,7 +131,7 @@ impl<'a> JsonObject<'a> {
         std::str::from_utf8(bytes).ok()?;
         let mut lexer = SliceLexer::new(bytes);
         let value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(DEPTH, next, lexer)).ok()?;
-        let Value::JsonObject(members) = value else { return None };
+        let Value::Object(members) = value else { return None };
         let twice = (1..members.len()).any(|at| members[..at].iter().any(|(key, _)| *key == members[at].0));
         (!twice).then_some(JsonObject(members))
     }

@@ -1,4 +1,4 @@
-//! QueueFigures for Prometheus, in its text format 0.0.4.
+//! Figures for Prometheus, in its text format 0.0.4.
 //!
 //! Owns the names of metrics: the server's own, and those of exporters that were written for beanstalkd and gearmand,
 //! which dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one
@@ -94,7 +94,7 @@ pub const FAMILIES: [Family; 37] = [
 const TUBES: usize = 27;
 const GEARMAN: usize = 33;
 
-/// QueueFigures on their way out.
+/// Figures on their way out.
 #[derive(Debug)]
 pub struct Scrape {
     names: Names,

@@ -25,10 +25,10 @@ pub enum Command {
     Page,
     Health,
     Ready,
-    /// QueueFigures for Prometheus: in which names, and of which tube alone.
+    /// Figures for Prometheus: in which names, and of which tube alone.
     Metrics(Names, Option<Box<[u8]>>),
     Server,
-    /// QueueFigures of tubes from this number on whose names hold this text, so many at most.
+    /// Figures of tubes from this number on whose names hold this text, so many at most.
     Tubes {
         /// The number of the first tube.
         after: u32,
@@ -412,8 +412,13 @@ mod tests {
     use crate::engine::Fingerprints;
 
     fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
-        let limits =
-            DecodeLimits { max_job_size: 10, room: 1 << 20, max_packet: 0, fingerprints: Fingerprints::new(1) };
+        let limits = DecodeLimits {
+            max_job_size: 10,
+            room: 1 << 20,
+            max_packet: 0,
+            fingerprints: Fingerprints::new(1),
+            extensions: crate::protocol::beanstalk::Extensions::ALL,
+        };
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
         let object = JsonObject::parse(body.as_bytes()).expect("an object");
         find(&target, &object, &limits).map_err(|failure| failure.status)
