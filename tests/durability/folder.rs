@@ -182,10 +182,10 @@ fn beanstalkd_and_we_keep_out_of_each_other_s_folder() {
 }
 
 #[test]
-fn a_missing_folder_is_not_made() {
+fn only_the_last_part_of_a_missing_path_is_made() {
     let home = Home::new();
     let missing = home.beside("missing");
-    let ended = run(&["-p", "0", "-b", missing.to_str().unwrap()]);
+    let ended = run(&["-p", "0", "-b", missing.join("too").to_str().unwrap()]);
     assert_eq!(ended.code, NO_FOLDER, "{ended:?}");
     assert!(!missing.exists());
 }
