@@ -106,6 +106,8 @@ pub struct Config {
     pub port: u16,
     /// The mode of Unix socket files.
     pub socket_mode: u32,
+    /// The file that says who may do what; without one, everybody who can connect may do everything.
+    pub access: Option<PathBuf>,
     /// The user to become once the addresses are bound.
     pub user: Option<String>,
     /// Pool threads.
@@ -159,6 +161,7 @@ impl Default for Config {
             worker_wakeup: 1,
             port: DEFAULT_PORT,
             socket_mode: 0o666,
+            access: None,
             user: None,
             threads: (machine::cpus() / 2).clamp(1, 4),
             log_folder: None,

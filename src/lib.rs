@@ -3,6 +3,7 @@
 //! The rooms, each with its own page:
 //!
 //! - [`engine`] is the queue: pure, without sockets, threads or a clock.
+//! - [`access`] says who may do what: just as pure.
 //! - [`protocol`] turns bytes into the engine's verbs and its answers into bytes: just as pure.
 //! - [`server`] has the sockets, the threads, the one lock and the clock.
 //! - [`words`] does what the command line asks for beside running a server.
@@ -17,6 +18,7 @@
 mod client;
 mod config;
 
+pub mod access;
 pub mod binlog;
 pub mod engine;
 pub mod gearmand;

@@ -142,7 +142,8 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
-    let signals = match signals::catch(reopens) {
+    let reloads = settings.config.access.is_some();
+    let signals = match signals::catch(reopens || reloads) {
         Ok(signals) => signals,
         Err(error) => {
             log::error!("signals cannot be caught: {error}");
@@ -161,11 +162,11 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
     told(None);
     systemd::notify("READY=1");
-    serve(&server, signals, watched, reopens)
+    serve(&server, signals, watched, HangUp { reopens, reloads })
 }
 
 /// Until a signal, or a client that may, ends the server.
-fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) -> ExitCode {
+fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp) -> ExitCode {
     let handle = signals.handle();
     std::thread::scope(|scope| {
         if watched {
@@ -179,13 +180,13 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) ->
             }
         }
         loop {
-            match (signals::next(&mut signals), reopens) {
-                (SignalAction::Drain, _) => {
+            match signals::next(&mut signals) {
+                SignalAction::Drain => {
                     server.drain();
                     log::info!("draining: no more jobs are taken");
                 }
-                (SignalAction::HangUp, true) => reopen(),
-                (SignalAction::HangUp, false) | (SignalAction::Stop, _) => break,
+                SignalAction::HangUp if hang_up.reopens || hang_up.reloads => hang_up.carry_out(server),
+                SignalAction::HangUp | SignalAction::Stop => break,
             }
         }
         log::info!("stopping");
@@ -193,6 +194,28 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) ->
         server.stop();
         ExitCode::SUCCESS
     })
+}
+
+/// What a hang-up does instead of ending the program.
+struct HangUp {
+    /// The log is opened again.
+    reopens: bool,
+    /// Files that say who is let in are read again.
+    reloads: bool,
+}
+
+impl HangUp {
+    fn carry_out(&self, server: &Server) {
+        if self.reopens {
+            reopen();
+        }
+        if self.reloads {
+            match server.reload() {
+                Ok(()) => log::info!("read again who is let in"),
+                Err(problem) => log::error!("{problem}; what was read before still counts"),
+            }
+        }
+    }
 }
 
 fn reopen() {

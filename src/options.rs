@@ -77,10 +77,11 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 36] = [
+pub const OPTIONS: [Opt; 37] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
+    long("access", "FILE", "let in only whom FILE names; SIGHUP reads it again", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),

@@ -39,21 +39,28 @@ const IMPURE: [&str; 19] = [
 ];
 
 /// Of each room, the other rooms that it may import. The page at the top of `lib.rs` tells what they are for.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
+    ("access", &[]),
     ("allocator", &[]),
     ("standard_files", &[]),
     ("engine", &[]),
-    ("protocol", &["engine"]),
+    ("protocol", &["access", "engine"]),
     ("machine", &[]),
     ("binlog", &["engine"]),
     ("config", &["binlog", "machine", "protocol"]),
     ("options", &["binlog", "config", "machine"]),
     ("gearmand", &["config", "machine", "options"]),
     ("daemon", &[]),
-    ("server", &["binlog", "engine", "protocol", "config"]),
+    ("server", &["access", "binlog", "config", "engine", "machine", "protocol"]),
     ("client", &[]),
-    ("words", &["binlog", "engine", "options"]),
-    ("lib", &["binlog", "client", "config", "engine", "gearmand", "machine", "options", "protocol", "server", "words"]),
+    ("words", &["access", "binlog", "engine", "machine", "options", "protocol"]),
+    (
+        "lib",
+        &[
+            "access", "binlog", "client", "config", "engine", "gearmand", "machine", "options", "protocol", "server",
+            "words",
+        ],
+    ),
 ];
 
 struct Source {
@@ -100,7 +107,7 @@ fn complain(problems: Vec<String>) {
 
 #[test]
 fn pure_rooms_name_nothing_impure() {
-    let pure = sources("src/engine").into_iter().chain(sources("src/protocol"));
+    let pure = ["src/access", "src/engine", "src/protocol"].into_iter().flat_map(sources);
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {

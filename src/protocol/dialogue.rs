@@ -2,6 +2,7 @@
 //!
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
 
+use super::guard::{self, Guarded};
 use super::upload::Upload;
 use super::{beanstalk, gearman, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, Output, Wire};
 use crate::engine::{Engine, Event, ReservePolicy};
@@ -39,6 +40,8 @@ pub enum Continuation {
     Gearman(gearman::Continuation),
     /// In the Workq protocol.
     Workq(workq::Continuation),
+    /// The decision whether the client may give a command.
+    Guard(Box<Guarded>),
 }
 
 impl Wire {
@@ -114,8 +117,15 @@ impl Dialogue {
         }
     }
 
-    /// Carries out one request and appends its reply.
+    /// Carries out one request, if the client may give it, and appends the reply.
     pub fn execute(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
+        match guard::check(request, context, out) {
+            Ok(request) => self.carry_out(request, context, out),
+            Err(flow) => flow,
+        }
+    }
+
+    fn carry_out(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => {
@@ -126,6 +136,7 @@ impl Dialogue {
                 Continuation::Beanstalk(rest) => beanstalk::go_on(rest, context, out),
                 Continuation::Gearman(rest) => gearman::go_on(rest, context, out),
                 Continuation::Workq(rest) => workq::go_on(rest, context, out),
+                Continuation::Guard(guarded) => unreachable!("{guarded:?} was allowed or refused before"),
             },
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
@@ -159,6 +170,7 @@ impl Request {
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.log_size(),
                 Continuation::Gearman(_) | Continuation::Workq(_) => 0,
+                Continuation::Guard(guarded) => guarded.request.log_size(),
             },
         }
     }
@@ -174,6 +186,7 @@ impl Request {
                 Continuation::Beanstalk(rest) => rest.footprint(),
                 Continuation::Gearman(rest) => rest.footprint(),
                 Continuation::Workq(rest) => rest.footprint(),
+                Continuation::Guard(guarded) => guarded.request.footprint(),
             },
         }
     }

@@ -7,6 +7,7 @@
 mod buffer;
 mod client_registry;
 mod dialogue;
+mod guard;
 mod text;
 mod upload;
 
@@ -17,7 +18,9 @@ pub mod workq;
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
 pub use dialogue::{tell, Continuation, Dialogue, Request};
+pub use guard::needs;
 
+use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Time};
 
 /// The protocols there are.
@@ -84,6 +87,8 @@ pub struct Usage {
     pub system_micros: u64,
     /// Connections turned away because there were too many.
     pub rejected_connections: u64,
+    /// Tokens that were wrong.
+    pub failed_auths: u64,
 }
 
 /// The process around the protocols.
@@ -129,12 +134,26 @@ pub struct Context<'a> {
     pub host: &'a dyn Host,
     /// The log, if there is one.
     pub log: Option<LogFigures>,
+    /// What the client may do; none if everybody may do everything.
+    pub access: Option<&'a mut ClientAccess>,
     /// The time.
     pub now: Time,
     /// Who gives the command.
     pub client: ClientId,
     /// The client has shut down its sending side, so it can be made to wait no more.
     pub half_closed: bool,
+}
+
+/// Whether a client may see the jobs and figures of this tube.
+pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
+    access.as_ref().is_none_or(|access| access.sees(tube))
+}
+
+impl Context<'_> {
+    /// Whether the client may see those of every tube.
+    pub fn sees_all(&self) -> bool {
+        self.access.as_ref().is_none_or(|access| access.sees_all())
+    }
 }
 
 /// What happens after a command.

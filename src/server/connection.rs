@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::delivery::{Flushed, Outbox, WriteState};
+use super::gate::Stranger;
 use super::hub::{Hub, Scratch};
 use super::memory::LEAST_READ;
 use super::socket::PeerAddress;
 use super::space::Claim;
+use crate::access::{AccessTable, ClientAccess};
 use crate::engine::ClientId;
 use crate::protocol::{Dialogue, Flow, Request, Wire};
 
@@ -104,6 +106,12 @@ pub struct Connection {
     clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
+    /// What its client may do; none if everybody may do everything.
+    access: Option<Box<ClientAccess>>,
+    /// Until when it must have proven who it is, if it must.
+    probation: Option<(Instant, Stranger)>,
+    /// Its last answer is kept back, and its thread does not know yet.
+    punished: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
 }
@@ -163,6 +171,9 @@ impl Connection {
             ended: false,
             clear: false,
             closing: false,
+            access: None,
+            probation: None,
+            punished: false,
             queued: false,
         }
     }
@@ -170,6 +181,38 @@ impl Connection {
     /// The client that it is to the engine.
     pub fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// There is an access file, and this is what the client may do.
+    pub fn set_access(&mut self, access: Box<ClientAccess>) {
+        if let Some(name) = access.name() {
+            log::debug!("{}: is {name}", self.client.0);
+        }
+        self.access = Some(access);
+    }
+
+    /// The client must prove who it is.
+    pub fn put_on_probation(&mut self, until: Instant, place: Stranger) {
+        self.probation = Some((until, place));
+    }
+
+    /// Whether it must have proven who it is by then, and has not.
+    pub fn must_prove_by(&self, until: Instant) -> bool {
+        self.probation.as_ref().is_some_and(|(at, _)| *at == until)
+    }
+
+    /// There is a new access file; false if the connection is to be closed.
+    pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
+        self.access.as_mut().is_none_or(|access| access.renew(table))
+    }
+
+    /// Its way out, if an answer was kept back there that [`Outbox::release`] is to let go.
+    pub fn take_penalty(&mut self) -> Option<Arc<Outbox>> {
+        std::mem::take(&mut self.punished).then(|| self.outbox.clone())
+    }
+
+    fn is_stranger(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
     /// Who is at the other end.
@@ -395,7 +438,13 @@ impl Connection {
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
-        let limits = hub.limits();
+        let mut limits = hub.limits();
+        // One at a time: behind a token that is right, everything else is.
+        let is_stranger = self.is_stranger();
+        if is_stranger {
+            // Nothing of its would be kept.
+            limits.room = 0;
+        }
         let mut bytes = &worker.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
@@ -405,7 +454,7 @@ impl Connection {
             } else {
                 self.pending.push_back(request);
             }
-            if bytes.is_empty() {
+            if bytes.is_empty() || is_stranger {
                 break;
             }
         }
@@ -434,6 +483,7 @@ impl Connection {
                     break Flow::Next;
                 }
                 let mut context = core.context(hub, self.client, now, self.half_closed);
+                context.access = self.access.as_deref_mut();
                 let flow = self.dialogue.execute(request, &mut context, &mut out);
                 stop.tired = core.spend(COMMAND);
                 if !matches!(flow, Flow::Next) || stop.tired || out.len() > max_output {
@@ -455,7 +505,11 @@ impl Connection {
                 Flow::Stop { graceful } => core.request_stop(graceful),
             }
             let awaits_log = hub.log().is_some_and(|log| log.must_wait(before, core.required()));
-            self.clear &= !waits && !awaits_log && lacking == 0;
+            if self.access.as_mut().is_some_and(|access| access.take_failure()) {
+                self.outbox.hold();
+                self.punished = true;
+            }
+            self.clear &= !waits && !awaits_log && lacking == 0 && !self.punished;
             silent = was_clear && out.is_empty();
             if !self.clear {
                 self.outbox.reply(&mut out, waits, awaits_log);
@@ -471,6 +525,7 @@ impl Connection {
         if self.closing {
             self.pending.clear();
         }
+        self.notice_access(hub);
         worker.scratch.out = out;
         if self.clear {
             self.clear = self.outbox.send(&mut worker.scratch.out);
@@ -478,6 +533,18 @@ impl Connection {
             self.outbox.flush(&mut worker.scratch.out);
         }
         true
+    }
+
+    /// Sees whether a client has proven who it is, or tried to.
+    fn notice_access(&mut self, hub: &Hub) {
+        let Some(access) = &self.access else { return };
+        if self.probation.is_some() && access.name().is_some() {
+            self.probation = None;
+        }
+        if let (true, Some(gate)) = (self.punished, hub.gate()) {
+            hub.count_failed_auth();
+            gate.log_failure(self.peer);
+        }
     }
 
     /// Ends the wait of a client that will say nothing more; false if an event does.

@@ -19,6 +19,7 @@ use crate::protocol::{Facts, Host, Usage};
 pub struct Process {
     facts: Facts,
     rejected: AtomicU64,
+    failed_auths: AtomicU64,
 }
 
 impl Process {
@@ -41,7 +42,12 @@ impl Process {
             max_job_size: config.max_job_size,
             max_connections: config.max_connections,
         };
-        Process { facts, rejected: AtomicU64::new(0) }
+        Process { facts, rejected: AtomicU64::new(0), failed_auths: AtomicU64::new(0) }
+    }
+
+    /// A token was wrong.
+    pub fn count_failed_auth(&self) {
+        self.failed_auths.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One connection was turned away.
@@ -62,6 +68,7 @@ impl Host for Process {
             user_micros: times.map_or(0, |times| micros(times.user_time())),
             system_micros: times.map_or(0, |times| micros(times.system_time())),
             rejected_connections: self.rejected.load(Ordering::Relaxed),
+            failed_auths: self.failed_auths.load(Ordering::Relaxed),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -15,6 +15,7 @@ use super::admission::Admission;
 use super::clock::Clock;
 use super::delivery::Outbox;
 use super::durability::Durability;
+use super::gate::{Gate, MAX_STRANGERS};
 use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
@@ -91,13 +92,21 @@ pub struct Hub {
     /// What is still to be dropped; see [`Hub::discard`].
     discarded: Mutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
+    gate: Option<Gate>,
+    /// Clients that have not proven who they are.
+    strangers: Arc<AtomicUsize>,
     stopping: AtomicBool,
     shutdown: Shutdown,
 }
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
-    pub fn new(config: Config, clock: Clock, storage: Option<Arc<dyn Storage>>) -> Result<Hub, OpenError> {
+    pub fn new(
+        config: Config,
+        clock: Clock,
+        storage: Option<Arc<dyn Storage>>,
+        gate: Option<Gate>,
+    ) -> Result<Hub, OpenError> {
         let process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
         let admission = Admission::new(&config, memory.clone());
@@ -132,6 +141,8 @@ impl Hub {
             fingerprints,
             discarded: Mutex::default(),
             admission,
+            gate,
+            strangers: Arc::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
         })
@@ -316,6 +327,26 @@ impl Hub {
         &self.admission
     }
 
+    /// The access file, if there is one.
+    pub fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
+    }
+
+    /// How many clients have not proven who they are.
+    pub fn strangers(&self) -> &Arc<AtomicUsize> {
+        &self.strangers
+    }
+
+    /// Whether there are as many as may be.
+    pub fn is_full_of_strangers(&self) -> bool {
+        self.strangers.load(Ordering::Relaxed) >= MAX_STRANGERS
+    }
+
+    /// A token was wrong.
+    pub fn count_failed_auth(&self) {
+        self.process.count_failed_auth();
+    }
+
     /// One connection was turned away.
     pub fn count_rejected(&self) {
         self.process.count_rejected();
@@ -438,7 +469,18 @@ impl Core {
         let Core { engine, counters, registry, journal, .. } = self;
         let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
         let settings = &hub.config.protocols;
-        Context { engine, counters, registry, settings, host: &hub.process, log, now, client, half_closed }
+        Context {
+            engine,
+            counters,
+            registry,
+            settings,
+            host: &hub.process,
+            log,
+            access: None,
+            now,
+            client,
+            half_closed,
+        }
     }
 
     /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see

@@ -21,6 +21,10 @@ use crate::protocol::Wire;
 /// How long to wait when the system has no memory for one connection more, or no file even to turn it away.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How long and how often to look whether one of too many that have not proven who they are has done so.
+const ROOM_TRIES: u32 = 200;
+const ROOM_STEP: Duration = Duration::from_millis(1);
+
 /// The least time between two lines of the log about connections turned away for the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -81,6 +85,9 @@ fn is_out_of_files(error: &Error) -> bool {
 impl Acceptor<'_> {
     /// Hands a connection to a pool thread, or turns it away.
     fn take_in(&mut self, stream: Stream, peer: PeerAddress) {
+        if self.makes_strangers() && !self.has_room_for_stranger() {
+            return self.turn_away(&stream, peer, Refusal::Strangers);
+        }
         match self.hub.admission().admit(&peer) {
             Ok(permit) => {
                 let turn = self.threads.next.fetch_add(1, Ordering::Relaxed);
@@ -89,6 +96,23 @@ impl Acceptor<'_> {
             }
             Err(refusal) => self.turn_away(&stream, peer, refusal),
         }
+    }
+
+    /// Whether who connects here must first prove something.
+    fn makes_strangers(&self) -> bool {
+        let gate = self.hub.gate();
+        matches!(self.listener, Listener::Tcp(_)) && gate.is_some_and(|gate| !gate.admits_strangers())
+    }
+
+    /// Waits a moment for it: of very many who come at once, most prove who they are as fast as the server lets them.
+    fn has_room_for_stranger(&self) -> bool {
+        for _ in 0..ROOM_TRIES {
+            if !self.hub.is_full_of_strangers() || self.hub.is_stopping() {
+                return true;
+            }
+            std::thread::sleep(ROOM_STEP);
+        }
+        false
     }
 
     /// Accepts a connection in place of the spare file, so that it is at least answered.

@@ -10,11 +10,13 @@ mod clock;
 mod connection;
 mod delivery;
 mod durability;
+mod gate;
 mod hub;
 mod idle;
 mod listener;
 mod memory;
 mod pool;
+mod probation;
 mod recovery;
 mod running;
 mod socket;
@@ -34,6 +36,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
+use gate::Gate;
 use hub::Hub;
 use parking_lot::Mutex;
 use running::Running;
@@ -81,6 +84,10 @@ impl StartError {
         let name = folder.map_or("the binlog".to_owned(), |path| path.display().to_string());
         let code = if matches!(error, OpenError::Folder(_)) { 10 } else { 1 };
         StartError { code, message: format!("cannot keep a binlog in {name}: {error}") }
+    }
+
+    fn access(message: String) -> StartError {
+        StartError { code: 1, message }
     }
 
     fn system(error: &io::Error) -> StartError {
@@ -187,9 +194,11 @@ impl Server {
         if let Some(user) = &config.user {
             host::become_user(user).map_err(|(code, message)| StartError { code, message })?;
         }
+        // As that user, who must be able to read it again later.
+        let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
         let folder = config.log_folder.clone();
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        let hub = Hub::new(config, clock, storage).map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        let hub = Hub::new(config, clock, storage, gate).map_err(|error| StartError::log(folder.as_deref(), &error))?;
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
@@ -244,6 +253,15 @@ impl Server {
     /// Takes no more jobs, for good; everything else goes on, with [`Config::ends_when_drained`] until no job is left.
     pub fn drain(&self) {
         self.hub.drain();
+    }
+
+    /// Reads the access file again, if there is one. Clients whose name, proof or right has gone are disconnected, all others
+    /// have their new rights soon afterwards. An error is one line; then everything stays as it was.
+    pub fn reload(&self) -> Result<(), String> {
+        let Some(gate) = self.hub.gate() else { return Ok(()) };
+        let table = gate.reload()?;
+        self.running.lock().renew(&table);
+        Ok(())
     }
 
     /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to clients that

@@ -15,9 +15,12 @@ use slab::Slab;
 use super::admission::Permit;
 use super::connection::{Connection, Next, Seen, WorkerScratch};
 use super::delivery::{Outbox, ThreadHandle};
+use super::gate::Stranger;
 use super::hub::Hub;
 use super::idle::{Found, Idle, CLOSINGS};
+use super::probation::Probation;
 use super::socket::{PeerAddress, Stream};
+use crate::access::AccessTable;
 use crate::protocol::Wire;
 
 /// The token of the waker; connections count from zero.
@@ -36,6 +39,9 @@ const CROWD: usize = 32;
 const RELIEF: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Connections that are told of a new access file before others have their turn.
+const RENEWALS: usize = 1024;
+
 /// Bytes for which nobody is dropped: there are always some who take more.
 const LIGHT: u64 = 4 * 1024;
 
@@ -52,6 +58,8 @@ pub enum Note {
     Adopt(Stream, PeerAddress, Wire, Permit),
     /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
     Resume(usize),
+    /// There is a new access file.
+    Renew(Arc<AccessTable>),
     /// Send what waits, and end.
     Stop,
 }
@@ -72,6 +80,9 @@ pub struct PoolThread {
     relieved: Option<Instant>,
     /// None if clients may be silent without end.
     idle: Option<Idle>,
+    probation: Probation,
+    /// The new access file, and the number of the next connection that is told of it.
+    renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
 impl PoolThread {
@@ -92,6 +103,8 @@ impl PoolThread {
             again: VecDeque::new(),
             worker: WorkerScratch::default(),
             relieved: None,
+            probation: Probation::default(),
+            renewal: None,
         };
         Ok((thread, owner))
     }
@@ -107,7 +120,7 @@ impl PoolThread {
                 self.hub.commit(&mut self.worker.scratch);
                 turns = 0;
             }
-            let patience = [self.close_idle(), self.relieve()].into_iter().flatten().min();
+            let patience = [self.close_idle(), self.relieve(), self.judge(), self.renew()].into_iter().flatten().min();
             self.owner.will_sleep();
             let wait = if self.again.is_empty() && self.inbox.is_empty() { patience } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
@@ -136,6 +149,7 @@ impl PoolThread {
                 match note {
                     Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
+                    Note::Renew(table) => self.renewal = Some((table, 0)),
                     Note::Stop => return self.stop(&mut events),
                 }
             }
@@ -179,6 +193,40 @@ impl PoolThread {
         Some(RELIEF)
     }
 
+    /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells when to
+    /// look again.
+    fn judge(&mut self) -> Option<Duration> {
+        while let Some((until, number)) = self.probation.overdue() {
+            if self.connections.get(number).is_some_and(|connection| connection.must_prove_by(until)) {
+                let peer = self.connections[number].peer();
+                log::info!("{peer}: closed: it has not proven who it is in time");
+                self.close(number);
+            }
+        }
+        while let Some(outbox) = self.probation.forgiven() {
+            outbox.release(&mut self.worker.scratch.out);
+        }
+        self.probation.wait()
+    }
+
+    /// Tells some connections of a new access file, and closes those that it leaves no name. Tells when to look again.
+    fn renew(&mut self) -> Option<Duration> {
+        let (table, from) = self.renewal.take()?;
+        let end = from.saturating_add(RENEWALS);
+        for number in from..end.min(self.connections.capacity()) {
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            if !connection.renew(&table) {
+                log::info!("{}: closed: the access file has changed", connection.peer());
+                self.close(number);
+            }
+        }
+        if end >= self.connections.capacity() {
+            return None;
+        }
+        self.renewal = Some((table, end));
+        Some(Duration::ZERO)
+    }
+
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
         if let Err(error) = self.poll.poll(events, timeout) {
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "waiting for connections: {error}");
@@ -193,10 +241,18 @@ impl PoolThread {
             log::warn!("{peer}: cannot be served: {error}");
             return self.hub.admission().leave(permit);
         }
+        let access = self.hub.gate().map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
         let outbox = Outbox::new(stream, self.owner.clone(), number);
         let client = self.hub.turn(&mut self.worker.scratch, |core, _, _| core.connect(outbox.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
-        entry.insert(Connection::new(outbox, client, wire, peer));
+        let mut connection = Connection::new(outbox, client, wire, peer);
+        if let Some(access) = access {
+            if access.name().is_none() {
+                connection.put_on_probation(self.probation.enter(number), Stranger::enter(self.hub.strangers()));
+            }
+            connection.set_access(access);
+        }
+        entry.insert(connection);
         if self.seats.len() <= number {
             self.seats.resize(number + 1, permit);
         }
@@ -220,7 +276,11 @@ impl PoolThread {
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         self.worker.others = !self.again.is_empty() || self.worker.scratch.sharers > 1;
-        match connection.work(&self.hub, &mut self.worker) {
+        let next = connection.work(&self.hub, &mut self.worker);
+        if let Some(outbox) = connection.take_penalty() {
+            self.probation.punish(outbox);
+        }
+        match next {
             Next::Wait => {}
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
             Next::Again => {

@@ -19,6 +19,7 @@ use super::listener::{self, Threads};
 use super::pool::{Note, PoolThread};
 use super::socket::Listener;
 use super::timer;
+use crate::access::AccessTable;
 use crate::protocol::Wire;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
@@ -118,6 +119,11 @@ impl Running {
             self.listener_threads.push(spawn("listener".to_owned(), run)?);
         }
         Ok(())
+    }
+
+    /// There is a new access file.
+    pub fn renew(&self, table: &Arc<AccessTable>) {
+        self.owners.iter().for_each(|owner| owner.send(Note::Renew(table.clone())));
     }
 
     /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second at

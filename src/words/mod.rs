@@ -4,6 +4,7 @@
 
 mod backup;
 mod check;
+mod check_access;
 
 use std::io::Write;
 
@@ -27,18 +28,32 @@ pub struct Word {
     /// What it does, in one line.
     pub help: &'static str,
     run: fn(&[String], &mut dyn Write) -> Result<u8, String>,
-    count: usize,
+    /// How many arguments there may be.
+    counts: &'static [usize],
 }
 
 /// See the module's page.
-pub const WORDS: [Word; 2] = [
-    Word { name: "check", arguments: "DIR", help: "verify a binlog and tell what is in it", run: check::run, count: 1 },
+pub const WORDS: [Word; 3] = [
+    Word {
+        name: "check",
+        arguments: "DIR",
+        help: "verify a binlog and tell what is in it",
+        run: check::run,
+        counts: &[1],
+    },
     Word {
         name: "backup",
         arguments: "DIR DEST",
         help: "copy a binlog, also of a running server",
         run: backup::run,
-        count: 2,
+        counts: &[2],
+    },
+    Word {
+        name: "check-access",
+        arguments: "FILE [NAME COMMAND TUBE]",
+        help: "verify an access file, and tell what it allows",
+        run: check_access::run,
+        counts: &[1, 4],
     },
 ];
 
@@ -56,7 +71,7 @@ pub fn run(arguments: &[String], out: &mut dyn Write, complaints: &mut dyn Write
     let (first, rest) = arguments.split_first()?;
     let word = WORDS.iter().find(|word| word.name == *first)?;
     // What cannot be written is no reason to panic: who reads it may be gone.
-    if rest.len() != word.count || rest.iter().any(|argument| argument.starts_with('-')) {
+    if !word.counts.contains(&rest.len()) || rest.iter().any(|argument| argument.starts_with('-')) {
         let _ = writeln!(complaints, "usage: beanpole {} {}", word.name, word.arguments);
         return Some(BAD_USAGE);
     }

@@ -3,7 +3,10 @@
 //! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it decides
 //! what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests walk it.
 
+use hmac_sha256::Hash;
+
 use super::request::{Command, Request};
+use crate::access::Need;
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, lenient_number32, name_run, number, number32};
 
@@ -36,6 +39,7 @@ pub enum CommandName {
     ListTubes,
     Quit,
     PauseTube,
+    Auth,
 }
 
 impl CommandName {
@@ -49,6 +53,8 @@ impl CommandName {
 pub struct CommandRow {
     /// Which command.
     pub name: CommandName,
+    /// What a client must be allowed to do.
+    pub need: Need,
     /// What a line must begin with.
     pub word: &'static str,
     /// What follows the word.
@@ -61,42 +67,44 @@ pub struct CommandRow {
 
 const fn row(
     name: CommandName,
+    need: Need,
     word: &'static str,
     arguments: &'static str,
     parse: fn(&[u8]) -> Option<Command>,
     summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, word, arguments, parse, summary }
+    CommandRow { name, need, word, arguments, parse, summary }
 }
 
 /// See the module's page.
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 25] = [
-    row(CommandName::Put, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
-    row(CommandName::Peek, "peek ", "<id>", |args| only_id(args).map(Command::Peek), "show a job"),
-    row(CommandName::PeekReady, "peek-ready", "", |args| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
-    row(CommandName::PeekDelayed, "peek-delayed", "", |args| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
-    row(CommandName::PeekBuried, "peek-buried", "", |args| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
-    row(CommandName::ReserveWithTimeout, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
-    row(CommandName::ReserveJob, "reserve-job ", "<id>", |args| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
-    row(CommandName::Reserve, "reserve", "", |args| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
-    row(CommandName::Delete, "delete ", "<id>", |args| only_id(args).map(Command::Delete), "delete a job"),
-    row(CommandName::Release, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
-    row(CommandName::Bury, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
-    row(CommandName::Kick, "kick ", "<bound>", |args| lenient_number32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
-    row(CommandName::KickJob, "kick-job ", "<id>", |args| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
-    row(CommandName::Touch, "touch ", "<id>", |args| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
-    row(CommandName::StatsJob, "stats-job ", "<id>", |args| only_id(args).map(Command::StatsJob), "statistics of a job"),
-    row(CommandName::StatsTube, "stats-tube ", "<tube>", |args| tube(args).map(Command::StatsTube), "statistics of a tube"),
-    row(CommandName::Stats, "stats", "", |args| alone(args, Command::Stats), "statistics of the server"),
-    row(CommandName::Use, "use ", "<tube>", |args| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
-    row(CommandName::Watch, "watch ", "<tube>", |args| tube(args).map(Command::Watch), "add a tube to those that jobs are reserved from"),
-    row(CommandName::Ignore, "ignore ", "<tube>", |args| tube(args).map(Command::Ignore), "take a tube from those"),
-    row(CommandName::ListTubesWatched, "list-tubes-watched", "", |args| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
-    row(CommandName::ListTubeUsed, "list-tube-used", "", |args| alone(args, Command::ListTubeUsed), "name the tube that is used"),
-    row(CommandName::ListTubes, "list-tubes", "", |args| alone(args, Command::ListTubes), "name all tubes"),
-    row(CommandName::Quit, "quit", "", |_| Some(Command::Quit), "close the connection"),
-    row(CommandName::PauseTube, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
+pub const COMMANDS: [CommandRow; 26] = [
+    row(CommandName::Put, Need::PUT_USED, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
+    row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args| only_id(args).map(Command::Peek), "show a job"),
+    row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
+    row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
+    row(CommandName::PeekBuried, Need::LOOK_USED, "peek-buried", "", |args| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
+    row(CommandName::ReserveWithTimeout, Need::TAKE_WATCHED, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
+    row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
+    row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
+    row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args| only_id(args).map(Command::Delete), "delete a job"),
+    row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
+    row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
+    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args| lenient_number32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
+    row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
+    row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args| tube(args).map(Command::StatsTube), "statistics of a tube"),
+    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args| alone(args, Command::Stats), "statistics of the server"),
+    row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
+    row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube>", |args| tube(args).map(Command::Watch), "add a tube to those that jobs are reserved from"),
+    row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args| tube(args).map(Command::Ignore), "take a tube from those"),
+    row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
+    row(CommandName::ListTubeUsed, Need::OPEN, "list-tube-used", "", |args| alone(args, Command::ListTubeUsed), "name the tube that is used"),
+    row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args| alone(args, Command::ListTubes), "name all tubes"),
+    row(CommandName::Quit, Need::OPEN, "quit", "", |_| Some(Command::Quit), "close the connection"),
+    row(CommandName::PauseTube, Need::ADMIN_NAMED, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
+    row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
 ];
 
 /// The request on a line, which is without its CR LF.

@@ -11,7 +11,7 @@ mod yaml;
 
 pub use commands::{CommandName, CommandRow, COMMANDS};
 pub use request::{Command, Decoder, Request, MAX_LINE};
-pub use session::{execute, go_on, hang_up, tell, Continuation};
+pub use session::{deny, execute, go_on, hang_up, tell, Continuation};
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

@@ -21,6 +21,9 @@ pub const BURIED: &[u8] = b"BURIED\r\n";
 pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
 pub const KICKED: &[u8] = b"KICKED\r\n";
 pub const PAUSED: &[u8] = b"PAUSED\r\n";
+pub const AUTHENTICATED: &[u8] = b"AUTHENTICATED\r\n";
+pub const UNAUTHORIZED: &[u8] = b"UNAUTHORIZED\r\n";
+pub const FORBIDDEN: &[u8] = b"FORBIDDEN\r\n";
 pub const TIMED_OUT: &[u8] = b"TIMED_OUT\r\n";
 pub const DEADLINE_SOON: &[u8] = b"DEADLINE_SOON\r\n";
 

@@ -3,9 +3,11 @@
 //! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR LF
 //! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::commands::{parse, CommandName};
+use super::commands::{parse, CommandName, COMMANDS};
 use super::reply;
+use crate::access::Need;
 use crate::engine::{Body, JobId, Priority, Span, State};
+use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, End, Upload};
 use crate::protocol::DecodeLimits;
 
@@ -49,6 +51,38 @@ impl Request {
             Command::PauseTube { tube, .. } => tube.len() as u64,
             _ => 0,
         }
+    }
+
+    /// What a client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match (&self.command, self.counts) {
+            (Command::BadFormat | Command::UnknownCommand, _) | (_, None) => Need::OPEN,
+            (_, Some(name)) => COMMANDS[name as usize].need,
+        }
+    }
+
+    /// What it names.
+    pub fn subject(&self) -> Subject<'_> {
+        match &self.command {
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
+                Subject::Tube(tube)
+            }
+            Command::PauseTube { tube, .. } => Subject::Tube(tube),
+            Command::Peek(id)
+            | Command::ReserveJob(id)
+            | Command::Delete(id)
+            | Command::Release { id, .. }
+            | Command::Bury { id, .. }
+            | Command::KickJob(id)
+            | Command::Touch(id)
+            | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            _ => Subject::Nothing,
+        }
+    }
+
+    /// Whether a client that nobody knows yet may give it.
+    pub fn is_for_strangers(&self) -> bool {
+        matches!(self.command, Command::Auth(_) | Command::Quit)
     }
 
     /// A line that is answered with an error and counted nowhere.
@@ -110,6 +144,8 @@ pub enum Command {
         tube: Box<[u8]>,
         length: Span,
     },
+    /// The SHA-256 of the token, which itself is kept nowhere.
+    Auth([u8; 32]),
     Quit,
     BadFormat,
     UnknownCommand,

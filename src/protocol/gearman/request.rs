@@ -9,10 +9,13 @@ use std::num::NonZeroU64;
 use super::admin::{self, AdminCommand};
 use super::calendar::Schedule;
 use super::commands::{packet, Kind, Packet};
+use super::names::job_of;
 use super::reply::{self, Fault};
+use crate::access::Need;
 use crate::engine::{Body, DedupKey, Fingerprint, Priority, Time};
+use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, Upload};
-use crate::protocol::DecodeLimits;
+use crate::protocol::{Context, DecodeLimits};
 
 /// The longest line of text with its end (gearmand: its receive buffer).
 pub const MAX_LINE: usize = 8192;
@@ -34,6 +37,8 @@ const SUBMIT_OVERHEAD: u64 = 200;
 pub struct Request {
     /// What to do.
     pub command: Command,
+    /// What the client must be allowed to do.
+    need: Need,
 }
 
 impl Request {
@@ -51,6 +56,31 @@ impl Request {
             }
             Command::Work(_) => 1,
             _ => 0,
+        }
+    }
+
+    /// What the client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match self.command {
+            Command::Refused(_) | Command::Lost => Need::OPEN,
+            _ => self.need,
+        }
+    }
+
+    /// What it names.
+    pub fn subject(&self, context: &Context) -> Subject<'_> {
+        let job = |handle: &[u8]| Subject::Job(job_of(handle, &context.host.facts().handle_prefix));
+        match &self.command {
+            Command::CanDo { function, .. } | Command::CantDo(function) => Subject::Tube(function),
+            Command::Submit(submission) => Subject::Tube(&submission.function),
+            Command::Work(work) => job(&work.handle),
+            Command::GetStatus(handle) => job(handle),
+            Command::GetStatusUnique(unique) => Subject::Job(context.engine.find_name(unique)),
+            Command::Text(AdminCommand::CancelJob(handle)) => job(handle),
+            Command::Text(
+                AdminCommand::CreateFunction(name) | AdminCommand::DropFunction(name) | AdminCommand::Maxqueue(name, _),
+            ) => Subject::Tube(name),
+            _ => Subject::Nothing,
         }
     }
 
@@ -187,6 +217,8 @@ impl Command {
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
+    /// Of the request that is being read.
+    need: Need,
 }
 
 #[derive(Debug, Default)]
@@ -226,7 +258,7 @@ impl Decoder {
                         _ => Some(self.line(input)?),
                     };
                     if let Some(command) = command {
-                        return Some(Request { command });
+                        return Some(Request { command, need: self.need });
                     }
                 }
                 Reading::Data(arriving) => {
@@ -234,13 +266,13 @@ impl Decoder {
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
                     let fingerprint = arriving.body.fingerprint();
                     let command = self.whole(arriving.command, arriving.body.finish(), fingerprint);
-                    return Some(Request { command });
+                    return Some(Request { command, need: self.need });
                 }
                 Reading::Skip { left, fault } => {
                     swallow(left, input)?;
                     let command = Command::Refused(*fault);
                     self.state = Reading::Start;
-                    return Some(Request { command });
+                    return Some(Request { command, need: self.need });
                 }
                 Reading::Lost => {
                     *input = &[];
@@ -267,7 +299,9 @@ impl Decoder {
         };
         let line = &window[..length];
         *input = &input[length + 1..];
-        Some(Command::Text(admin::parse(line.strip_suffix(b"\r").unwrap_or(line))))
+        let (command, need) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
+        self.need = need;
+        Some(Command::Text(command))
     }
 
     /// Reads one packet as far as its data. None: it is not all there. Some(None): the state says what follows.
@@ -280,6 +314,7 @@ impl Decoder {
         let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (kind, length) = (number(4), number(8));
         let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
+        self.need = row.need;
         if length > limits.max_packet {
             return self.lose(Command::Refused(reply::LARGE_PACKET));
         }

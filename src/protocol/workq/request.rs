@@ -3,13 +3,16 @@
 //! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must not
 //! look at the queue: what a request finds there is `session`'s business.
 
-use super::commands::{read, CommandName, CommandRow, Line};
+use super::commands::{read, CommandName, CommandRow, Line, COMMANDS};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
+use super::session::find;
 use super::uuid::Uuid;
+use crate::access::Need;
 use crate::engine::{Body, Priority, Span};
+use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, End, Upload};
-use crate::protocol::DecodeLimits;
+use crate::protocol::{Context, DecodeLimits};
 
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
@@ -129,6 +132,30 @@ impl Request {
             _ => 0,
         };
         (size_of::<Request>() + names + self.data.len()) as u64
+    }
+
+    /// What the client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match (&self.command, self.name) {
+            (Command::Refused(_) | Command::Close(_), _) | (_, None) => Need::OPEN,
+            (_, Some(name)) => COMMANDS[name as usize].need,
+        }
+    }
+
+    /// What it names.
+    pub fn subject(&self, context: &Context) -> Subject<'_> {
+        match &self.command {
+            Command::Add(submission) => Subject::Tube(&submission.name),
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
+                Subject::Tube(name)
+            }
+            Command::Lease { names, .. } => Subject::Tubes(names),
+            Command::Result { id, .. }
+            | Command::Conclude { id, .. }
+            | Command::Delete(id)
+            | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
+            _ => Subject::Nothing,
+        }
     }
 
     fn plain(name: Option<CommandName>, command: Command) -> Request {

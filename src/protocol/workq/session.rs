@@ -7,6 +7,7 @@ use super::fields::{millis, MAX_TTR};
 use super::request::{Command, Request, Submission};
 use super::uuid::{derive, underive, Uuid};
 use super::{inspect, reply};
+use crate::access::Denied;
 use crate::engine::{
     Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, Job, JobId, JobOptions, JobPage, NamePage, NewJob,
     NotCompleted, Outcome, Progress, Refused, Reserve, Span, State, Time, WantedTubes,
@@ -47,6 +48,14 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         }
     }
     Flow::Next
+}
+
+/// Refuses a command.
+pub fn deny(denied: Denied, out: &mut Output) {
+    match denied {
+        Denied::Unknown => reply::words(out, reply::UNAUTHORIZED),
+        Denied::Forbidden => reply::words(out, reply::FORBIDDEN),
+    }
 }
 
 /// The rest of a command that was too much for one turn.
