@@ -8,6 +8,7 @@
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
+#   TLS=1                    builds, and tests, the program with TLS
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 
 .SUFFIXES:
@@ -15,6 +16,10 @@
 CARGO ?= cargo
 RUSTC ?= rustc
 CARGOFLAGS ?= --locked
+
+# With TLS=1, what is built and tested speaks TLS.
+TLS =
+override CARGOFLAGS += $(if $(TLS),--features tls)
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin

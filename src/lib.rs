@@ -30,6 +30,7 @@ pub mod words;
 
 pub use client::{Client, ClientError, ReservedJob};
 pub use config::{
-    Address, Config, Keepalive, CONNECTION_COST, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT, MAX_JOB_SIZE_CEILING,
+    Address, Config, Keepalive, TlsFiles, CONNECTION_COST, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT,
+    MAX_JOB_SIZE_CEILING,
 };
 pub use server::{ManualClock, Server, StartError};

@@ -142,7 +142,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
-    let reloads = settings.config.access.is_some();
+    let reloads = settings.config.access.is_some() || settings.config.tls.is_some();
     let signals = match signals::catch(reopens || reloads) {
         Ok(signals) => signals,
         Err(error) => {

@@ -14,6 +14,10 @@ use super::hub::{Hub, Scratch};
 use super::memory::LEAST_READ;
 use super::socket::PeerAddress;
 use super::space::Claim;
+#[cfg(feature = "tls")]
+use super::tls;
+#[cfg(feature = "tls")]
+use crate::access::Proof;
 use crate::access::{AccessTable, ClientAccess};
 use crate::engine::ClientId;
 use crate::protocol::{Dialogue, Flow, Request, Wire};
@@ -222,6 +226,7 @@ impl Connection {
 
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
+        self.outbox.say_end();
         // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here, which
         // ends the reports as well.
         if Arc::strong_count(&self.outbox) > 1 {
@@ -258,7 +263,7 @@ impl Connection {
 
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, worker: &mut WorkerScratch) -> bool {
-        self.clear || self.outbox.flush(&mut worker.scratch.out) != Flushed::Broken
+        self.outbox.push() && (self.clear || self.outbox.flush(&mut worker.scratch.out) != Flushed::Broken)
     }
 
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
@@ -383,6 +388,74 @@ impl Connection {
         }
     }
 
+    /// The same for a peer that speaks TLS.
+    #[cfg(feature = "tls")]
+    fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, worker: &mut WorkerScratch) -> usize {
+        let outbox = self.outbox.clone();
+        let Some(session) = outbox.tls() else { return 0 };
+        let mut session = session.lock();
+        let was_handshaking = session.is_handshaking();
+        let (dialogue, buffer) = (&mut self.dialogue, &mut worker.buffer);
+        let room = hub.memory().room();
+        let arrived = session.read(outbox.stream(), most, &mut |mut bytes| {
+            while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {
+                let count = gap.len().min(bytes.len());
+                gap[..count].copy_from_slice(&bytes[..count]);
+                dialogue.filled(count);
+                bytes = &bytes[count..];
+            }
+            let end = input.to + bytes.len();
+            if buffer.len() < end {
+                buffer.resize(end.max(LAST_BUFFER), 0);
+            }
+            buffer[input.to..end].copy_from_slice(bytes);
+            input.to = end;
+        });
+        if was_handshaking && !session.is_handshaking() {
+            let names = session.names();
+            drop(session);
+            self.introduce(names, hub);
+        }
+        match arrived {
+            Ok(arrived) => {
+                self.spoke = true;
+                self.readable = arrived.more || self.half_closed || self.urgent;
+                if arrived.ended {
+                    self.ended = true;
+                    self.half_closed = true;
+                }
+                arrived.count.max(1)
+            }
+            Err(error) => {
+                match error.kind() {
+                    ErrorKind::WouldBlock => self.readable = false,
+                    ErrorKind::Interrupted => {}
+                    _ => {
+                        if was_handshaking {
+                            tls::log_failure(&self.peer, &error);
+                        }
+                        log::debug!("{}: {error}", self.client.0);
+                        self.ended = true;
+                        self.half_closed = true;
+                    }
+                }
+                1
+            }
+        }
+    }
+
+    /// The handshake is over, and these are the names in the peer's certificate.
+    #[cfg(feature = "tls")]
+    fn introduce(&mut self, names: Vec<String>, hub: &Hub) {
+        if let Some(gate) = hub.gate() {
+            let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
+            self.set_access(Box::new(gate.client(self.outbox.stream(), proofs, true)));
+        }
+        if !self.is_stranger() {
+            self.probation = None;
+        }
+    }
+
     /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows it into
     /// the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> usize {
@@ -393,6 +466,10 @@ impl Connection {
         *input = Input { from: 0, to: input.to - input.from };
         if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
             buffer.resize(buffer.len() * 2, 0);
+        }
+        #[cfg(feature = "tls")]
+        if self.outbox.tls().is_some() {
+            return self.read_tls(input, most, hub, worker);
         }
         let end = buffer.len().min(input.to.saturating_add(most));
         let gap = self.dialogue.gap(hub.memory().room()).unwrap_or_default();

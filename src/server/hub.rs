@@ -22,6 +22,8 @@ use super::recovery;
 use super::running::Shutdown;
 use super::space::Claim;
 use super::timer::Alarm;
+#[cfg(feature = "tls")]
+use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
@@ -93,6 +95,9 @@ pub struct Hub {
     discarded: Mutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
     gate: Option<Gate>,
+    /// What new connections with TLS share.
+    #[cfg(feature = "tls")]
+    tls: Mutex<Option<Arc<ServerConfig>>>,
     /// Clients that have not proven who they are.
     strangers: Arc<AtomicUsize>,
     stopping: AtomicBool,
@@ -142,6 +147,8 @@ impl Hub {
             discarded: Mutex::default(),
             admission,
             gate,
+            #[cfg(feature = "tls")]
+            tls: Mutex::default(),
             strangers: Arc::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
@@ -330,6 +337,18 @@ impl Hub {
     /// The access file, if there is one.
     pub fn gate(&self) -> Option<&Gate> {
         self.gate.as_ref()
+    }
+
+    /// New connections with TLS begin with this from now on.
+    #[cfg(feature = "tls")]
+    pub fn set_tls(&self, config: Option<Arc<ServerConfig>>) {
+        *self.tls.lock() = config;
+    }
+
+    /// What they begin with.
+    #[cfg(feature = "tls")]
+    pub fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.tls.lock().clone()
     }
 
     /// How many clients have not proven who they are.

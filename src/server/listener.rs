@@ -100,8 +100,11 @@ impl Acceptor<'_> {
 
     /// Whether who connects here must first prove something.
     fn makes_strangers(&self) -> bool {
-        let gate = self.hub.gate();
-        matches!(self.listener, Listener::Tcp(_)) && gate.is_some_and(|gate| !gate.admits_strangers())
+        match self.listener {
+            Listener::Tcp(_, true) => true,
+            Listener::Tcp(_, false) => self.hub.gate().is_some_and(|gate| !gate.admits_strangers()),
+            Listener::Unix(..) => false,
+        }
     }
 
     /// Waits a moment for it: of very many who come at once, most prove who they are as fast as the server lets them.
@@ -137,7 +140,9 @@ impl Acceptor<'_> {
     fn turn_away(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
-        let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
+        if !matches!(peer, PeerAddress::Tls(_)) {
+            let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
+        }
         self.hub.count_rejected();
         let told = &mut self.told[refusal as usize];
         if told.is_none_or(|told| told.elapsed() >= QUIET) {

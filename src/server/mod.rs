@@ -22,6 +22,8 @@ mod running;
 mod socket;
 mod space;
 mod timer;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub mod host;
 pub mod log;
@@ -198,7 +200,11 @@ impl Server {
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
         let folder = config.log_folder.clone();
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
+        #[cfg(feature = "tls")]
+        let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
         let hub = Hub::new(config, clock, storage, gate).map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        #[cfg(feature = "tls")]
+        hub.set_tls(tls);
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
@@ -255,12 +261,17 @@ impl Server {
         self.hub.drain();
     }
 
-    /// Reads the access file again, if there is one. Clients whose name, proof or right has gone are disconnected, all others
+    /// Reads the access file and the certificate again, if there are any. Connections keep the certificate that they have. Clients whose name, proof or right has gone are disconnected, all others
     /// have their new rights soon afterwards. An error is one line; then everything stays as it was.
     pub fn reload(&self) -> Result<(), String> {
-        let Some(gate) = self.hub.gate() else { return Ok(()) };
-        let table = gate.reload()?;
-        self.running.lock().renew(&table);
+        #[cfg(feature = "tls")]
+        let tls = self.hub.config().tls.as_ref().map(tls::load).transpose()?;
+        if let Some(gate) = self.hub.gate() {
+            let table = gate.reload()?;
+            self.running.lock().renew(&table);
+        }
+        #[cfg(feature = "tls")]
+        self.hub.set_tls(tls);
         Ok(())
     }
 
@@ -320,14 +331,18 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> Result<(Stri
             let bound = Bound::unix(path, config.socket_mode).map_err(|error| StartError::address(&name, &error))?;
             Ok((name, bound))
         }
-        Address::Tcp(host, port) => {
+        Address::Tcp(host, port) | Address::Tls(host, port) => {
+            let is_tls = matches!(address, Address::Tls(..));
             let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
             let port = port.unwrap_or(port_otherwise);
+            let scheme = if is_tls { "tls:" } else { "" };
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let name = format!("{scheme}{name}");
             let addresses = (host, port).to_socket_addrs().map_err(|error| StartError::address(&name, &error))?;
             let mut failed = None;
             for address in addresses {
                 match Bound::tcp(address) {
+                    Ok(bound) if is_tls => return Ok((name, bound.with_tls())),
                     Ok(bound) => return Ok((name, bound)),
                     Err(error) => failed = failed.or(Some(error)),
                 }

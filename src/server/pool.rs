@@ -20,6 +20,8 @@ use super::hub::Hub;
 use super::idle::{Found, Idle, CLOSINGS};
 use super::probation::Probation;
 use super::socket::{PeerAddress, Stream};
+#[cfg(feature = "tls")]
+use super::tls::Session;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 
@@ -83,6 +85,27 @@ pub struct PoolThread {
     probation: Probation,
     /// The new access file, and the number of the next connection that is told of it.
     renewal: Option<(Arc<AccessTable>, usize)>,
+}
+
+/// The way out of a new connection; none if it cannot be had.
+#[cfg(feature = "tls")]
+fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
+    if !is_tls {
+        return Some(Outbox::new(stream, owner, number));
+    }
+    match hub.tls().map(Session::new)? {
+        Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
+        Err(error) => {
+            log::warn!("a connection with TLS cannot be begun: {error}");
+            None
+        }
+    }
+}
+
+/// The same for a program without TLS.
+#[cfg(not(feature = "tls"))]
+fn outbox(stream: Stream, is_tls: bool, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
+    (!is_tls).then(|| Outbox::new(stream, owner, number))
 }
 
 impl PoolThread {
@@ -241,17 +264,20 @@ impl PoolThread {
             log::warn!("{peer}: cannot be served: {error}");
             return self.hub.admission().leave(permit);
         }
-        let access = self.hub.gate().map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
-        let outbox = Outbox::new(stream, self.owner.clone(), number);
+        let is_tls = matches!(peer, PeerAddress::Tls(_));
+        // With TLS, who it is comes with the end of the handshake.
+        let gate = self.hub.gate().filter(|_| !is_tls);
+        let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
+        let Some(outbox) = outbox(stream, is_tls, &self.hub, self.owner.clone(), number) else {
+            return self.hub.admission().leave(permit);
+        };
         let client = self.hub.turn(&mut self.worker.scratch, |core, _, _| core.connect(outbox.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire, peer);
-        if let Some(access) = access {
-            if access.name().is_none() {
-                connection.put_on_probation(self.probation.enter(number), Stranger::enter(self.hub.strangers()));
-            }
-            connection.set_access(access);
+        if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
+            connection.put_on_probation(self.probation.enter(number), Stranger::enter(self.hub.strangers()));
         }
+        access.into_iter().for_each(|access| connection.set_access(access));
         entry.insert(connection);
         if self.seats.len() <= number {
             self.seats.resize(number + 1, permit);
