@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use beanpole::gearmand::{self, Gearmand};
 use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
-use beanpole::server::{log as server_log, logfile, signals, systemd};
+use beanpole::server::{host, log as server_log, logfile, signals, systemd};
 use beanpole::{machine, words, Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
@@ -142,6 +142,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
+    host::harden();
     let reloads = settings.config.access.is_some() || settings.config.tls.is_some();
     let signals = match signals::catch(reopens || reloads) {
         Ok(signals) => signals,

@@ -5,7 +5,9 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::libc;
 use nix::sys::resource::{getrusage, UsageWho};
+use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, User};
 
@@ -92,18 +94,51 @@ fn identity() -> String {
 /// Why the process could not become another user: beanstalkd's exit code for it, and the reason.
 pub type UserError = (u8, String);
 
-/// Becomes another user for good: its group, no other groups, then itself.
+/// What the program gives up at its start, before there are threads: it cannot gain privileges by running another program, and
+/// others may not read the files that it makes, unless they are told a mode of their own. Not for a server inside another
+/// program, whose business this is.
+pub fn harden() {
+    if let Err(error) = nix::sys::prctl::set_no_new_privs() {
+        log::warn!("privileges of other programs cannot be given up: {error}");
+    }
+    let strict = Mode::S_IWGRP | Mode::S_IRWXO;
+    let before = umask(strict);
+    umask(before | strict);
+}
+
+/// Gives up the capabilities that the process may have been started with; those of root go with its id.
+#[allow(unsafe_code)]
+fn drop_capabilities() -> nix::Result<()> {
+    /// Version 3 of the kernel's interface, and this thread.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    /// Effective, permitted and inheritable ones, twice 32 bits of each.
+    const NONE: [u32; 6] = [0; 6];
+    // SAFETY: neither call touches memory but what it is given to read, which is there until it returns.
+    let result = unsafe {
+        // Kernels before 4.3 have no ambient ones.
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        libc::syscall(libc::SYS_capset, HEADER.as_ptr(), NONE.as_ptr())
+    };
+    nix::errno::Errno::result(result).map(drop)
+}
+
+/// Becomes another user for good: its group, no other groups, then itself, without any capability.
 pub fn become_user(name: &str) -> Result<(), UserError> {
     let user = User::from_name(name).map_err(|error| (32, format!("looking up user {name}: {error}")))?;
     let user = user.ok_or_else(|| (33, format!("no such user: {name}")))?;
     if !geteuid().is_root() && (user.uid, user.gid) == (geteuid(), getegid()) {
         // Somebody else has seen to it; asking again would be refused.
-        return Ok(());
+        return drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name}: {error}"));
     setgroups(&[user.gid]).map_err(|error| fail("taking the groups", error))?;
     setgid(user.gid).map_err(|error| fail("taking the group", error))?;
-    setuid(user.uid).map_err(|error| fail("taking the id", error))
+    setuid(user.uid).map_err(|error| fail("taking the id", error))?;
+    // Root keeps all that it has.
+    if user.uid.is_root() {
+        return Ok(());
+    }
+    drop_capabilities().map_err(|error| fail("giving up the capabilities", error))
 }
 
 #[cfg(test)]
