@@ -176,6 +176,7 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
         _ => UnixStream::connect(path(wire)).map(Connection::Unix),
     };
     let mut world = Sockets::new(connect, |time| clock.advance(time), || server.drain(), QUIET);
+    world.quiesce = Some(Box::new(|connections| server.quiesce(connections)));
     let result = run(conversation, &mut world);
     server.check();
     result

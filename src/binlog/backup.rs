@@ -7,10 +7,10 @@
 use std::io;
 
 use super::record::Record;
-use super::recovery::OpenError;
 use super::replay::{scan, Found, Window};
 use super::segment::{segment_name, segment_number, Beginning, Header, Key, HEADER};
 use super::storage::{Storage, StoredFile};
+use super::types::OpenError;
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;

@@ -7,11 +7,8 @@
 //! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
 //! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
 
-#[path = "compaction.rs"]
 mod compaction;
-#[path = "found.rs"]
 mod found;
-#[path = "space.rs"]
 mod space;
 
 use std::collections::VecDeque;

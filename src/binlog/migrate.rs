@@ -4,11 +4,13 @@
 //! a first mark says that an import has begun, a second that all its jobs are safe in our segments; only then do the
 //! originals move to a subfolder, and the marks go. Must not read the foreign formats itself.
 
+use std::io;
+
 use super::import::{Imported, Importer};
 use super::journal::Journal;
-use super::recovery::{flush, OpenError};
 use super::segment::{segment_name, segment_number};
 use super::storage::Storage;
+use super::types::OpenError;
 use super::writer::Writer;
 use crate::engine::Engine;
 
@@ -128,4 +130,14 @@ fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> std::io
 
 fn step<T>(name: &str, result: std::io::Result<T>) -> Result<T, OpenError> {
     result.map_err(|error| OpenError::File(name.to_owned(), error))
+}
+
+/// Writes and syncs all that was appended.
+pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
+    writer.write(journal.take(Vec::new(), writer.synced_to()))?;
+    let task = writer.whole_task();
+    task.run()?;
+    writer.synced(&task);
+    journal.is_synced(writer.synced_to());
+    Ok(())
 }

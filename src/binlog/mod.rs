@@ -30,9 +30,9 @@ mod writer;
 
 pub use backup::back_up;
 pub use journal::Journal;
-pub use recovery::{inspect, open, BinlogSettings, Inspection, OpenError, Opened, RecoveryProgress, Report};
+pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};
 pub use segment::segment_name;
 pub use storage::{Folder, LogFile, Storage};
-pub use types::{Health, LogStats, Required};
+pub use types::{Health, LogStats, OpenError, RecoveryProgress, Report, Required};
 pub use wal::{JournalAccess, Wal};
 pub use writer::SyncMode;

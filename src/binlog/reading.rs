@@ -9,11 +9,11 @@ use std::io;
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, IDS_AHEAD};
 use super::record::{JobRecord, Record};
-use super::recovery::{OpenError, RecoveryProgress, Report};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
+use super::types::{OpenError, RecoveryProgress, Report};
 use crate::engine::{Body, Engine, JobId, Restored, RestoredJob, State, Time};
 
 /// Ids are smaller: it takes thousands of years to get there.

@@ -4,17 +4,17 @@
 //! what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same, and the log
 //! is failing. Must not serve anybody.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::journal::Journal;
-use super::migrate;
+use super::migrate::{self, flush};
 use super::reading::Reading;
 use super::segment::{segment_name, Place, ASIDE, NEAR, VERSION};
 use super::storage::{LogFile, Storage};
 use super::survey::{for_each_used, is_bad_disk, Survey};
+use super::types::{OpenError, RecoveryProgress, Report};
 use super::wal::Wal;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Time};
@@ -31,59 +31,6 @@ pub struct BinlogSettings {
     pub mode: SyncMode,
     /// Refuse to start on damage.
     pub strict: bool,
-}
-
-/// How far recovery is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RecoveryProgress {
-    /// Segments read.
-    pub done: usize,
-    /// Segments there are.
-    pub segments: usize,
-    /// Bytes read.
-    pub bytes: u64,
-    /// Jobs found that still live.
-    pub jobs: u64,
-}
-
-/// What came of it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// Where it ended.
-    pub progress: RecoveryProgress,
-    /// What was wrong, a line each.
-    pub problems: Vec<String>,
-    /// Jobs that came from a beanstalkd log.
-    pub imported: Option<usize>,
-}
-
-/// Why the log cannot be used.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The folder is missing, or another server has it.
-    Folder(io::Error),
-    /// A file cannot be read or made.
-    File(String, io::Error),
-    /// There is damage, and strictness was asked for.
-    Damaged(Vec<String>),
-    /// A segment has another version of the format.
-    Version(String, u32),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            OpenError::Folder(error) => error.fmt(formatter),
-            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
-            OpenError::Damaged(problems) => {
-                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
-            }
-            OpenError::Version(name, version) => {
-                let age = if *version > VERSION { "newer" } else { "older" };
-                write!(formatter, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
-            }
-        }
-    }
 }
 
 /// A log that is ready, and the queue in `engine` that it describes.
@@ -300,14 +247,4 @@ fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Re
     let file = storage.create(&name, size).map_err(|error| OpenError::File(name, error))?;
     journal.found_number(number);
     Ok((number, file, size))
-}
-
-/// Writes and syncs all that was appended.
-pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
-    writer.write(journal.take(Vec::new(), writer.synced_to()))?;
-    let task = writer.whole_task();
-    task.run()?;
-    writer.synced(&task);
-    journal.is_synced(writer.synced_to());
-    Ok(())
 }

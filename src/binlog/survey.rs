@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-use super::recovery::OpenError;
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::Storage;
+use super::types::OpenError;
 
 /// Bytes that are looked at together in a search for bytes that are not zero.
 const STRETCH: usize = 256 * 1024;

@@ -1,9 +1,13 @@
 //! What the rooms of the log tell each other, and others: plain data.
 //!
-//! Owns the words for bytes on their way, segments that go, and the state of the log. Must not do anything.
+//! Owns the words for bytes on their way, segments that go, the state of the log, and what the start finds. Must not do
+//! anything.
+
+use std::fmt;
+use std::io;
 
 use super::bytes::Bytes;
-use super::segment::Place;
+use super::segment::{Place, VERSION};
 
 /// How far the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,4 +102,57 @@ pub struct Required {
     pub count: u64,
     /// See above.
     pub put_count: u64,
+}
+
+/// How far recovery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryProgress {
+    /// Segments read.
+    pub done: usize,
+    /// Segments there are.
+    pub segments: usize,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Jobs found that still live.
+    pub jobs: u64,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Where it ended.
+    pub progress: RecoveryProgress,
+    /// What was wrong, a line each.
+    pub problems: Vec<String>,
+    /// Jobs that came from a beanstalkd log.
+    pub imported: Option<usize>,
+}
+
+/// Why the log cannot be used.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The folder is missing, or another server has it.
+    Folder(io::Error),
+    /// A file cannot be read or made.
+    File(String, io::Error),
+    /// There is damage, and strictness was asked for.
+    Damaged(Vec<String>),
+    /// A segment has another version of the format.
+    Version(String, u32),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            OpenError::Folder(error) => error.fmt(formatter),
+            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
+            OpenError::Damaged(problems) => {
+                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
+            }
+            OpenError::Version(name, version) => {
+                let age = if *version > VERSION { "newer" } else { "older" };
+                write!(formatter, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
+            }
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! The account of memory: what everything that clients caused takes, in bytes.
 //!
-//! Owns the sums by kind. Must not refuse anything: that is the verbs' business.
+//! Owns the sums by kind and the bound of their total. Must not refuse anything: that is the verbs' business.
+
+use super::body::Body;
+use super::Engine;
 
 /// Bytes by what takes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,5 +22,50 @@ impl Account {
     /// All together.
     pub fn total(&self) -> u64 {
         self.jobs + self.tubes + self.watches + self.buffers
+    }
+}
+
+impl Engine {
+    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long as a
+    /// reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have left counts
+    /// as theirs as long as no job of another size can have it, but for the first 8 MiB.
+    pub fn memory(&self) -> Account {
+        let mut memory = self.memory;
+        memory.buffers += self.jobs.in_flight();
+        memory.jobs += self.jobs.spare();
+        memory
+    }
+
+    /// The same without what [`Engine::set_buffers`] told, in one sum.
+    pub fn memory_held(&self) -> u64 {
+        self.memory.total() - self.memory.buffers + self.jobs.in_flight() + self.jobs.spare()
+    }
+
+    /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
+    /// sum of all is bounded; and whether the system has no memory for more.
+    pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
+        self.memory.buffers = bytes;
+        self.exhausted = exhausted;
+    }
+
+    /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
+    pub fn check_in_flight(&mut self) {
+        self.jobs.check_in_flight();
+    }
+
+    /// Large bodies of jobs that are gone, to be dropped where nobody waits: that takes milliseconds for each 100 MB.
+    pub fn take_released(&mut self) -> Vec<Body> {
+        self.jobs.take_released()
+    }
+
+    /// Whether there are so many bytes left for what asks for more.
+    pub fn has_memory(&self, bytes: u64) -> bool {
+        !self.lacks_memory(bytes)
+    }
+
+    /// Whether that would be more than all that asks for memory may take together, or the system has no more.
+    pub(super) fn lacks_memory(&self, bytes: u64) -> bool {
+        let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
+        self.exhausted || self.memory.total() + self.jobs.in_flight() + self.jobs.spare() + bytes > most
     }
 }

@@ -6,11 +6,11 @@
 use super::account::Account;
 use super::client::{ClientState, IdleState, ReservePolicy, WATCH_COST};
 use super::deadlines::TimerKey;
+use super::deferred::Deferred;
 use super::job::{priority_class, Job, State};
 use super::list::{List, NIL};
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
-use super::unfinished::Unfinished;
 use super::{Engine, JOB_COST, NOBODY, TUBE_COST};
 
 impl Engine {
@@ -30,8 +30,8 @@ impl Engine {
         for (slot, job) in self.jobs.iter() {
             assert_eq!(self.jobs.find(job.id), Some(slot), "{:?} is found by its id", job.id);
             assert!(job.id.0 <= self.last_id, "{:?} was never given", job.id);
-            assert_eq!(job.state == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
-            assert!(job.state == State::Ready || !job.in_run, "{:?} is in no run", job.id);
+            assert_eq!(job.state() == State::Reserved, job.holder != NIL, "{:?} has a holder", job.id);
+            assert!(job.state() == State::Ready || !job.in_run, "{:?} is in no run", job.id);
         }
     }
 
@@ -47,7 +47,7 @@ impl Engine {
         self.check_queues(number, tube);
         let expect = |slot: u32, state: State| {
             let job = self.jobs.get(slot);
-            assert_eq!((job.tube, job.state), (number, state), "{:?} stands in {name}", job.id);
+            assert_eq!((job.tube, job.state()), (number, state), "{:?} stands in {name}", job.id);
         };
         for (large, queue) in [(false, Some(&tube.ready)), (true, tube.large.as_deref())] {
             for slot in queue.into_iter().flat_map(|queue| queue.iter(&self.jobs)) {
@@ -106,7 +106,7 @@ impl Engine {
 
     fn check_priority_classes(&self, number: u32, tube: &Tube) {
         let mut priority_classes = [0; 3];
-        let queued = |job: &&Job| job.tube == number && matches!(job.state, State::Ready | State::Delayed);
+        let queued = |job: &&Job| job.tube == number && matches!(job.state(), State::Ready | State::Delayed);
         self.jobs
             .iter()
             .map(|(_, job)| job)
@@ -130,8 +130,8 @@ impl Engine {
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
         assert_eq!(self.extras_store.len(), bound + left.len(), "every contract has its job");
         for &(number, _) in &left {
-            let is_told = |work: &Unfinished| matches!(work, Unfinished::Tell { extras, .. } if *extras == number);
-            assert!(self.unfinished.iter().any(is_told), "those who wait by contract {number} will never be told");
+            let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
+            assert!(self.deferred.iter().any(is_told), "those who wait by contract {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
@@ -143,7 +143,7 @@ impl Engine {
             for client in self.extras_store.attached(number) {
                 assert!(self.clients.contains(client as usize), "{:?} is awaited by nobody", job.id);
             }
-            assert!(job.state != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
+            assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
         }
         self.extras_store.check_ends();
         assert_eq!(self.extras_store.attachments(), attached);
@@ -176,14 +176,14 @@ impl Engine {
         }
         for (key, slot) in client.reserved.iter() {
             let job = self.jobs.get(slot);
-            assert_eq!((job.state, job.holder, job.due_key()), (State::Reserved, number, key));
+            assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number, key));
             assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
         leaving.check(|slot| self.jobs.get(slot).place());
         for ((pri, id), slot) in leaving.iter() {
             let job = self.jobs.get(slot);
-            assert_eq!((job.state, job.holder, job.pri, job.id), (State::Reserved, number, pri, id));
+            assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number, pri, id));
             assert!(job.is_leaving(), "{:?} does not know that its holder has left", job.id);
         }
     }

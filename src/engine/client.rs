@@ -103,7 +103,7 @@ pub struct ClientState {
     pub(super) wait: u32,
     /// The place of that wait or sleep among those of all clients.
     pub(super) since: u64,
-    /// The engine goes on with its search, which stands in the queue of unfinished work once.
+    /// The engine goes on with its search, which stands in the queue of deferred work once.
     pub(super) queued: bool,
     /// A search that goes on in another turn.
     pub(super) search: Option<Box<Search>>,

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use super::body::Body;
 use super::change::Change;
 use super::client::ClientId;
+use super::deferred::Deferred;
 use super::details::Count;
 use super::event::{Event, Outcome, Report};
-use super::job::{Cause, Job, JobId, JobView, State};
+use super::job::{Cause, Job, JobId, JobView, Priority, State};
 use super::job_extras::JobExtras;
 use super::job_options::CompletionPolicy;
 use super::steps::{Progress, MOVE};
 use super::time::Time;
-use super::unfinished::Unfinished;
-use super::{Engine, JOB_COST, NOBODY};
+use super::{Engine, JOB_COST};
 
 /// Why a outcome did not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ impl Engine {
     /// first: then the job might be given to somebody else, and taken away again, in one verb.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.jobs.find(id).ok_or(NotCompleted::NotFound)?;
-        if self.jobs.get(slot).state == State::Finished {
+        if self.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Err(NotCompleted::Final);
         }
@@ -57,6 +57,30 @@ impl Engine {
             CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
         }
         Ok(())
+    }
+
+    /// The holder of the job in `slot` deletes it: it is done, without a result.
+    pub(super) fn complete_deleted(&mut self, slot: u32, now: Time) {
+        let done = || Outcome::Done(Body::default());
+        // For want of space it is gone without its outcome, which is empty anyway.
+        if self.complete_slot(slot, done(), now).is_err() {
+            self.remove_job(slot, done());
+        }
+    }
+
+    /// The holder of the job in `slot` buries it: it failed, and is to be looked at.
+    pub(super) fn complete_buried(&mut self, slot: u32, pri: Priority) {
+        match self.jobs.get(slot).completion {
+            CompletionPolicy::Drop => {}
+            CompletionPolicy::Keep if self.is_orphaned(slot) => return self.remove_job(slot, Outcome::Gone),
+            CompletionPolicy::Keep => {
+                self.count_failure(slot);
+                self.changed_by_itself(Change::Outcome { slot, result: 0 });
+            }
+            CompletionPolicy::Tell => self.tell_outcome(slot, Outcome::Failed(Body::default())),
+        }
+        self.set_aside(slot, Cause::Bury, pri);
+        self.changed(Change::Bury(slot));
     }
 
     fn complete_kept(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
@@ -86,10 +110,8 @@ impl Engine {
 
     /// A failure that is not the last one.
     fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotCompleted> {
-        match self.jobs.get(slot).state {
-            State::Reserved => self.transfer(slot, Cause::Release),
-            State::Buried => self.transfer(slot, Cause::Kick),
-            State::Ready | State::Delayed | State::Finished => {}
+        if let Some(cause) = Cause::of_retry(self.jobs.get(slot).state()) {
+            self.transfer(slot, cause);
         }
         self.changed(Change::Outcome { slot, result: 0 });
         self.serve(self.jobs.get(slot).tube, now);
@@ -117,21 +139,26 @@ impl Engine {
 
     /// A outcome of failure about a plain job: whoever is at it, it is buried.
     fn bury_wherever(&mut self, slot: u32) -> Result<(), NotCompleted> {
-        let state = self.jobs.get(slot).state;
+        let state = self.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
             return Ok(());
         }
         if !self.claim_log_room(0) {
             return Err(NotCompleted::OutOfMemory);
         }
-        if state != State::Reserved {
-            // Only what is reserved can be buried.
-            self.jobs.get_mut(slot).holder = NOBODY.0;
-            self.transfer(slot, Cause::ReserveJob);
-        }
-        self.set_aside(slot);
+        self.set_aside(slot, Cause::Fail, self.jobs.get(slot).pri);
         self.changed(Change::Bury(slot));
         Ok(())
+    }
+
+    /// Puts the job in `slot` behind all buried ones. The log is still to be told.
+    pub(super) fn set_aside(&mut self, slot: u32, cause: Cause, pri: Priority) {
+        self.last_bury += 1;
+        let place = Time::from_nanos(self.last_bury);
+        self.transfer_with(slot, cause, |job| {
+            job.count(Count::Buries);
+            (job.pri, job.due) = (pri, place);
+        });
     }
 
     /// Whether the job in `slot` has been tried as often as it may.
@@ -152,16 +179,32 @@ impl Engine {
         rare.is_some_and(|rare| rare.orphaned)
     }
 
-    /// The holder of the job in `slot` gives it back. If nobody waits for another try, it is gone, and this is true.
-    pub(super) fn ends_if_untold(&mut self, slot: u32) -> bool {
+    /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is true.
+    /// `claimed`: the log's room for the change is taken already.
+    pub(super) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.jobs.get(slot);
-        let awaited = self.extras(job).is_some_and(|extras| extras.submitters() > 0);
         match job.completion {
-            CompletionPolicy::Tell if job.is_volatile() && !awaited => self.remove_job(slot, Outcome::Gone),
+            CompletionPolicy::Tell if job.is_volatile() && !self.is_awaited(slot) => {
+                self.remove_job(slot, Outcome::Gone)
+            }
             CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.extras_store.of(slot)),
+            CompletionPolicy::Keep if self.is_spent(slot) => {
+                self.keep_outcome(slot, false, Body::default());
+                let change = Change::Outcome { slot, result: 0 };
+                if claimed {
+                    self.changed(change);
+                } else {
+                    self.changed_by_itself(change);
+                }
+            }
             CompletionPolicy::Drop | CompletionPolicy::Keep | CompletionPolicy::Tell => return false,
         }
         true
+    }
+
+    /// Whether somebody waits for the outcome of the job in `slot`.
+    fn is_awaited(&self, slot: u32) -> bool {
+        self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
     }
 
     /// Nobody waits for another try.
@@ -172,18 +215,15 @@ impl Engine {
 
     /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.
     pub(super) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
-        let (tube, completion) = (self.jobs.get(slot).tube, self.jobs.get(slot).completion);
-        match completion {
-            CompletionPolicy::Drop => self.transfer(slot, cause),
-            CompletionPolicy::Keep if self.is_last_try(slot) => return self.end_run(self.extras_store.of(slot)),
-            CompletionPolicy::Keep if self.is_spent(slot) => {
-                self.keep_outcome(slot, false, Body::default());
-                self.changed_by_itself(Change::Outcome { slot, result: 0 });
-            }
-            CompletionPolicy::Keep => self.transfer(slot, cause),
-            CompletionPolicy::Tell => return self.end_told_reservation(slot, cause, now),
+        let job = self.jobs.get(slot);
+        let tube = job.tube;
+        if job.completion == CompletionPolicy::Tell {
+            return self.end_told_reservation(slot, cause, now);
         }
-        self.serve(tube, now);
+        if !self.ends_without_retry(slot, false) {
+            self.transfer(slot, cause);
+            self.serve(tube, now);
+        }
     }
 
     fn end_told_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
@@ -195,22 +235,21 @@ impl Engine {
         }
         let job = self.jobs.get(slot);
         let losses = job.history().timeouts;
-        let awaited = self.extras(job).is_some_and(|extras| extras.submitters() > 0);
         if job.is_bound() {
             let number = self.extras_store.of(slot);
             if self.extras_store.get(number).rare().is_some() {
                 self.extras_store.get_mut(number).rare_mut().progress = (0, 0);
             }
         }
-        if volatile && !awaited {
-            return self.remove_job(slot, Outcome::Gone);
+        if self.ends_without_retry(slot, false) {
+            return;
         }
         if self.limits.max_losses.is_some_and(|most| losses >= most) {
             if volatile {
                 return self.remove_job(slot, Outcome::Failed(Body::default()));
             }
             self.tell_outcome(slot, Outcome::Failed(Body::default()));
-            self.set_aside(slot);
+            self.set_aside(slot, Cause::Bury, self.jobs.get(slot).pri);
             return self.changed_by_itself(Change::Bury(slot));
         }
         self.transfer(slot, cause);
@@ -225,7 +264,8 @@ impl Engine {
         let extras = self.extras_store.get(number);
         let (slot, left) = (extras.slot, extras.submitters());
         let job = self.jobs.get(slot);
-        if left == 0 && job.is_volatile() && job.completion == CompletionPolicy::Tell && job.state != State::Reserved {
+        if left == 0 && job.is_volatile() && job.completion == CompletionPolicy::Tell && job.state() != State::Reserved
+        {
             self.remove_job(slot, Outcome::Gone);
         }
     }
@@ -273,11 +313,11 @@ impl Engine {
     /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
     /// nobody. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId) -> bool {
-        let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state != State::Finished) else {
+        let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished) else {
             return false;
         };
         let failed = Outcome::Failed(Body::default());
-        if self.jobs.get(slot).state != State::Reserved {
+        if self.jobs.get(slot).state() != State::Reserved {
             self.remove_job(slot, failed);
             return true;
         }
@@ -335,22 +375,35 @@ impl Engine {
             let before = self.extras_store.get(number).cost();
             let other = self.extras_store.leave_to_waiters(number);
             self.memory.jobs += self.extras_store.get(number).cost() + self.extras_store.get(other).cost() - before;
-            self.unfinished.push_back(Unfinished::Tell { extras: number, job: id, outcome });
+            self.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome });
         }
     }
 
-    /// The time to live of the job that comes next in that order has ended.
-    pub(super) fn extras_due(&mut self) {
-        let (_, number) = self.extras_store.next_end().expect("a time to live that ends");
-        let slot = self.extras_store.get(number).slot;
-        self.evicted += u64::from(self.jobs.get(slot).state != State::Finished);
-        self.remove_job(slot, Outcome::Gone);
+    /// Tells some of those who wait for an outcome; nobody does afterwards.
+    pub(super) fn tell_on(&mut self, extras: u32, job: JobId, outcome: &Arc<Outcome>) -> Progress {
+        while let Some((member, client)) = self.extras_store.first_attached(extras) {
+            let client = ClientId(client);
+            self.detach(member, client);
+            let state = &self.clients[client.0 as usize];
+            if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
+                self.stop_waiting(client);
+            }
+            self.events.push_back(Event::Outcome { client, job, outcome: outcome.clone() });
+            self.steps.take(MOVE);
+            if self.steps.are_used_up() && self.extras_store.first_attached(extras).is_some() {
+                return Progress::More;
+            }
+        }
+        if self.extras_store.is_left(extras) {
+            self.memory.jobs -= self.extras_store.remove(extras).cost();
+        }
+        Progress::Done
     }
 
     /// Whether there is such a job that is over, with an outcome that outlives the server.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
         let job = self.jobs.find(id).map(|slot| self.jobs.get(slot));
-        job.is_some_and(|job| job.state == State::Finished && !job.is_volatile())
+        job.is_some_and(|job| job.state() == State::Finished && !job.is_volatile())
     }
 
     /// The extras of a job, if it has one.
@@ -364,7 +417,7 @@ impl Engine {
 
     /// How many bytes the body of a job had when it was submitted; behind them is its result, if it is over.
     pub fn payload_len(&self, job: &JobView) -> usize {
-        match (job.state, self.extras(job)) {
+        match (job.state(), self.extras(job)) {
             (State::Finished, Some(extras)) => extras.result_at as usize,
             _ => job.body.len(),
         }
@@ -372,7 +425,7 @@ impl Engine {
 
     /// How a job ended that is over: well or badly, and with which result.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
-        let extras = self.extras(job).filter(|_| job.state == State::Finished)?;
+        let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))
     }
 }

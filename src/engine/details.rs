@@ -3,7 +3,6 @@
 //! Owns how that is kept small. Nearly every job has round times and a short history, which take thirteen bytes; whatever
 //! does not fit is kept whole beside the job, so nothing is ever rounded or cut. Must not know states.
 
-use super::job::History;
 use super::time::Span;
 
 /// Something that is counted.
@@ -19,6 +18,21 @@ pub enum Count {
     Buries,
     /// It was kicked.
     Kicks,
+}
+
+/// How often what happened to a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// Times it was reserved.
+    pub reserves: u32,
+    /// Times its time to run ended.
+    pub timeouts: u32,
+    /// Times it was released by its holder.
+    pub releases: u32,
+    /// Times it was buried.
+    pub buries: u32,
+    /// Times it was kicked.
+    pub kicks: u32,
 }
 
 /// See the module's page.

@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use super::bodies::BodyKey;
 use super::body::{Body, BodyRef};
-use super::details::{Count, Details};
+use super::details::{Count, Details, History};
 use super::job_options::CompletionPolicy;
 use super::list::{Links, NIL};
 use super::time::{Span, Time};
@@ -65,8 +65,21 @@ pub enum Cause {
     Expire,
     /// Its holder went away.
     HangUp,
-    /// Somebody said how it went.
+    /// Somebody said that it failed, and nobody is told: it is set aside, whoever has it.
+    Fail,
+    /// Somebody said how it went, and the outcome is kept.
     Finish,
+}
+
+impl Cause {
+    /// How a job that failed, though not for the last time, comes to be ready; none if it is ready or delayed anyway.
+    pub(super) fn of_retry(state: State) -> Option<Cause> {
+        match state {
+            State::Reserved => Some(Cause::Release),
+            State::Buried => Some(Cause::Kick),
+            State::Ready | State::Delayed | State::Finished => None,
+        }
+    }
 }
 
 impl State {
@@ -79,27 +92,13 @@ impl State {
             (Cause::Release | Cause::Expire | Cause::HangUp, Reserved) => Some(Ready),
             (Cause::ReleaseLater, Reserved) => Some(Delayed),
             (Cause::Bury, Reserved) => Some(Buried),
+            (Cause::Fail, Ready | Delayed | Reserved) => Some(Buried),
             (Cause::Kick, Delayed | Buried) => Some(Ready),
             (Cause::Due, Delayed) => Some(Ready),
             (Cause::Finish, Ready | Delayed | Reserved | Buried) => Some(Finished),
             _ => None,
         }
     }
-}
-
-/// How often what happened to a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct History {
-    /// Times it was reserved.
-    pub reserves: u32,
-    /// Times its time to run ended.
-    pub timeouts: u32,
-    /// Times it was released by its holder.
-    pub releases: u32,
-    /// Times it was buried.
-    pub buries: u32,
-    /// Times it was kicked.
-    pub kicks: u32,
 }
 
 /// The mark of a job with extras.
@@ -127,7 +126,8 @@ pub struct Job {
     pub(super) holder: u32,
     /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
     pub(super) links: Links,
-    pub(super) state: State,
+    /// Changes by [`Job::transition`] only.
+    state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
     pub(super) completion: CompletionPolicy,
@@ -229,6 +229,16 @@ impl Job {
     /// What happened to it.
     pub fn history(&self) -> History {
         self.details.history()
+    }
+
+    /// Goes to the state that `cause` leads to. Panics if the table has no such transition.
+    pub(super) fn transition(&mut self, cause: Cause) {
+        self.state = self.state.after(cause).expect("a transition that the table has");
+    }
+
+    /// The same job as a log describes it, in whatever state that was.
+    pub(super) fn restored(self, state: State, due: Time) -> Job {
+        Job { state, due, ..self }
     }
 
     pub(super) fn count(&mut self, what: Count) {

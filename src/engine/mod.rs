@@ -18,7 +18,10 @@ mod check;
 mod client;
 mod completion;
 mod deadlines;
+mod dedup;
+mod deferred;
 mod details;
+mod disconnect;
 mod event;
 mod heap;
 mod ids;
@@ -26,15 +29,15 @@ mod index;
 mod job;
 mod job_extras;
 mod job_options;
+mod job_verbs;
 mod jobs;
-mod kicking;
 mod list;
 mod matching;
 mod name;
 mod pages;
 mod pauses;
 mod ready;
-mod reserving;
+mod reserve;
 mod restore;
 mod slots;
 mod smallest;
@@ -42,8 +45,9 @@ mod stats;
 mod steps;
 mod submit;
 mod time;
+mod timers;
+mod transitions;
 mod tube;
-mod unfinished;
 mod waiting;
 mod watching;
 
@@ -56,32 +60,32 @@ pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::{Change, LogRoom};
 pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
+pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
-pub use job::{priority_class, Cause, History, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
+pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
 pub use job_options::{
     CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions, StoredKey, StoredOptions,
 };
-pub use kicking::Kick;
+pub use job_verbs::Kick;
 pub use list::{Linked, Links, List};
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
-pub use reserving::{Awaited, Grab};
+pub use reserve::{Awaited, Grab, Reserve};
 pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
-pub use submit::{Submitted, EXTRA};
+pub use submit::{Refused, Submitted, EXTRA};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
 
 use client::{ClientState, Watches};
 use deadlines::Deadlines;
-use details::Count;
+use deferred::Deferred;
 use job_extras::ExtrasStore;
 use jobs::Jobs;
 use tube::{Tubes, DEFAULT_TUBE};
-use unfinished::Unfinished;
 
 /// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class or the
 /// allocator takes for itself.
@@ -142,30 +146,6 @@ impl Limits {
     };
 }
 
-/// Why a job was not put.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// The engine takes no jobs any more.
-    Draining,
-    /// The engine's memory is used up.
-    OutOfMemory,
-    /// Another job has the number that no two may have.
-    Duplicate,
-    /// The tube has as many jobs as it may have.
-    QueueFull,
-}
-
-/// The answer to [`Engine::reserve`].
-#[derive(Debug)]
-pub enum Reserve<'a> {
-    /// This job is the client's now.
-    Job(JobView<'a>),
-    /// No job, and no waiting for one.
-    NoJob(NoJob),
-    /// An event will tell.
-    Waiting,
-}
-
 /// A tube that cannot be watched or used, because of [`Limits::max_tubes`], [`Limits::max_watched`] or
 /// [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,7 +194,7 @@ pub struct Engine {
     /// The system has no memory for more.
     exhausted: bool,
     steps: Steps,
-    unfinished: VecDeque<Unfinished>,
+    deferred: VecDeque<Deferred>,
     /// The number of the last lease.
     leases: u32,
     /// Clients that have disconnected and still hold or watch something.
@@ -261,7 +241,7 @@ impl Engine {
             lacking: 0,
             exhausted: false,
             steps: Steps::ENDLESS,
-            unfinished: VecDeque::new(),
+            deferred: VecDeque::new(),
             leases: 0,
             leaving: 0,
         }
@@ -286,119 +266,9 @@ impl Engine {
         ClientId(self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32)) as u32)
     }
 
-    /// Puts a job into the tube that the client uses.
-    pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
-        self.mark_producer(client);
-        let number = self.clients[client.0 as usize].used;
-        let slot = self.take_in(number, new, None, now)?;
-        self.serve(number, now);
-        Ok(self.jobs.get(slot).id)
-    }
-
-    /// The client has tried to put a job, whatever became of it.
-    pub fn mark_producer(&mut self, client: ClientId) {
-        let producer = &mut self.clients[client.0 as usize].producer;
-        self.producers += usize::from(!*producer);
-        *producer = true;
-    }
-
-    fn mark_worker(&mut self, client: ClientId) {
-        let worker = &mut self.clients[client.0 as usize].worker;
-        self.workers += usize::from(!*worker);
-        *worker = true;
-    }
-
-    /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
-    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
-        let slot = self.jobs.find(id)?;
-        self.jobs.get(slot).state.after(Cause::ReserveJob)?;
-        self.mark_worker(client);
-        self.grant(client, slot, Cause::ReserveJob, now);
-        Some(self.jobs.view(slot))
-    }
-
-    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder, that
-    /// means that it is done.
-    pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.jobs.find(id) else { return false };
-        let job = self.jobs.get(slot);
-        match job.state {
-            State::Finished => return false,
-            State::Reserved if job.holder != client.0 => return false,
-            State::Reserved if job.completion != CompletionPolicy::Drop => {
-                // For want of space it is gone without its outcome, of which there is not much.
-                if self.complete_slot(slot, Outcome::Done(Body::default()), now).is_err() {
-                    self.remove_job(slot, Outcome::Done(Body::default()));
-                }
-            }
-            _ => self.remove_job(slot, Outcome::Gone),
-        }
-        true
-    }
-
-    /// Gives a job back with a new priority, ready after `delay`. False if the client does not hold it.
-    pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
-        let Some(slot) = self.held(client, id, now) else { return false };
-        if self.is_spent(slot) {
-            self.keep_outcome(slot, false, Body::default());
-            self.changed(Change::Outcome { slot, result: 0 });
-            return true;
-        }
-        if self.ends_if_untold(slot) {
-            return true;
-        }
-        self.leave(slot);
-        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
-        let job = self.jobs.get_mut(slot);
-        job.state = job.state.after(cause).expect("a reserved job can be released");
-        job.pri = pri;
-        job.details.set_delay(delay);
-        job.due = now + delay;
-        job.count(Count::Releases);
-        let tube = job.tube;
-        self.changed(Change::Release(slot));
-        self.enter(slot);
-        self.serve(tube, now);
-        true
-    }
-
-    /// Sets a job aside with a new priority. False if the client does not hold it.
-    pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
-        let Some(slot) = self.held(client, id, now) else { return false };
-        self.jobs.get_mut(slot).pri = pri;
-        if self.jobs.get(slot).completion == CompletionPolicy::Keep {
-            if self.is_orphaned(slot) {
-                self.remove_job(slot, Outcome::Gone);
-                return true;
-            }
-            self.count_failure(slot);
-            self.changed_by_itself(Change::Outcome { slot, result: 0 });
-        }
-        if self.jobs.get(slot).completion == CompletionPolicy::Tell {
-            self.tell_outcome(slot, Outcome::Failed(Body::default()));
-        }
-        self.set_aside(slot);
-        self.changed(Change::Bury(slot));
-        true
-    }
-
-    /// Buries a reserved job. The log is still to be told.
-    fn set_aside(&mut self, slot: u32) {
-        self.jobs.get_mut(slot).count(Count::Buries);
-        self.transfer(slot, Cause::Bury);
-        self.last_bury += 1;
-        self.jobs.get_mut(slot).due = Time::from_nanos(self.last_bury);
-    }
-
-    /// Starts the time to run of a job again. False if the client does not hold it.
-    pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.held(client, id, now) else { return false };
-        let job = self.jobs.get_mut(slot);
-        job.due = now + job.ttr();
-        let (place, key) = (job.place(), job.due_key());
-        self.clients[client.0 as usize].reserved.change(place, key, &mut self.jobs);
-        self.retime_client(client.0);
-        true
+    /// Clients that have connected since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.total_connections
     }
 
     /// All jobs, in no useful order and in any state; for tests.
@@ -408,24 +278,12 @@ impl Engine {
 
     /// The job with this id, in any tube, unless it is over.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
-        self.any_job(id).filter(|job| job.state != State::Finished)
+        self.any_job(id).filter(|job| job.state() != State::Finished)
     }
 
     /// The job with this id, in any state and tube.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.jobs.find(id).map(|slot| self.jobs.view(slot))
-    }
-
-    /// The job in this state that is next in the tube that the client uses.
-    pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
-        let tube = self.tubes.get(self.clients[client.0 as usize].used);
-        let slot = match state {
-            State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
-            State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
-            State::Buried => tube.buried.first(),
-            State::Reserved | State::Finished => None,
-        };
-        slot.map(|slot| self.jobs.view(slot))
     }
 
     /// From now on no job is taken in.
@@ -436,11 +294,6 @@ impl Engine {
     /// The names of all tubes.
     pub fn tube_names(&self) -> impl Iterator<Item = &[u8]> {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
-    }
-
-    /// When [`Engine::tick`] has something to do; [`Time::NEVER`] if nothing is to come.
-    pub fn next_deadline(&self) -> Time {
-        self.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
     /// Whether there is news for another client, which most verbs have none of.
@@ -470,48 +323,6 @@ impl Engine {
     /// The last id that was given.
     pub fn last_id(&self) -> u64 {
         self.last_id
-    }
-
-    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long as a
-    /// reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have left counts
-    /// as theirs as long as no job of another size can have it, but for the first 8 MiB.
-    pub fn memory(&self) -> Account {
-        let mut memory = self.memory;
-        memory.buffers += self.jobs.in_flight();
-        memory.jobs += self.jobs.spare();
-        memory
-    }
-
-    /// The same without what [`Engine::set_buffers`] told, in one sum.
-    pub fn memory_held(&self) -> u64 {
-        self.memory.total() - self.memory.buffers + self.jobs.in_flight() + self.jobs.spare()
-    }
-
-    /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
-    /// sum of all is bounded; and whether the system has no memory for more.
-    pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
-        self.memory.buffers = bytes;
-        self.exhausted = exhausted;
-    }
-
-    /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
-    pub fn check_in_flight(&mut self) {
-        self.jobs.check_in_flight();
-    }
-
-    /// Large bodies of jobs that are gone, to be dropped where nobody waits: that takes milliseconds for each 100 MB.
-    pub fn take_released(&mut self) -> Vec<Body> {
-        self.jobs.take_released()
-    }
-
-    /// Whether there are so many bytes left for what asks for more.
-    pub fn has_memory(&self, bytes: u64) -> bool {
-        !self.lacks_memory(bytes)
-    }
-
-    fn lacks_memory(&self, bytes: u64) -> bool {
-        let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
-        self.exhausted || self.memory.total() + self.jobs.in_flight() + self.jobs.spare() + bytes > most
     }
 }
 

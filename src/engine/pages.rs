@@ -162,7 +162,7 @@ impl Engine {
                 // Some may be gone, or in another state by now.
                 let there = keys.into_iter().filter_map(|(.., id)| self.jobs.find(id));
                 let views = there.map(|slot| self.jobs.view(slot));
-                return Page::Jobs(views.filter(|job| job.state == page.state && job.tube == number).collect());
+                return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
             }
         }
     }
@@ -184,7 +184,7 @@ impl Engine {
             page.from = slot + 1;
             let job = self.jobs.get(slot);
             let may = page.state != State::Ready || !self.is_large(self.jobs.get(page.from - 1));
-            if job.tube == number && job.state == page.state && may {
+            if job.tube == number && job.state() == page.state && may {
                 page.smallest.offer(key(job));
             }
         }

@@ -4,8 +4,9 @@
 //! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
 
 use super::body::Body;
+use super::details::History;
 use super::details::{Count, Details};
-use super::job::{History, Job, JobId, Priority, State};
+use super::job::{Cause, Job, JobId, Priority, State};
 use super::job_extras::JobExtras;
 use super::job_options::{CompletionPolicy, StoredOptions};
 use super::time::{Span, Time};
@@ -100,9 +101,7 @@ impl Engine {
         if found.history != History::default() {
             details.set_history(found.history);
         }
-        let mut job = Job::new(found.id, tube, found.pri, details, body, found.created);
-        job.state = found.state;
-        job.due = found.due;
+        let job = Job::new(found.id, tube, found.pri, details, body, found.created).restored(found.state, found.due);
         let slot = match known {
             Some(slot) => {
                 self.jobs.replace(slot, job);
@@ -120,30 +119,40 @@ impl Engine {
     pub fn restore_change(&mut self, id: JobId, change: Restored) {
         let Some(slot) = self.jobs.find(id) else { return };
         let job = self.jobs.get_mut(slot);
-        if job.state == State::Finished {
+        match job.state() {
             // That is for good: the record is read a second time, as the one of the outcome will be.
-            return;
+            State::Finished => return,
+            State::Reserved => {}
+            // The log does not know every reservation, and the same record may be read twice.
+            State::Ready | State::Delayed | State::Buried => job.transition(Cause::ReserveJob),
         }
-        job.state = State::Ready;
         match change {
-            Restored::Reserve(count) => job.details.set_count(Count::Reserves, count),
-            Restored::Expire(count) => job.details.set_count(Count::Timeouts, count),
-            Restored::Lease(count, until) => {
+            Restored::Reserve(count) => {
+                job.transition(Cause::HangUp);
                 job.details.set_count(Count::Reserves, count);
-                (job.due, job.state) = (until, State::Reserved);
             }
-            Restored::Kick(count) => job.details.set_count(Count::Kicks, count),
+            Restored::Expire(count) => {
+                job.transition(Cause::Expire);
+                job.details.set_count(Count::Timeouts, count);
+            }
+            Restored::Lease(count, until) => {
+                job.due = until;
+                job.details.set_count(Count::Reserves, count);
+            }
+            Restored::Kick(count) => {
+                job.transition(Cause::Release);
+                job.details.set_count(Count::Kicks, count);
+            }
             Restored::Release { pri, delay, due, count } => {
+                job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
                 job.details.set_count(Count::Releases, count);
                 job.details.set_delay(delay);
                 (job.pri, job.due) = (pri, due);
-                if delay != Span::ZERO {
-                    job.state = State::Delayed;
-                }
             }
             Restored::Bury { pri, order, count } => {
+                job.transition(Cause::Bury);
                 job.details.set_count(Count::Buries, count);
-                (job.pri, job.due, job.state) = (pri, Time::from_nanos(order), State::Buried);
+                (job.pri, job.due) = (pri, Time::from_nanos(order));
             }
         }
     }
@@ -153,14 +162,13 @@ impl Engine {
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.jobs.find(id)?;
         let job = self.jobs.get_mut(slot);
-        if job.completion != CompletionPolicy::Keep || job.state == State::Finished {
+        if job.completion != CompletionPolicy::Keep || job.state() == State::Finished {
             return None;
         }
-        job.state = match job.state {
-            _ if done.is_some() => State::Finished,
-            State::Delayed => State::Delayed,
-            _ => State::Ready,
-        };
+        let cause = if done.is_some() { Some(Cause::Finish) } else { Cause::of_retry(job.state()) };
+        if let Some(cause) = cause {
+            job.transition(cause);
+        }
         let length = job.body.len() as u32;
         let number = self.extras_of(slot);
         let extras = self.extras_store.get_mut(number);
@@ -200,11 +208,11 @@ impl Engine {
             next = self.jobs.next(slot + 1);
             let longest = now + self.lease_of(self.jobs.get(slot));
             let job = self.jobs.get_mut(slot);
-            if job.state == State::Buried {
+            if job.state() == State::Buried {
                 buried.push((job.due, slot));
                 continue;
             }
-            match job.state {
+            match job.state() {
                 State::Reserved => {
                     job.holder = NOBODY.0;
                     job.due = job.due.min(longest);
@@ -214,7 +222,7 @@ impl Engine {
             }
             let job = self.jobs.get(slot);
             match self.extras(job).and_then(JobExtras::start) {
-                Some(start) if job.state == State::Ready => started.push((start, job.id, slot)),
+                Some(start) if job.state() == State::Ready => started.push((start, job.id, slot)),
                 _ => self.enter(slot),
             }
         }
@@ -245,7 +253,7 @@ impl Engine {
             job.due = job.due.min(now + job.delay());
         }
         if job.due <= now {
-            job.state = State::Ready;
+            job.transition(Cause::Due);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
 
 use super::account::Account;
-use super::job::{History, JobId, Priority, State};
+use super::details::History;
+use super::job::{JobId, Priority, State};
 use super::list::List;
 use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
@@ -139,14 +140,14 @@ impl Engine {
     /// The figures of the job with this id, if there is one.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
-        let left = match job.state {
+        let left = match job.state() {
             State::Reserved | State::Delayed => job.due.since(now),
             State::Ready | State::Buried | State::Finished => Span::ZERO,
         };
         Some(JobStats {
             id,
             tube: &self.tubes.get(job.tube).name,
-            state: job.state,
+            state: job.state(),
             pri: job.pri,
             age: now.since(job.created),
             delay: job.delay(),

@@ -2,18 +2,27 @@
 //!
 //! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
 
-use std::hash::{BuildHasher, Hasher};
-
 use super::change::Change;
 use super::client::{ClientId, Waiting};
-use super::deadlines::TimerKey;
 use super::details::Details;
 use super::job::{priority_class, Job, JobId, NewJob, State};
 use super::job_extras::{JobExtras, ATTACHMENT_COST};
-use super::job_options::{CompletionPolicy, DedupKey, Fingerprints, JobOptions, StoredKey, StoredOptions};
-use super::steps::MOVE;
+use super::job_options::{CompletionPolicy, DedupKey, JobOptions, StoredKey, StoredOptions};
 use super::time::{Span, Time};
-use super::{Engine, Refused, JOB_COST};
+use super::{Engine, JOB_COST};
+
+/// Why a job was not put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The engine takes no jobs any more.
+    Draining,
+    /// The engine's memory is used up.
+    OutOfMemory,
+    /// Another job has the number that no two may have.
+    Duplicate,
+    /// The tube has as many jobs as it may have.
+    QueueFull,
+}
 
 /// A job that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,11 +33,23 @@ pub struct Submitted {
     pub joined: bool,
 }
 
-/// Contracts that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
-/// tubes, and each search would have to pass all of them.
-const LOOKS: u64 = 4096;
-
 impl Engine {
+    /// Puts a job into the tube that the client uses.
+    pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
+        self.mark_producer(client);
+        let number = self.clients[client.0 as usize].used;
+        let slot = self.take_in(number, new, None, now)?;
+        self.serve(number, now);
+        Ok(self.jobs.get(slot).id)
+    }
+
+    /// The client has tried to put a job, whatever became of it.
+    pub fn mark_producer(&mut self, client: ClientId) {
+        let producer = &mut self.clients[client.0 as usize].producer;
+        self.producers += usize::from(!*producer);
+        *producer = true;
+    }
+
     /// Puts a job with options of its own into the tube with this name, which is created if need be; or joins the job that it
     /// shares its unique with.
     pub fn submit(
@@ -198,106 +219,6 @@ impl Engine {
         number
     }
 
-    pub(super) fn retime_extras(&mut self) {
-        let next = self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at);
-        self.deadlines.set(TimerKey::ExtrasStore, next);
-    }
-
-    /// What takes fingerprints of bodies that are to be submitted.
-    pub fn fingerprints(&self) -> Fingerprints {
-        Fingerprints::new(self.limits.hash_secret)
-    }
-
-    /// Names are hashed without their tubes, so that they can be looked for in all.
-    fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, empty: Option<JobId>) -> u64 {
-        let mut hasher = self.tubes.hasher().build_hasher();
-        match dedup_key {
-            DedupKey::None => return 0,
-            DedupKey::Name(name) => hasher.write(name.key()),
-            DedupKey::Id(id) => hasher.write(id),
-            DedupKey::Body(fingerprint) => {
-                hasher.write_u32(tube);
-                fingerprint.iter().flat_map(|it| it.0).for_each(|part| hasher.write_u32(part));
-                hasher.write_u64(empty.map_or(0, |id| id.0));
-            }
-        }
-        hasher.finish()
-    }
-
-    /// The existing job with the same unique; by a fingerprint of the body, only one of the same length.
-    fn find_duplicate(&mut self, dedup_key: &DedupKey, tube: &[u8], length: usize) -> Result<Option<u32>, Refused> {
-        if matches!(dedup_key, DedupKey::Body(_)) && length == 0 {
-            return Ok(None);
-        }
-        let number = self.tubes.find(tube);
-        let hash = self.hash_dedup_key(dedup_key, number.unwrap_or_default(), None);
-        let mut looks = 0;
-        let matches = |extras: &JobExtras| {
-            looks += 1;
-            // Others in the chain are no reason to fetch their jobs.
-            if looks > LOOKS || extras.dedup_key != *dedup_key {
-                return looks > LOOKS;
-            }
-            let job = self.jobs.get(extras.slot);
-            match dedup_key {
-                DedupKey::None => false,
-                DedupKey::Id(_) => true,
-                _ if is_over(job) => false,
-                DedupKey::Name(_) => Some(job.tube) == number,
-                DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
-            }
-        };
-        let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
-        self.steps.take(looks / MOVE);
-        if looks > LOOKS {
-            return Err(Refused::OutOfMemory);
-        }
-        Ok(found)
-    }
-
-    /// The job with this number that no other may have.
-    pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
-        let dedup_key = DedupKey::Id(*id);
-        let number =
-            self.extras_store.find(self.hash_dedup_key(&dedup_key, 0, None), |extras| extras.dedup_key == dedup_key)?;
-        Some(self.jobs.get(self.extras_store.get(number).slot).id)
-    }
-
-    /// The oldest job that was submitted with this name, in any tube.
-    pub fn find_name(&self, name: &[u8]) -> Option<JobId> {
-        let dedup_key = DedupKey::Name(name.into());
-        let hash = self.hash_dedup_key(&dedup_key, 0, None);
-        let (mut oldest, mut looks) = (None, 0);
-        // Looks through all of that name, or as many as one call may, by matching none before.
-        self.extras_store.find(hash, |extras| {
-            looks += 1;
-            if extras.dedup_key == dedup_key {
-                let id = self.jobs.get(extras.slot).id;
-                oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
-            }
-            looks > LOOKS
-        });
-        oldest
-    }
-
-    /// Somebody submits again what is in `slot`.
-    fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
-        let job = self.jobs.get(slot);
-        if !durable || !job.is_volatile() {
-            return Ok(());
-        }
-        // It is written down as it is, which takes a little more than a new one.
-        let logged = self.log_room.put + self.log_room.change + self.logged_size(slot) as u64;
-        if logged > self.log_room.puts {
-            self.lacking = logged;
-            return Err(Refused::OutOfMemory);
-        }
-        self.log_room.puts -= logged;
-        self.jobs.get_mut(slot).set_volatile(false);
-        self.changed(Change::Adopt(slot));
-        Ok(())
-    }
-
     /// One more attachment of `client` to the job in `slot`.
     pub(super) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
@@ -341,7 +262,7 @@ impl Engine {
             max_attempts: extras.map_or(0, JobExtras::max_attempts),
             max_fails: extras.map_or(0, JobExtras::max_fails),
             fails: extras.map_or(0, JobExtras::fails),
-            outcome: extras.filter(|_| job.state == State::Finished).map(|it| (it.done, it.result_at)),
+            outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
             reducer: extras.and_then(JobExtras::reducer),
         })
     }
@@ -394,9 +315,4 @@ fn logged_options(options: &JobOptions) -> usize {
         return 0;
     }
     extra(&options.dedup_key, options.reducer.as_deref())
-}
-
-/// Whether nobody would be told any more of what becomes of a job whose submitters are told.
-fn is_over(job: &Job) -> bool {
-    job.state == State::Buried
 }

@@ -53,13 +53,13 @@ impl JobCounts {
 
     /// Counts a job in its present state.
     pub fn add(&mut self, job: &Job) {
-        *self.of(job.state) += 1;
+        *self.of(job.state()) += 1;
         self.urgent += u64::from(job.is_urgent());
     }
 
     /// Takes a job in its present state out of the count.
     pub fn subtract(&mut self, job: &Job) {
-        *self.of(job.state) -= 1;
+        *self.of(job.state()) -= 1;
         self.urgent -= u64::from(job.is_urgent());
     }
 

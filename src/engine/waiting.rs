@@ -5,12 +5,12 @@
 //! a place that is not for its present wait counts for nothing. Must not choose between clients: that is `matching`'s.
 
 use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
+use super::deferred::Deferred;
 use super::event::{Event, NoJob};
 use super::job::{priority_class, Cause};
 use super::list::NIL;
 use super::steps::Progress;
 use super::time::Time;
-use super::unfinished::Unfinished;
 use super::Engine;
 
 impl Engine {
@@ -49,6 +49,12 @@ impl Engine {
             state.search = None;
             self.leave_queues(client);
         }
+    }
+
+    /// Ends the wait of `client` for a job or an outcome.
+    pub(super) fn end_wait(&mut self, client: ClientId, why: NoJob) {
+        self.cancel_wait(client);
+        self.events.push_back(Event::NoJob { client, why });
     }
 
     fn stand_everywhere(&mut self, client: ClientId) {
@@ -200,7 +206,7 @@ impl Engine {
         let state = &mut self.clients[client.0 as usize];
         state.search = Some(Box::new(search));
         if !std::mem::replace(&mut state.queued, true) {
-            self.unfinished.push_back(Unfinished::Search(client));
+            self.deferred.push_back(Deferred::Search(client));
         }
         self.retime_client(client.0);
     }

@@ -169,7 +169,7 @@ impl Hub {
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
         // Nobody else brings a clock that is moved by hand forward.
-        while self.clock.is_manual() && core.engine.has_unfinished() {
+        while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
             core.deliver_events(self, scratch, None);
@@ -185,7 +185,7 @@ impl Hub {
         if std::mem::take(&mut core.stops) {
             self.shutdown.ask();
         }
-        let next = if core.engine.has_unfinished() { now } else { core.next_tick() };
+        let next = if core.engine.has_deferred() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held());
         let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
         let released = core.engine.take_released();
@@ -235,10 +235,10 @@ impl Hub {
                 core.rests_until = now + TICK_REST;
             }
         }
-        if core.engine.has_unfinished() {
+        if core.engine.has_deferred() {
             core.refresh_room();
             core.engine.grant_steps(steps);
-            while core.engine.has_unfinished() && !core.engine.steps().are_used_up() {
+            while core.engine.has_deferred() && !core.engine.steps().are_used_up() {
                 core.engine.go_on(now);
                 core.deliver_events(self, scratch, None);
             }
@@ -401,6 +401,11 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Connections that have come since the start.
+    pub fn total_connections(&self) -> u64 {
+        self.core.lock().engine.total_connections()
+    }
+
     /// Checks every invariant of the engine; for tests.
     pub fn check(&self) {
         self.core.lock().engine.check();
@@ -519,8 +524,8 @@ impl Core {
     }
 
     /// Whether earlier turns have left something.
-    pub fn has_unfinished(&self) -> bool {
-        self.engine.has_unfinished()
+    pub fn has_deferred(&self) -> bool {
+        self.engine.has_deferred()
     }
 
     /// A command has taken so many steps beside what the engine counted; whether the turn is over.

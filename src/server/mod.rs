@@ -291,6 +291,13 @@ impl Server {
         self.hub.shutdown().wait();
     }
 
+    /// Returns when so many connections have come since the start, and all that clients had sent before this call is done.
+    /// For tests with a clock that is moved by hand: then time passes behind a command, not before it.
+    #[doc(hidden)]
+    pub fn quiesce(&self, connections: u64) {
+        self.running.lock().quiesce(connections);
+    }
+
     /// Panics unless the queue is in order; slow, for tests.
     pub fn check(&self) {
         self.hub.check();

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{unbounded, Receiver};
+use crossbeam_channel::{unbounded, Receiver, Sender};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
@@ -62,6 +62,8 @@ pub enum Note {
     Resume(usize),
     /// There is a new access file.
     Renew(Arc<AccessTable>),
+    /// Tell here when nothing that had arrived before is left to be done.
+    Quiesce(Sender<()>),
     /// Send what waits, and end.
     Stop,
 }
@@ -80,6 +82,8 @@ pub struct PoolThread {
     worker: WorkerScratch,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
+    /// Who waits until this thread finds nothing to do.
+    quiescing: Vec<Sender<()>>,
     /// None if clients may be silent without end.
     idle: Option<Idle>,
     probation: Probation,
@@ -128,6 +132,7 @@ impl PoolThread {
             relieved: None,
             probation: Probation::default(),
             renewal: None,
+            quiescing: Vec::new(),
         };
         Ok((thread, owner))
     }
@@ -145,9 +150,16 @@ impl PoolThread {
             }
             let patience = [self.close_idle(), self.relieve(), self.judge(), self.renew()].into_iter().flatten().min();
             self.owner.will_sleep();
-            let wait = if self.again.is_empty() && self.inbox.is_empty() { patience } else { Some(Duration::ZERO) };
+            let rests = self.again.is_empty() && self.inbox.is_empty();
+            let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             self.owner.is_awake();
+            if rests && events.is_empty() {
+                // Who waits may have gone.
+                for waiting in self.quiescing.drain(..) {
+                    let _ = waiting.send(());
+                }
+            }
             // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
             self.worker.scratch.sharers = (events.iter().count() / CROWD) as u64;
             for event in &events {
@@ -173,6 +185,7 @@ impl PoolThread {
                     Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
                     Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
                     Note::Renew(table) => self.renewal = Some((table, 0)),
+                    Note::Quiesce(waiting) => self.quiescing.push(waiting),
                     Note::Stop => return self.stop(&mut events),
                 }
             }

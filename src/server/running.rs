@@ -7,8 +7,9 @@ use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::unbounded;
 use parking_lot::{Condvar, Mutex};
 
 use super::clock::Clock;
@@ -24,6 +25,9 @@ use crate::protocol::Wire;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
 const STACK: usize = 256 * 1024;
+
+/// How long [`Running::quiesce`] waits for connections that have been refused, or that a busy machine brings late.
+const QUIESCE: Duration = Duration::from_secs(20);
 
 /// Whether the server is to stop, and whether it has.
 #[derive(Debug, Default)]
@@ -124,6 +128,22 @@ impl Running {
     /// There is a new access file.
     pub fn renew(&self, table: &Arc<AccessTable>) {
         self.owners.iter().for_each(|owner| owner.send(Note::Renew(table.clone())));
+    }
+
+    /// Returns when so many connections have come since the start, and no pool thread finds anything to do. What one of them
+    /// did last may have given another work, hence the second round.
+    pub fn quiesce(&self, connections: u64) {
+        let end = Instant::now() + QUIESCE;
+        while self.hub.total_connections() < connections && !self.hub.is_stopping() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for _ in 0..2 {
+            let (sender, quiet) = unbounded();
+            self.owners.iter().for_each(|owner| owner.send(Note::Quiesce(sender.clone())));
+            drop(sender);
+            // It ends when all have answered or ended.
+            quiet.iter().for_each(drop);
+        }
     }
 
     /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second at

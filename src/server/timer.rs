@@ -82,7 +82,7 @@ pub fn run(hub: &Hub) {
         // The tick sets the alarm anew, to what is due next.
         alarm.set(&mut state, Time::NEVER);
         drop(state);
-        let unfinished = hub.turn(&mut scratch, |core, _, _| core.has_unfinished());
+        let unfinished = hub.turn(&mut scratch, |core, _, _| core.has_deferred());
         hub.commit(&mut scratch);
         hub.clear_discarded();
         if unfinished {

@@ -26,16 +26,20 @@ struct Peer {
     ended: bool,
 }
 
-/// See the module's page. The four functions are what servers differ in.
+/// See the module's page. The functions are what servers differ in.
 pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
+    /// Waits until the server has done all that it was sent; it is told how many connections there have been. A server that
+    /// cannot be asked is given [`Sockets::quiet`] before time passes.
+    pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
     /// How long to listen for bytes that must not come, and to let the server work before time passes.
     pub quiet: Duration,
     /// Send what is short one byte at a time, each in a packet of its own.
     pub split: bool,
     peers: BTreeMap<String, Peer>,
+    opened: u64,
 }
 
 impl Connection {
@@ -86,7 +90,21 @@ impl<'a> Sockets<'a> {
         quiet: Duration,
     ) -> Sockets<'a> {
         let (connect, pass, drain) = (Box::new(connect), Box::new(pass), Box::new(drain));
-        Sockets { connect, pass, drain, quiet, split: false, peers: BTreeMap::new() }
+        Sockets { connect, pass, drain, quiesce: None, quiet, split: false, peers: BTreeMap::new(), opened: 0 }
+    }
+
+    /// Lets the server do what it was sent.
+    fn rest(&mut self) {
+        match self.quiesce {
+            Some(_) => self.quiesce(),
+            None => std::thread::sleep(self.quiet),
+        }
+    }
+
+    fn quiesce(&mut self) {
+        if let Some(quiesce) = &mut self.quiesce {
+            quiesce(self.opened);
+        }
     }
 }
 
@@ -94,6 +112,8 @@ impl World for Sockets<'_> {
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String> {
         let connection = (self.connect)(wire).map_err(|error| format!("{who} cannot connect: {error}"))?;
         self.peers.insert(who.to_owned(), Peer { connection, ended: false });
+        self.opened += 1;
+        self.quiesce();
         Ok(())
     }
 
@@ -102,7 +122,7 @@ impl World for Sockets<'_> {
         let connection = &mut self.peers.get_mut(who).expect("a connected peer").connection;
         if !self.split || bytes.len() > SHORT {
             let _ = connection.write(bytes);
-            return;
+            return self.quiesce();
         }
         connection.send_at_once();
         for byte in bytes {
@@ -110,6 +130,7 @@ impl World for Sockets<'_> {
             // A reader that runs meanwhile finds the byte alone; where it does not, nothing is lost but the test's point.
             std::thread::yield_now();
         }
+        self.quiesce();
     }
 
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8> {
@@ -137,19 +158,23 @@ impl World for Sockets<'_> {
 
     fn half_close(&mut self, who: &str) {
         self.peers[who].connection.shut_down();
+        self.quiesce();
     }
 
     fn close(&mut self, who: &str) {
         self.peers.remove(who);
+        self.quiesce();
     }
 
     fn pass(&mut self, time: Duration) {
-        std::thread::sleep(self.quiet);
+        self.rest();
         (self.pass)(time);
+        self.quiesce();
     }
 
     fn drain(&mut self) {
-        std::thread::sleep(self.quiet);
+        self.rest();
         (self.drain)();
+        self.quiesce();
     }
 }

@@ -136,7 +136,7 @@ impl Call {
                 while engine.kick(client, &mut kick, now) == Progress::More {
                     // As in a server, others come in between.
                     engine.grant_steps(steps);
-                    while engine.has_unfinished() {
+                    while engine.has_deferred() {
                         engine.go_on(now);
                         engine.grant_steps(steps);
                     }

@@ -164,7 +164,7 @@ fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage
     let mut answer = call.on_engine(engine, now);
     let mut events: Vec<Event> = std::iter::from_fn(|| engine.take_event()).collect();
     engine.check();
-    while engine.has_unfinished() {
+    while engine.has_deferred() {
         engine.grant_steps(steps);
         engine.go_on(now);
         events.extend(std::iter::from_fn(|| engine.take_event()));

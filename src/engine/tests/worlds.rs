@@ -70,7 +70,7 @@ impl Turns {
     /// What is left to others.
     fn rest(&mut self) -> u64 {
         let before = self.turns;
-        while self.engine.has_unfinished() {
+        while self.engine.has_deferred() {
             self.turn(Engine::go_on);
         }
         self.turns - before
@@ -209,7 +209,7 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
         assert_eq!((world.events, world.engine.stats().waiting), (4, 1));
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::default() };
         world.turn(|engine, now| engine.put(producer, new, now)).expect("room for a job");
-        assert_eq!((world.events, world.engine.has_unfinished()), (5, false));
+        assert_eq!((world.events, world.engine.has_deferred()), (5, false));
     });
 }
 
@@ -329,7 +329,7 @@ fn a_client_that_sends_no_more_gets_what_there_is_at_the_end_of_its_search() {
             world.ask(worker, Some(Span::from_secs(100)));
             assert!(world.engine.hurry(worker, world.now), "it searches");
             let before = world.events;
-            while world.engine.has_unfinished() || world.engine.next_deadline() <= world.now {
+            while world.engine.has_deferred() || world.engine.next_deadline() <= world.now {
                 world.turn(|engine, now| engine.tick(now));
                 world.turn(Engine::go_on);
             }

@@ -91,7 +91,7 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::requested`]. Or no
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::request_space`]. Or no
     /// id that is known to be safe to give.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok

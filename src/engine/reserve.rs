@@ -6,12 +6,23 @@
 use super::change::Change;
 use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
 use super::event::{NoJob, Outcome};
-use super::job::{Cause, Job, JobId, JobView, State};
+use super::job::{Cause, JobId, JobView, State};
 use super::job_extras::ATTACHMENT_COST;
 use super::list::NIL;
-use super::steps::{Progress, MOVE};
+use super::steps::Progress;
 use super::time::{Span, Time};
-use super::{Engine, Reserve};
+use super::Engine;
+
+/// The answer to [`Engine::reserve`].
+#[derive(Debug)]
+pub enum Reserve<'a> {
+    /// This job is the client's now.
+    Job(JobView<'a>),
+    /// No job, and no waiting for one.
+    NoJob(NoJob),
+    /// An event will tell.
+    Waiting,
+}
 
 /// The answer to [`Engine::grab`].
 #[derive(Debug)]
@@ -72,6 +83,21 @@ impl Engine {
         }
         self.wait_for(client, Waiting::for_job(until));
         Reserve::Waiting
+    }
+
+    /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
+    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
+        let slot = self.jobs.find(id)?;
+        self.jobs.get(slot).state().after(Cause::ReserveJob)?;
+        self.mark_worker(client);
+        self.grant(client, slot, Cause::ReserveJob, now);
+        Some(self.jobs.view(slot))
+    }
+
+    fn mark_worker(&mut self, client: ClientId) {
+        let worker = &mut self.clients[client.0 as usize].worker;
+        self.workers += usize::from(!*worker);
+        *worker = true;
     }
 
     /// Asks for a job of the tubes that the client watches, without waiting. It is awake from now on.
@@ -150,54 +176,6 @@ impl Engine {
         false
     }
 
-    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at first, and
-    /// belongs to this verb until it is done.
-    pub fn give_back(
-        &mut self,
-        client: ClientId,
-        tube: Option<&[u8]>,
-        place: &mut Option<usize>,
-        now: Time,
-    ) -> Progress {
-        let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
-        let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
-        let held = &self.clients[client.0 as usize].reserved;
-        if place.is_none() && held.len() as u64 * MOVE <= self.steps.left() {
-            let jobs = held.iter().map(|(_, slot)| self.jobs.get(slot)).filter(|job| is_meant(job));
-            let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
-            ids.sort_unstable();
-            self.steps.take(ids.len() as u64 * MOVE);
-            for id in ids {
-                // One loss may serve another client, but nobody takes what this one holds.
-                let slot = self.jobs.find(id).expect("a job that it holds");
-                self.end_reservation(slot, Cause::HangUp, now);
-            }
-            return Progress::Done;
-        }
-        // From the last place on: one that is taken out is filled with the last job, which was looked at.
-        let mut at = place.unwrap_or(held.len()).min(held.len());
-        while at > 0 {
-            if self.steps.are_used_up() {
-                *place = Some(at);
-                return Progress::More;
-            }
-            at -= 1;
-            self.steps.take(1);
-            let held = &self.clients[client.0 as usize].reserved;
-            let slot = held.at(at as u32).1;
-            if is_meant(self.jobs.get(slot)) {
-                // Then some that were not looked at move behind this place.
-                let again = held.rises(at);
-                self.end_reservation(slot, Cause::HangUp, now);
-                self.steps.take(MOVE);
-                if again {
-                    at = self.clients[client.0 as usize].reserved.len();
-                }
-            }
-        }
-        Progress::Done
-    }
-
     /// The client watches nothing any more; it must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(watch) = self.clients[client.0 as usize].watched.last() {
@@ -213,7 +191,7 @@ impl Engine {
     /// Asks how a job ended, waiting for its end at most for `timeout`.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.jobs.find(id) else { return Awaited::NotFound };
-        if self.jobs.get(slot).state == State::Finished {
+        if self.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Awaited::Known(self.jobs.view(slot));
         }
@@ -245,7 +223,7 @@ impl Engine {
             return;
         }
         let slot = self.extras_store.get(number).slot;
-        if self.jobs.get(slot).state == State::Reserved {
+        if self.jobs.get(slot).state() == State::Reserved {
             self.extras_store.get_mut(number).rare_mut().orphaned = true;
         } else {
             self.remove_job(slot, Outcome::Gone);
@@ -269,8 +247,8 @@ impl Engine {
         if waiting.run && !self.extras_store.is_left(waiting.outcome) {
             let extras = self.extras_store.get_mut(waiting.outcome);
             let job = self.jobs.get(extras.slot);
-            extras.rare_mut().last_try |= job.state == State::Reserved;
-            if job.state == State::Reserved && job.due > waiting.until {
+            extras.rare_mut().last_try |= job.state() == State::Reserved;
+            if job.state() == State::Reserved && job.due > waiting.until {
                 // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
                 self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
@@ -312,13 +290,5 @@ impl Engine {
     /// Whether what the client takes is held by nobody.
     pub(super) fn takes_leases(&self, client: ClientId) -> bool {
         self.clients[client.0 as usize].reserve_policy == ReservePolicy::Lease
-    }
-
-    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, sleeps,
-    /// holds a job, or is to be told what becomes of one.
-    pub fn is_engaged(&self, client: ClientId) -> bool {
-        let state = &self.clients[client.0 as usize];
-        let holds = state.reserved.first().is_some() || !state.attached.is_empty();
-        holds || state.waiting.is_some() || state.idle_state == IdleState::Idle
     }
 }

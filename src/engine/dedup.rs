@@ -1,0 +1,123 @@
+//! Dedup keys: which job is the duplicate of one that is submitted again.
+//!
+//! Owns how keys are hashed, looked for and forgotten, and what it means to submit a duplicate. Must not make jobs.
+
+use std::hash::{BuildHasher, Hasher};
+
+use super::change::Change;
+use super::job::{Job, JobId, State};
+use super::job_extras::JobExtras;
+use super::job_options::{DedupKey, Fingerprints};
+use super::steps::MOVE;
+use super::{Engine, Refused};
+
+/// Contracts that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
+/// tubes, and each search would have to pass all of them.
+const LOOKS: u64 = 4096;
+
+impl Engine {
+    /// What takes fingerprints of bodies that are to be submitted.
+    pub fn fingerprints(&self) -> Fingerprints {
+        Fingerprints::new(self.limits.hash_secret)
+    }
+
+    /// Names are hashed without their tubes, so that they can be looked for in all.
+    pub(super) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, empty: Option<JobId>) -> u64 {
+        let mut hasher = self.tubes.hasher().build_hasher();
+        match dedup_key {
+            DedupKey::None => return 0,
+            DedupKey::Name(name) => hasher.write(name.key()),
+            DedupKey::Id(id) => hasher.write(id),
+            DedupKey::Body(fingerprint) => {
+                hasher.write_u32(tube);
+                fingerprint.iter().flat_map(|it| it.0).for_each(|part| hasher.write_u32(part));
+                hasher.write_u64(empty.map_or(0, |id| id.0));
+            }
+        }
+        hasher.finish()
+    }
+
+    /// The existing job with the same unique; by a fingerprint of the body, only one of the same length.
+    pub(super) fn find_duplicate(
+        &mut self,
+        dedup_key: &DedupKey,
+        tube: &[u8],
+        length: usize,
+    ) -> Result<Option<u32>, Refused> {
+        if matches!(dedup_key, DedupKey::Body(_)) && length == 0 {
+            return Ok(None);
+        }
+        let number = self.tubes.find(tube);
+        let hash = self.hash_dedup_key(dedup_key, number.unwrap_or_default(), None);
+        let mut looks = 0;
+        let matches = |extras: &JobExtras| {
+            looks += 1;
+            // Others in the chain are no reason to fetch their jobs.
+            if looks > LOOKS || extras.dedup_key != *dedup_key {
+                return looks > LOOKS;
+            }
+            let job = self.jobs.get(extras.slot);
+            match dedup_key {
+                DedupKey::None => false,
+                DedupKey::Id(_) => true,
+                _ if is_over(job) => false,
+                DedupKey::Name(_) => Some(job.tube) == number,
+                DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
+            }
+        };
+        let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
+        self.steps.take(looks / MOVE);
+        if looks > LOOKS {
+            return Err(Refused::OutOfMemory);
+        }
+        Ok(found)
+    }
+
+    /// The job with this number that no other may have.
+    pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
+        let dedup_key = DedupKey::Id(*id);
+        let number =
+            self.extras_store.find(self.hash_dedup_key(&dedup_key, 0, None), |extras| extras.dedup_key == dedup_key)?;
+        Some(self.jobs.get(self.extras_store.get(number).slot).id)
+    }
+
+    /// The oldest job that was submitted with this name, in any tube.
+    pub fn find_name(&self, name: &[u8]) -> Option<JobId> {
+        let dedup_key = DedupKey::Name(name.into());
+        let hash = self.hash_dedup_key(&dedup_key, 0, None);
+        let (mut oldest, mut looks) = (None, 0);
+        // Looks through all of that name, or as many as one call may, by matching none before.
+        self.extras_store.find(hash, |extras| {
+            looks += 1;
+            if extras.dedup_key == dedup_key {
+                let id = self.jobs.get(extras.slot).id;
+                oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
+            }
+            looks > LOOKS
+        });
+        oldest
+    }
+
+    /// Somebody submits again what is in `slot`.
+    pub(super) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
+        let job = self.jobs.get(slot);
+        if !durable || !job.is_volatile() {
+            return Ok(());
+        }
+        // It is written down as it is, which takes a little more than a new one.
+        let logged = self.log_room.put + self.log_room.change + self.logged_size(slot) as u64;
+        if logged > self.log_room.puts {
+            self.lacking = logged;
+            return Err(Refused::OutOfMemory);
+        }
+        self.log_room.puts -= logged;
+        self.jobs.get_mut(slot).set_volatile(false);
+        self.changed(Change::Adopt(slot));
+        Ok(())
+    }
+}
+
+/// Whether nobody would be told any more of what becomes of a job whose submitters are told.
+fn is_over(job: &Job) -> bool {
+    job.state() == State::Buried
+}

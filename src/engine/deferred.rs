@@ -1,0 +1,81 @@
+//! What verbs have left for other turns.
+//!
+//! Owns the queue of it. A verb whose work may be very long does what fits into the steps of its turn and leaves the rest
+//! here, if no connection is there to call it again; whoever owns the engine then calls [`Engine::go_on`], turn after turn.
+//! Between two turns every invariant holds. Must not know deadlines.
+
+use std::sync::Arc;
+
+use super::client::ClientId;
+use super::event::Outcome;
+use super::job::JobId;
+use super::steps::Progress;
+use super::time::Time;
+use super::{Engine, Steps};
+
+/// Work that is not done.
+#[derive(Debug)]
+pub(super) enum Deferred {
+    /// A client has disconnected, and holds jobs or watches tubes.
+    Disconnect(ClientId),
+    /// A client waits or sleeps, and its search is not over.
+    Search(ClientId),
+    /// A tube has ready jobs, and clients that wait; until all of them are served, nobody else may take its jobs.
+    Serve(u32),
+    /// Clients wait for the outcome of a job that is over, by this extras, which has no job any more.
+    Tell { extras: u32, job: JobId, outcome: Arc<Outcome> },
+}
+
+impl Engine {
+    /// What the verbs, ticks and [`Engine::go_on`] up to the next call may do.
+    pub fn grant_steps(&mut self, steps: u64) {
+        self.steps = Steps::new(steps);
+    }
+
+    /// What is left of that.
+    pub fn steps(&self) -> Steps {
+        self.steps
+    }
+
+    /// A verb was called, which costs so many steps whatever it does.
+    pub fn take_steps(&mut self, steps: u64) {
+        self.steps.take(steps);
+    }
+
+    /// Whether [`Engine::go_on`] has something to do.
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Goes on with one piece of what is not done. Its events must be taken before the next call.
+    pub fn go_on(&mut self, now: Time) {
+        let Some(work) = self.deferred.pop_front() else { return };
+        let progress = match &work {
+            Deferred::Disconnect(client) => self.disconnect_on(*client, now),
+            Deferred::Search(client) => self.search_on(*client, now),
+            Deferred::Serve(tube) => self.serve_on(*tube, now),
+            Deferred::Tell { extras, job, outcome } => self.tell_on(*extras, *job, outcome),
+        };
+        if progress == Progress::More {
+            self.deferred.push_back(work);
+        }
+    }
+
+    /// The rest of those who stand in the queue of this tube are served in another turn. Until then it gives no job to
+    /// anybody else, who would come before his time.
+    pub(super) fn serve_later(&mut self, number: u32) {
+        let tube = self.tubes.get_mut(number);
+        if !std::mem::replace(&mut tube.serving, true) {
+            self.deferred.push_back(Deferred::Serve(number));
+        }
+    }
+
+    fn serve_on(&mut self, number: u32, now: Time) -> Progress {
+        // The tube may be gone, and its number another's, which is served in vain.
+        if self.tubes.contains(number) {
+            self.tubes.get_mut(number).serving = false;
+            self.serve(number, now);
+        }
+        Progress::Done
+    }
+}

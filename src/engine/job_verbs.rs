@@ -1,0 +1,155 @@
+//! What is done to a job: delete, release, bury, touch, kick, peek.
+//!
+//! Owns those verbs. Must not decide which job goes to whom, nor what the end of a job means: that is `completion`'s.
+
+use super::change::Change;
+use super::client::{ClientId, ReservePolicy};
+use super::details::Count;
+use super::event::Outcome;
+use super::job::{Cause, JobId, JobView, Priority, State};
+use super::steps::{Progress, MOVE};
+use super::time::{Span, Time};
+use super::Engine;
+
+/// A kick that may take several turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kick {
+    /// How many jobs at most are still to be kicked.
+    pub left: u64,
+    /// Jobs in this state; the first call finds out which, if it is not said.
+    pub of: Option<State>,
+    /// How many were kicked.
+    pub done: u64,
+}
+
+impl Kick {
+    /// Of up to so many jobs.
+    pub fn new(bound: u64) -> Kick {
+        Kick { left: bound, of: None, done: 0 }
+    }
+}
+
+impl Engine {
+    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder, that
+    /// means that it is done.
+    pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
+        let Some(slot) = self.jobs.find(id) else { return false };
+        let job = self.jobs.get(slot);
+        match job.state() {
+            State::Finished => return false,
+            State::Reserved if job.holder != client.0 => return false,
+            State::Reserved => self.complete_deleted(slot, now),
+            _ => self.remove_job(slot, Outcome::Gone),
+        }
+        true
+    }
+
+    /// Gives a job back with a new priority, ready after `delay`. False if the client does not hold it.
+    pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        if self.ends_without_retry(slot, true) {
+            return true;
+        }
+        let tube = self.jobs.get(slot).tube;
+        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
+        self.transfer_with(slot, cause, |job| {
+            (job.pri, job.due) = (pri, now + delay);
+            job.details.set_delay(delay);
+            job.count(Count::Releases);
+        });
+        self.changed(Change::Release(slot));
+        self.serve(tube, now);
+        true
+    }
+
+    /// Sets a job aside with a new priority. False if the client does not hold it.
+    pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        self.complete_buried(slot, pri);
+        true
+    }
+
+    /// Starts the time to run of a job again. False if the client does not hold it.
+    pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        let job = self.jobs.get_mut(slot);
+        job.due = now + job.ttr();
+        let (place, key) = (job.place(), job.due_key());
+        self.clients[client.0 as usize].reserved.change(place, key, &mut self.jobs);
+        self.retime_client(client.0);
+        true
+    }
+
+    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones, the next
+    /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
+    /// its steps, or the log's room, are used up; if there was no room at all, that was all.
+    pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
+        let number = self.clients[client.0 as usize].used;
+        let tube = self.tubes.get(number);
+        let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
+        let all = if buried { tube.buried.len() } else { tube.delayed.len() };
+        kick.left = kick.left.min(all as u64);
+        kick.of = Some(if buried { State::Buried } else { State::Delayed });
+        let room = self.log_room.changes.min(self.log_room.burst) / self.log_room.change.max(1);
+        let kicked = kick.left.min(room).min((self.steps.left() / MOVE).max(1));
+        self.log_room.changes -= kicked * self.log_room.change;
+        for _ in 0..kicked {
+            let tube = self.tubes.get(number);
+            let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
+            self.kick_slot(first.expect("counted jobs"), now);
+        }
+        kick.left -= kicked;
+        kick.done += kicked;
+        if kicked > 0 && kick.left > 0 {
+            Progress::More
+        } else {
+            Progress::Done
+        }
+    }
+
+    /// Kicks one job by its id, in whatever tube it is. False unless it is buried, delayed or leased.
+    pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
+        let Some(slot) = self.jobs.find(id) else { return false };
+        let job = self.jobs.get(slot);
+        if job.is_leased() {
+            self.end_lease(slot, now);
+        } else if job.state().after(Cause::Kick).is_some() {
+            self.kick_slot(slot, now);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Takes a leased job back before its time, as a release would if anybody held it.
+    fn end_lease(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
+        if self.ends_without_retry(slot, true) {
+            return;
+        }
+        self.jobs.get_mut(slot).count(Count::Kicks);
+        self.changed(Change::Kick(slot));
+        self.transfer(slot, Cause::Release);
+        self.serve(self.jobs.get(slot).tube, now);
+    }
+
+    fn kick_slot(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
+        self.jobs.get_mut(slot).count(Count::Kicks);
+        self.changed(Change::Kick(slot));
+        self.transfer(slot, Cause::Kick);
+        self.serve(self.jobs.get(slot).tube, now);
+    }
+
+    /// The job in this state that is next in the tube that the client uses.
+    pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
+        let tube = self.tubes.get(self.clients[client.0 as usize].used);
+        let slot = match state {
+            State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
+            State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
+            State::Buried => tube.buried.first(),
+            State::Reserved | State::Finished => None,
+        };
+        slot.map(|slot| self.jobs.view(slot))
+    }
+}
