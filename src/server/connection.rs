@@ -3,6 +3,10 @@
 //! Owns the way in: what was read and not yet understood, what was understood and not yet done. Buffers are lent by the
 //! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the `Outbox`.
 
+mod access;
+#[cfg(feature = "tls")]
+mod secure;
+
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
@@ -14,11 +18,7 @@ use super::hub::{Hub, Scratch};
 use super::memory::LEAST_READ;
 use super::socket::PeerAddress;
 use super::space::Claim;
-#[cfg(feature = "tls")]
-use super::tls;
-#[cfg(feature = "tls")]
-use crate::access::Proof;
-use crate::access::{AccessTable, ClientAccess};
+use crate::access::ClientAccess;
 use crate::engine::ClientId;
 use crate::protocol::{Dialogue, Flow, Request, Wire};
 
@@ -185,38 +185,6 @@ impl Connection {
     /// The client that it is to the engine.
     pub fn client(&self) -> ClientId {
         self.client
-    }
-
-    /// There is an access file, and this is what the client may do.
-    pub fn set_access(&mut self, access: Box<ClientAccess>) {
-        if let Some(name) = access.name() {
-            log::debug!("{}: is {name}", self.client.0);
-        }
-        self.access = Some(access);
-    }
-
-    /// The client must prove who it is.
-    pub fn put_on_probation(&mut self, until: Instant, place: Stranger) {
-        self.probation = Some((until, place));
-    }
-
-    /// Whether it must have proven who it is by then, and has not.
-    pub fn must_prove_by(&self, until: Instant) -> bool {
-        self.probation.as_ref().is_some_and(|(at, _)| *at == until)
-    }
-
-    /// There is a new access file; false if the connection is to be closed.
-    pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
-        self.access.as_mut().is_none_or(|access| access.renew(table))
-    }
-
-    /// Its way out, if an answer was kept back there that [`Outbox::release`] is to let go.
-    pub fn take_penalty(&mut self) -> Option<Arc<Outbox>> {
-        std::mem::take(&mut self.punished).then(|| self.outbox.clone())
-    }
-
-    fn is_stranger(&self) -> bool {
-        self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
     /// Who is at the other end.
@@ -388,74 +356,6 @@ impl Connection {
         }
     }
 
-    /// The same for a peer that speaks TLS.
-    #[cfg(feature = "tls")]
-    fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, worker: &mut WorkerScratch) -> usize {
-        let outbox = self.outbox.clone();
-        let Some(session) = outbox.tls() else { return 0 };
-        let mut session = session.lock();
-        let was_handshaking = session.is_handshaking();
-        let (dialogue, buffer) = (&mut self.dialogue, &mut worker.buffer);
-        let room = hub.memory().room();
-        let arrived = session.read(outbox.stream(), most, &mut |mut bytes| {
-            while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {
-                let count = gap.len().min(bytes.len());
-                gap[..count].copy_from_slice(&bytes[..count]);
-                dialogue.filled(count);
-                bytes = &bytes[count..];
-            }
-            let end = input.to + bytes.len();
-            if buffer.len() < end {
-                buffer.resize(end.max(LAST_BUFFER), 0);
-            }
-            buffer[input.to..end].copy_from_slice(bytes);
-            input.to = end;
-        });
-        if was_handshaking && !session.is_handshaking() {
-            let names = session.names();
-            drop(session);
-            self.introduce(names, hub);
-        }
-        match arrived {
-            Ok(arrived) => {
-                self.spoke = true;
-                self.readable = arrived.more || self.half_closed || self.urgent;
-                if arrived.ended {
-                    self.ended = true;
-                    self.half_closed = true;
-                }
-                arrived.count.max(1)
-            }
-            Err(error) => {
-                match error.kind() {
-                    ErrorKind::WouldBlock => self.readable = false,
-                    ErrorKind::Interrupted => {}
-                    _ => {
-                        if was_handshaking {
-                            tls::log_failure(&self.peer, &error);
-                        }
-                        log::debug!("{}: {error}", self.client.0);
-                        self.ended = true;
-                        self.half_closed = true;
-                    }
-                }
-                1
-            }
-        }
-    }
-
-    /// The handshake is over, and these are the names in the peer's certificate.
-    #[cfg(feature = "tls")]
-    fn introduce(&mut self, names: Vec<String>, hub: &Hub) {
-        if let Some(gate) = hub.gate() {
-            let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
-            self.set_access(Box::new(gate.client(self.outbox.stream(), proofs, true)));
-        }
-        if !self.is_stranger() {
-            self.probation = None;
-        }
-    }
-
     /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows it into
     /// the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> usize {
@@ -610,18 +510,6 @@ impl Connection {
             self.outbox.flush(&mut worker.scratch.out);
         }
         true
-    }
-
-    /// Sees whether a client has proven who it is, or tried to.
-    fn notice_access(&mut self, hub: &Hub) {
-        let Some(access) = &self.access else { return };
-        if self.probation.is_some() && access.name().is_some() {
-            self.probation = None;
-        }
-        if let (true, Some(gate)) = (self.punished, hub.gate()) {
-            hub.count_failed_auth();
-            gate.log_failure(self.peer);
-        }
     }
 
     /// Ends the wait of a client that will say nothing more; false if an event does.

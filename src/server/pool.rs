@@ -86,7 +86,7 @@ pub struct PoolThread {
     quiescing: Vec<Sender<()>>,
     /// None if clients may be silent without end.
     idle: Option<Idle>,
-    probation: Probation,
+    probation: Probation<Arc<Outbox>>,
     /// The new access file, and the number of the next connection that is told of it.
     renewal: Option<(Arc<AccessTable>, usize)>,
 }

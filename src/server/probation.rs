@@ -4,22 +4,26 @@
 //! wrong token comes late, so that guessing is slow. Everything here waits for the same time, so that lists keep the order.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::delivery::Outbox;
 use super::gate::{PENALTY, PROVE_WITHIN};
 
 /// See the module's page.
-#[derive(Debug, Default)]
-pub struct Probation {
+#[derive(Debug)]
+pub struct Probation<T> {
     /// Until when the connection of this number must have proven something. It may be gone, and its number another's.
     strangers: VecDeque<(Instant, usize)>,
-    /// Until when these keep their last answer back.
-    penalties: VecDeque<(Instant, Arc<Outbox>)>,
+    /// Ways out of connections, and until when each keeps its last answer back.
+    penalties: VecDeque<(Instant, T)>,
 }
 
-impl Probation {
+impl<T> Default for Probation<T> {
+    fn default() -> Probation<T> {
+        Probation { strangers: VecDeque::new(), penalties: VecDeque::new() }
+    }
+}
+
+impl<T> Probation<T> {
     /// A connection must prove who its client is; until then.
     pub fn enter(&mut self, number: usize) -> Instant {
         let until = Instant::now() + PROVE_WITHIN;
@@ -27,8 +31,8 @@ impl Probation {
         until
     }
 
-    /// A connection's answer is kept back.
-    pub fn punish(&mut self, outbox: Arc<Outbox>) {
+    /// The answer that waits in `outbox` is kept back.
+    pub fn punish(&mut self, outbox: T) {
         self.penalties.push_back((Instant::now() + PENALTY, outbox));
     }
 
@@ -38,7 +42,7 @@ impl Probation {
     }
 
     /// The next one whose answer may leave.
-    pub fn forgiven(&mut self) -> Option<Arc<Outbox>> {
+    pub fn forgiven(&mut self) -> Option<T> {
         pop_due(&mut self.penalties).map(|(_, outbox)| outbox)
     }
 

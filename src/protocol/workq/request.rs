@@ -6,13 +6,11 @@
 use super::commands::{read, CommandName, CommandRow, Line, COMMANDS};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
-use super::session::find;
 use super::uuid::Uuid;
 use crate::access::Need;
 use crate::engine::{Body, Priority, Span};
-use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, End, Upload};
-use crate::protocol::{Context, DecodeLimits};
+use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
@@ -139,22 +137,6 @@ impl Request {
         match (&self.command, self.name) {
             (Command::Refused(_) | Command::Close(_), _) | (_, None) => Need::OPEN,
             (_, Some(name)) => COMMANDS[name as usize].need,
-        }
-    }
-
-    /// What it names.
-    pub fn subject(&self, context: &Context) -> Subject<'_> {
-        match &self.command {
-            Command::Add(submission) => Subject::Tube(&submission.name),
-            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
-                Subject::Tube(name)
-            }
-            Command::Lease { names, .. } => Subject::Tubes(names),
-            Command::Result { id, .. }
-            | Command::Conclude { id, .. }
-            | Command::Delete(id)
-            | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
-            _ => Subject::Nothing,
         }
     }
 

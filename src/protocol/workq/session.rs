@@ -12,6 +12,7 @@ use crate::engine::{
     Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, Job, JobId, JobOptions, JobPage, NamePage, NewJob,
     NotCompleted, Outcome, Progress, Refused, Reserve, Span, State, Time, WantedTubes,
 };
+use crate::protocol::guard::Subject;
 use crate::protocol::{self, ClientInfo, Context, Flow, Output};
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
@@ -48,6 +49,24 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         }
     }
     Flow::Next
+}
+
+impl Request {
+    /// What it names.
+    pub fn subject(&self, context: &Context) -> Subject<'_> {
+        match &self.command {
+            Command::Add(submission) => Subject::Tube(&submission.name),
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
+                Subject::Tube(name)
+            }
+            Command::Lease { names, .. } => Subject::Tubes(names),
+            Command::Result { id, .. }
+            | Command::Conclude { id, .. }
+            | Command::Delete(id)
+            | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
+            _ => Subject::Nothing,
+        }
+    }
 }
 
 /// Refuses a command.
