@@ -77,7 +77,9 @@ impl Server {
 fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        // What signs itself is an authority to openssl unless it is told otherwise, and a client refuses that.
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
         .arg(folder.join("key.pem"))
         .arg("-out")
         .arg(folder.join("cert.pem"))

@@ -71,7 +71,7 @@ const CIRCLES: [(&str, usize); 6] = [
     ("protocol/gearman/admin", 4),
     ("protocol/workq/commands", 2),
     ("protocol/workq/inspect", 2),
-    ("server/connection", 9),
+    ("server/delivery", 8),
     ("server/log", 2),
 ];
 
