@@ -1,8 +1,8 @@
 //! A consistent copy of a log that a server may be writing meanwhile.
 //!
-//! Owns the order of copying, from the oldest segment to the newest, and what is copied again. Takes no lock, and changes
-//! nothing where it reads. What a server needs no longer, and removes meanwhile, is not missed: a record in a newer segment
-//! says so. Must not know jobs.
+//! Owns the order of copying, from the oldest segment to the newest, and what is copied again. Takes no lock, and
+//! changes nothing where it reads. What a server needs no longer, and removes meanwhile, is not missed: a record in a
+//! newer segment says so. Must not know jobs.
 
 use std::io;
 
@@ -39,8 +39,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
             let name = segment_name(number);
             match copy(from, to, &name) {
                 Ok(()) => {}
-                // It is needed no longer, as a record says that was written before it went: in the newest segment, or in one
-                // that the next pass copies.
+                // It is needed no longer, as a record says that was written before it went: in the newest segment, or
+                // in one that the next pass copies.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     vanished = true;
                     forget_up_to(to, number)?;
@@ -55,8 +55,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// The last segment was copied while it grew, perhaps its end before what stands in front of that: then it is copied again. And
-/// it may end with the name of the next one, which must be there.
+/// The last segment was copied while it grew, perhaps its end before what stands in front of that: then it is copied
+/// again. And it may end with the name of the next one, which must be there.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let fail = |error| OpenError::File(name.clone(), error);
@@ -117,8 +117,8 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes what was copied up to a segment that vanished: segments go from the oldest on, and what undoes their records may
-/// have gone with it.
+/// Removes what was copied up to a segment that vanished: segments go from the oldest on, and what undoes their records
+/// may have gone with it.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);

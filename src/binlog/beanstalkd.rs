@@ -41,10 +41,8 @@ pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 
 const TORN: &str = "a record that is cut short";
 
-/// What a record says.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// What every record has.
     pub job: ForeignRecord,
     /// What a full one has.
     pub full: Option<Full<'a>>,
@@ -53,23 +51,18 @@ pub struct Record<'a> {
 /// The part of a record that all of them have. Times are in nanoseconds, moments since 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
-    /// The job's number.
     pub id: u64,
-    /// Smaller is served first.
     pub pri: u32,
     /// The delay it was last given.
     pub delay: i64,
-    /// Its time to run.
     pub ttr: i64,
     /// Bytes of its body, with the CR LF.
     pub size: i32,
-    /// When it was put.
     pub created: i64,
     /// When its delay ends. Means nothing unless it is delayed.
     pub deadline: i64,
-    /// What happened to it.
     pub history: History,
-    /// 0 to 4.
+    /// beanstalkd's number of it, 0 to 4.
     pub state: u8,
 }
 
@@ -118,7 +111,6 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
-/// Where the versions differ.
 #[derive(Debug)]
 struct Format {
     /// Bytes of the length of a tube's name.
@@ -137,9 +129,9 @@ const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
 struct Reader<'a> {
     format: &'static Format,
     bytes: &'a [u8],
-    /// All before this was read.
+    /// The offset in the file up to which all was read.
     at: usize,
-    /// The largest number so far.
+    /// The largest number of a job that was read so far.
     last_id: u64,
 }
 
@@ -186,7 +178,6 @@ impl<'a> Reader<'a> {
 }
 
 impl Record<'_> {
-    /// What beanstalkd never writes.
     fn fault(&self) -> Option<String> {
         match self.full {
             None if self.job.id == 0 => Some("zeros in the middle".to_owned()),
@@ -219,7 +210,6 @@ impl ForeignRecord {
         }
     }
 
-    /// What beanstalkd never writes.
     fn fault(&self) -> Option<String> {
         let deadline = if self.state == DELAYED { self.deadline } else { 0 };
         let fields = [
@@ -265,7 +255,7 @@ pub mod samples {
 
     pub const SECOND: i64 = 1_000_000_000;
 
-    /// 2023, in nanoseconds.
+    /// A moment of 2023, in nanoseconds since the epoch.
     pub const BORN: i64 = 1_700_000_000_123_456_000;
 
     thread_local! {
@@ -320,7 +310,6 @@ pub mod samples {
         [&record(version, tube.as_bytes(), said)[..], body, b"\r\n"].concat()
     }
 
-    /// Everything but the body.
     fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
         let unit = if version == V5 { 1000 } else { 1 };
         let mut out = (tube.len() as u64).to_le_bytes()[..if version == V5 { 8 } else { 4 }].to_vec();
@@ -345,7 +334,6 @@ pub mod samples {
         full(V7, "default", &said(id, READY, body), body)
     }
 
-    /// What becomes of it.
     pub fn later(id: u64, state: u8, body: &[u8]) -> Vec<u8> {
         short(V7, &said(id, state, body))
     }
@@ -607,7 +595,8 @@ mod tests {
         assert_eq!(problems(&file(V7, &[])), [""; 0]);
     }
 
-    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there are.
+    /// The numbers of jobs that were put are one apart, so those in the bytes left out can be told from how many there
+    /// are.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();

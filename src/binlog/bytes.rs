@@ -1,8 +1,8 @@
 //! Bytes on their way to the disk.
 //!
-//! Owns a stretch of the log in which large bodies are shared with the queue: under the engine's lock nothing is copied but
-//! what stands in front of them, and each is in memory once. Their checksums are left to whoever writes. Must not know
-//! segments or files.
+//! Owns a stretch of the log in which large bodies are shared with the queue: under the engine's lock nothing is copied
+//! but what stands in front of them, and each is in memory once. Their checksums are left to whoever writes. Must not
+//! know segments or files.
 
 use std::sync::Arc;
 
@@ -20,13 +20,11 @@ pub struct Tail {
     from: usize,
 }
 
-/// See the module's page.
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// Everything but the tails.
+    /// Everything but the tails, one after the other.
     own: Vec<u8>,
     tails: Vec<Placed>,
-    /// Bytes of all tails.
     shared: usize,
 }
 
@@ -59,12 +57,10 @@ impl Bytes {
         Bytes { own: spare, ..Bytes::default() }
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         self.own.len() + self.shared
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.own.is_empty()
     }
@@ -84,8 +80,8 @@ impl Bytes {
         self.own.extend_from_slice(bytes);
     }
 
-    /// Appends a record for this offset of the segment with this key, whose last bytes are `tail` and not in `record`, if there
-    /// is one. With a tail, the record must be sealed; see [`Bytes::seal`]. Tells how many bytes it took.
+    /// Appends a record for this offset of the segment with this key, whose last bytes are `tail` and not in `record`,
+    /// if there is one. With a tail, the record must be sealed; see [`Bytes::seal`]. Tells how many bytes it took.
     pub fn append(&mut self, record: &Record, key: Key, at: u64, tail: Option<Tail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (place, length) = (self.own.len(), tail.bytes().len());
@@ -118,8 +114,8 @@ impl Bytes {
         part
     }
 
-    /// Appends all records from a place on as records of another segment, where `out` stands from `start` on; complete with
-    /// their checksums.
+    /// Appends all records from a place on as records of another segment, where `out` stands from `start` on; complete
+    /// with their checksums.
     pub fn recode(&self, from: usize, key: Key, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;

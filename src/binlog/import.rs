@@ -2,14 +2,14 @@
 //!
 //! Owns what the records of all files come to together. Must not touch files or a clock.
 //!
-//! Intact files are read completely, also where beanstalkd itself stops. A damaged one is read up to the damage; then the
-//! next one is read. Jobs whose deletes were in the rest come back: better twice than not at all. The
+//! Intact files are read completely, also where beanstalkd itself stops. A damaged one is read up to the damage; then
+//! the next one is read. Jobs whose deletes were in the rest come back: better twice than not at all. The
 //! [`Imported::problems`] say so.
 
 use std::collections::BTreeMap;
 
 use super::beanstalkd::{self, ForeignRecord, Full, Record, BURIED, DELAYED, DELETED, LOSS};
-use crate::engine::{Body, History, Span, State, Time};
+use crate::engine::{Body, JobId, Span, State, StoredJob, Time};
 
 /// Problems told in full; of further ones only their number is.
 const MAX_PROBLEMS: usize = 1000;
@@ -21,35 +21,49 @@ const LEAST_TTR: i64 = 1_000_000_000;
 /// put, bury, kick, delayed release or move to another file.
 #[derive(Debug)]
 pub struct ImportedJob {
-    /// Its number.
-    pub id: u64,
-    /// The tube it is in.
-    pub tube: Box<[u8]>,
-    /// Smaller is served first.
-    pub pri: u32,
-    /// The delay it was last given.
-    pub delay: Span,
-    /// Its time to run.
-    pub ttr: Span,
-    /// When it was put.
-    pub created: Time,
-    /// When its delay ends, perhaps long ago. Zero unless it is delayed.
-    pub due: Time,
-    /// Ready, delayed or buried. A reserved job lost its holder, so it is ready.
-    pub state: State,
-    /// What happened to it; to be read back does not count.
-    pub history: History,
-    /// Its bytes, without the CR LF behind them.
-    pub body: Body,
-    /// Buried jobs: a larger number was buried later, as far as records tell; a copy of a buried job whose first file
-    /// is gone counts as buried when it was copied. Zero unless it is buried.
-    pub order: u64,
+    tube: Box<[u8]>,
+    /// Without the CR LF behind it.
+    body: Body,
+    /// All but its tube and body. It is ready if it was reserved, since it lost its holder. The place of a buried job
+    /// in the order of burying is as far as records tell: a copy of a buried job whose first file is gone counts as
+    /// buried when it was copied.
+    rest: StoredJob<'static>,
+}
+
+impl ImportedJob {
+    /// The whole job, as the engine takes it back.
+    pub fn stored(&self) -> StoredJob<'_> {
+        StoredJob { tube: &self.tube, body: self.body.bytes(), ..self.rest }
+    }
+
+    fn of(Kept { tube, body, job, order }: Kept) -> ImportedJob {
+        let span = |nanos: i64| Span::from_nanos(nanos.unsigned_abs());
+        let moment = |nanos: i64| Time::from_nanos(nanos.unsigned_abs());
+        let (state, due) = match job.state {
+            DELAYED => (State::Delayed, moment(job.deadline)),
+            BURIED => (State::Buried, Time::from_nanos(order)),
+            _ => (State::Ready, Time::default()),
+        };
+        let rest = StoredJob {
+            id: JobId(job.id),
+            tube: &[],
+            pri: job.pri,
+            delay: span(job.delay),
+            ttr: span(job.ttr.max(LEAST_TTR)),
+            created: moment(job.created),
+            state,
+            due,
+            history: job.history,
+            body: &[],
+            options: None,
+        };
+        ImportedJob { tube, body, rest }
+    }
 }
 
 /// What came of some files.
 #[derive(Debug, Default)]
 pub struct Imported {
-    /// By their numbers.
     pub jobs: Vec<ImportedJob>,
     /// The largest number that a job may have had, deleted and unread ones too; the next job must get a larger one.
     pub last_id: u64,
@@ -86,7 +100,6 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// Nothing read yet.
     pub fn new() -> Importer {
         Importer::default()
     }
@@ -112,16 +125,17 @@ impl Importer {
             self.problems.push(format!("and {untold} problems more"));
         }
         let (mut jobs, mut again) = (Vec::new(), Vec::new());
-        let mut all = self.jobs.into_values().map(ImportedJob::from).peekable();
+        let mut all = self.jobs.into_values().map(ImportedJob::of).peekable();
         // The job that was put last keeps the number: its clients may still know it.
         while let Some(job) = all.next() {
-            let is_last = all.peek().is_none_or(|next| next.id != job.id);
+            let is_last = all.peek().is_none_or(|next| next.rest.id != job.rest.id);
             if is_last { &mut jobs } else { &mut again }.push(job);
         }
         let renumbered = again.len();
-        for job in again {
+        for mut job in again {
             self.last_id += 1;
-            jobs.push(ImportedJob { id: self.last_id, ..job });
+            job.rest.id = JobId(self.last_id);
+            jobs.push(job);
         }
         Imported { jobs, last_id: self.last_id, renumbered, problems: self.problems, skipped: self.skipped }
     }
@@ -162,34 +176,11 @@ impl Importer {
     }
 }
 
-impl From<Kept> for ImportedJob {
-    fn from(Kept { tube, body, job, order }: Kept) -> ImportedJob {
-        let span = |nanos: i64| Span::from_nanos(nanos.unsigned_abs());
-        let moment = |nanos: i64| Time::from_nanos(nanos.unsigned_abs());
-        let (state, due, order) = match job.state {
-            DELAYED => (State::Delayed, moment(job.deadline), 0),
-            BURIED => (State::Buried, Time::default(), order),
-            _ => (State::Ready, Time::default(), 0),
-        };
-        ImportedJob {
-            id: job.id,
-            tube,
-            pri: job.pri,
-            delay: span(job.delay),
-            ttr: span(job.ttr.max(LEAST_TTR)),
-            created: moment(job.created),
-            due,
-            state,
-            history: job.history,
-            body,
-            order,
-        }
-    }
-}
 #[cfg(test)]
 mod tests {
     use super::super::beanstalkd::samples::*;
     use super::*;
+    use crate::engine::History;
 
     fn read(bytes: &[u8]) -> Imported {
         read_all(&[bytes])
@@ -205,11 +196,11 @@ mod tests {
 
     fn bodies(imported: &Imported) -> Vec<(u64, String)> {
         let text = |job: &ImportedJob| String::from_utf8_lossy(job.body.bytes()).into_owned();
-        imported.jobs.iter().map(|job| (job.id, text(job))).collect()
+        imported.jobs.iter().map(|job| (job.rest.id.0, text(job))).collect()
     }
 
     fn ids(imported: &Imported) -> Vec<u64> {
-        imported.jobs.iter().map(|job| job.id).collect()
+        imported.jobs.iter().map(|job| job.rest.id.0).collect()
     }
 
     /// Without a word of complaint.
@@ -235,15 +226,16 @@ mod tests {
             (said.pri, said.delay, said.deadline) = (u32::MAX, 90 * SECOND, due);
             let imported = read_clean(&[&file(version, &[full(version, "a.tube", &said, b"hello\r\n"), vec![0; 500]])]);
             let [job] = &imported.jobs[..] else { panic!("one job") };
-            assert_eq!((job.id, &*job.tube, job.pri, imported.last_id), (258, b"a.tube".as_slice(), u32::MAX, 258));
+            let job = job.stored();
+            assert_eq!((job.id.0, job.tube, job.pri, imported.last_id), (258, b"a.tube".as_slice(), u32::MAX, 258));
             assert_eq!((job.delay, job.ttr), (Span::from_secs(90), Span::from_secs(60)));
             assert_eq!((job.created.nanos(), job.due.nanos()), (said.created as u64, due as u64));
-            assert_eq!((job.state, job.body.bytes(), job.order), (State::Delayed, b"hello\r\n".as_slice(), 0));
+            assert_eq!((job.state, job.body), (State::Delayed, b"hello\r\n".as_slice()));
             let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
             assert_eq!(job.history, history);
         }
         let hasty = Said { ttr: 0, ..said(1, READY, b"") };
-        assert_eq!(read_clean(&[&file(V7, &[full(V7, "t", &hasty, b"")])]).jobs[0].ttr, Span::from_secs(1));
+        assert_eq!(read_clean(&[&file(V7, &[full(V7, "t", &hasty, b"")])]).jobs[0].rest.ttr, Span::from_secs(1));
     }
 
     #[test]
@@ -262,6 +254,7 @@ mod tests {
             let imported = read_clean(&[&file(version, &records)]);
             assert_eq!((ids(&imported), imported.last_id), (vec![2, 3, 4], 90));
             let [two, three, four] = &imported.jobs[..] else { panic!("three jobs") };
+            let [two, three, four] = [two, three, four].map(ImportedJob::stored);
             assert_eq!((two.state, two.pri, two.delay), (State::Delayed, 9, Span::from_secs(1)));
             assert_eq!((two.due.nanos(), two.history.releases), ((BORN + SECOND) as u64, 77));
             assert_eq!((three.state, three.history.buries), (State::Buried, 4));
@@ -276,7 +269,7 @@ mod tests {
         let new = file(V7, &[later(1, DELETED, b"x"), later(2, BURIED, b"x"), copy]);
         let imported = read_clean(&[&old, &new]);
         assert_eq!(ids(&imported), [2, 3]);
-        assert!(imported.jobs.iter().all(|job| job.state == State::Buried));
+        assert!(imported.jobs.iter().all(|job| job.rest.state == State::Buried));
     }
 
     #[test]
@@ -288,8 +281,8 @@ mod tests {
         let copy = full(V7, "default", &said(4, BURIED, b""), b"");
         let third = file(V7, &[vec![later(2, READY, b""), copy], bury(&[2, 5])].concat());
         let mut jobs = read_clean(&[&first, &second, &third]).jobs;
-        jobs.sort_by_key(|job| job.order);
-        assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [4, 1, 3, 2, 5]);
+        jobs.sort_by_key(|job| job.rest.due);
+        assert_eq!(jobs.iter().map(|job| job.rest.id.0).collect::<Vec<_>>(), [4, 1, 3, 2, 5]);
     }
 
     #[test]
@@ -297,10 +290,13 @@ mod tests {
         let newer = Said { pri: 99, ..said(2, 2, b"same") };
         let copies = [full(V7, "default", &newer, b"same"), later(2, BURIED, b"same"), ready(7, b"moved")];
         let imported = read_clean(&[&file(V7, &[ready(1, b""), ready(2, b"same")]), &file(V7, &copies[..1])]);
-        assert_eq!((ids(&imported), imported.jobs[1].pri, imported.jobs[1].state), (vec![1, 2], 99, State::Ready));
+        assert_eq!(
+            (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
+            (vec![1, 2], 99, State::Ready)
+        );
         // The first file may be gone.
         let imported = read_clean(&[&file(V7, &copies)]);
-        assert_eq!((ids(&imported), imported.jobs[0].state), (vec![2, 7], State::Buried));
+        assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);
         assert_eq!(ids(&imported), [7]);
     }
@@ -325,7 +321,7 @@ mod tests {
         let named = |list: &[(u64, &str)]| list.iter().map(|(id, body)| (*id, (*body).to_owned())).collect::<Vec<_>>();
         let expected = [(1, "old"), (2, "old"), (3, "new"), (4, "new"), (5, "new"), (6, "old"), (7, "old")];
         assert_eq!((bodies(&imported), imported.renumbered, imported.last_id), (named(&expected), 2, 7));
-        let states: Vec<_> = imported.jobs[2..].iter().map(|job| job.state).collect();
+        let states: Vec<_> = imported.jobs[2..].iter().map(|job| job.rest.state).collect();
         assert_eq!(states, [State::Buried, State::Ready, State::Ready, State::Ready, State::Delayed]);
     }
 
@@ -371,7 +367,7 @@ mod tests {
             let records = [ready(1, b"body"), short(V7, &wrong), ready(2, b"")];
             let at = 4 + records[0].len();
             let imported = read_with(&format!("binlog.1:{at}: an update of job 1, "), &[&file(V7, &records)]);
-            assert_eq!((ids(&imported), imported.jobs[0].state), (vec![1, 2], State::Ready));
+            assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![1, 2], State::Ready));
         }
     }
 
@@ -404,8 +400,8 @@ mod tests {
             bytes.truncate(4 + dice.roll(bytes.len() * 2));
             let imported = read(&bytes);
             let taken: usize = imported.jobs.iter().map(|job| job.body.len() + 84).sum();
-            assert!(taken <= bytes.len() && imported.jobs.iter().all(|job| job.id <= imported.last_id));
-            assert!(imported.jobs.windows(2).all(|pair| pair[0].id < pair[1].id));
+            assert!(taken <= bytes.len() && imported.jobs.iter().all(|job| job.rest.id.0 <= imported.last_id));
+            assert!(imported.jobs.windows(2).all(|pair| pair[0].rest.id < pair[1].rest.id));
             assert!(imported.problems.len() as u64 == imported.skipped && imported.skipped <= 30);
         }
         for size in (0..2000).step_by(7) {

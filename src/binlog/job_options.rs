@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, EXTRA};
+use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, OPTIONS_SIZE};
 
 /// Bytes of options without names.
 const FIXED: usize = 46;
@@ -12,9 +12,8 @@ const FIXED: usize = 46;
 /// Bytes of a number that no other job may have.
 const ID: usize = 16;
 
-const _: () = assert!(FIXED + ID <= EXTRA, "the engine counts enough");
+const _: () = assert!(FIXED + ID <= OPTIONS_SIZE, "the engine counts enough");
 
-/// Appends options.
 pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',
@@ -41,8 +40,8 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     out.extend_from_slice(reducer);
 }
 
-/// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes are not
-/// there. None if they are none.
+/// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes
+/// are not there. None if they are none.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
     let (fixed, rest) = bytes.split_at_checked(FIXED)?;
     let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
@@ -84,7 +83,6 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
 mod tests {
     use super::*;
 
-    /// JobOptions of every kind.
     fn samples() -> Vec<StoredOptions<'static>> {
         let plain = StoredOptions {
             completion: CompletionPolicy::Tell,
@@ -120,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn terms_read_back_and_take_no_more_than_is_counted() {
+    fn options_read_back_and_take_no_more_than_is_counted() {
         for options in samples() {
             let mut bytes = Vec::new();
             encode(&options, &mut bytes);
             let name = if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
-            assert!(bytes.len() <= EXTRA + name + options.reducer.map_or(0, <[u8]>::len));
+            assert!(bytes.len() <= OPTIONS_SIZE + name + options.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();
             bytes.extend_from_slice(b"body");
             assert_eq!(decode(&bytes, 0), Some((options, b"body".as_slice())));

@@ -1,11 +1,12 @@
-//! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still needed.
+//! The log as the engine's side sees it: what is appended, in which segment it comes to stand, and what is still
+//! needed.
 //!
 //! Owns the order of records (the order of truth, kept under the engine's lock), and the division into segments;
-//! `compaction` keeps the disk's use within bounds, and `space` counts what is left. It writes nothing itself: [`Journal::take`] hands the bytes to the
-//! writer. Must not touch files or wait.
+//! `compaction` keeps the disk's use within bounds, and `space` counts what is left. It writes nothing itself:
+//! [`Journal::take`] hands the bytes to the writer. Must not touch files or wait.
 //!
-//! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it, and a
-//! job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
+//! Segments are dropped from the oldest end only. So a record that undoes another (a delete, say) always outlives it,
+//! and a job whose full record is in the oldest segment is written again, as it is now, before that segment goes.
 
 mod compaction;
 mod found;
@@ -15,10 +16,10 @@ use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
-use super::record::{full_size, pause_size, JobRecord, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
+use super::record::{full_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
-use crate::engine::{Change, Engine, Job};
+use crate::engine::{Change, Engine, StoredJob};
 
 /// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
 pub const IDS_AHEAD: u64 = 1 << 20;
@@ -40,7 +41,7 @@ pub const LARGE: usize = 1 << 20;
 
 /// Bytes of the full record of the job in `slot`, at most.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
-    full_size(engine.tube_of(&engine.job_at(slot)).len(), engine.logged_own(slot))
+    full_size(engine.logged_size(slot))
 }
 
 #[derive(Debug)]
@@ -49,9 +50,8 @@ struct Segment {
     key: Key,
     /// Bytes that its file was made for.
     size: u64,
-    /// Bytes in use.
     bytes: u64,
-    /// Bytes that its inhabitants take when they are written again.
+    /// Bytes that what is live in it takes when it is written again.
     live: u64,
     live_jobs: SegmentJobs,
     /// The pauses that live in it.
@@ -70,8 +70,7 @@ impl Segment {
     }
 }
 
-/// See the module's page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Journal {
     /// The number of the log, which is in each of its segments.
     log: u64,
@@ -127,41 +126,8 @@ pub struct Journal {
 impl Journal {
     /// An empty log with segments of this size, whose first segment will have the number 1. `log` is its own number.
     pub fn new(segment_size: u64, log: u64) -> Journal {
-        Journal {
-            log,
-            segment_size: segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1),
-            first_segment: 0,
-            buffer: Bytes::default(),
-            cuts: Vec::new(),
-            position: 0,
-            segments: VecDeque::new(),
-            prepared: VecDeque::new(),
-            ready: 0,
-            large: 0,
-            evacuating: 0,
-            requested: 0,
-            next_number: 1,
-            live_index: LiveIndex::default(),
-            jobs: 0,
-            live: 0,
-            old: 0,
-            retired: VecDeque::new(),
-            retiring: 0,
-            health: Health::Ok,
-            migrated: 0,
-            written: 0,
-            skipped: 0,
-            pauses: LiveIndex::default(),
-            required: Required::default(),
-            synced: Synced::default(),
-            told: Synced::default(),
-            last_id: 0,
-            ids: 0,
-            ids_synced: 0,
-            ids_at: 0,
-            in_doubt: false,
-            demanded: 0,
-        }
+        let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
+        Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
     fn move_pause_in(&mut self, tube: u32, size: u64) {
@@ -183,7 +149,7 @@ impl Journal {
     }
 
     fn move_out(&mut self, slot: u32, size: u64) {
-        let place = self.home_of(slot);
+        let place = self.segment_of(slot);
         self.segments[place].live -= size;
         self.live_index.move_out(slot, &mut self.segments[place].live_jobs);
     }
@@ -203,8 +169,8 @@ impl Journal {
         self.move_in(slot, size);
     }
 
-    /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job with
-    /// its outcome before the segment of its home goes, and segments go in order; so this record need not be kept.
+    /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job
+    /// with its outcome before its segment goes, and segments go in order; so this record need not be kept.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -222,12 +188,12 @@ impl Journal {
     /// The job in `slot` takes so much more from now on.
     pub fn grow(&mut self, slot: u32, bytes: u64) {
         self.live += bytes;
-        let place = self.home_of(slot);
+        let place = self.segment_of(slot);
         self.segments[place].live += bytes;
     }
 
     /// The place of the segment that the job in `slot` is live in.
-    fn home_of(&self, slot: u32) -> usize {
+    fn segment_of(&self, slot: u32) -> usize {
         self.place_of(self.live_index.of(slot))
     }
 
@@ -286,10 +252,10 @@ impl Journal {
                 self.live += size;
                 self.move_in(slot, size);
             }
-            Change::Delete { slot, id, tube, body } => {
+            Change::Delete { slot, id, size } => {
                 self.make_room(DELETE as u64);
                 self.push(&Record::Delete(id.0));
-                self.lost_job(slot, tube, body);
+                self.lost_job(slot, size);
             }
             Change::Pause { tube, before } => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause that has just begun");
@@ -310,30 +276,17 @@ impl Journal {
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
-            Change::Lease(slot) => self.change(engine, slot, |job| Record::Lease {
-                id: job.id().0,
-                due: job.due(),
-                count: job.history().reserves,
-            }),
-            Change::Reserve(slot) => {
-                self.change(engine, slot, |job| Record::Reserve(job.id().0, job.history().reserves))
+            Change::Reserve(_)
+            | Change::Expire(_)
+            | Change::Lease(_)
+            | Change::Kick(_)
+            | Change::Release(_)
+            | Change::Bury(_) => {
+                let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
+                self.make_room(CHANGE as u64);
+                self.push(&Record::Change(id, change));
             }
-            Change::Expire(slot) => self.change(engine, slot, |job| Record::Expire(job.id().0, job.history().timeouts)),
-            Change::Kick(slot) => self.change(engine, slot, |job| Record::Kick(job.id().0, job.history().kicks)),
-            Change::Release(slot) => self.change(engine, slot, |job| {
-                let (id, pri, count) = (job.id().0, job.priority(), job.history().releases);
-                Record::Release { id, pri, delay: job.delay(), due: job.due(), count }
-            }),
-            Change::Bury(slot) => self.change(engine, slot, |job| {
-                let (id, pri, count) = (job.id().0, job.priority(), job.history().buries);
-                Record::Bury { id, pri, order: job.due().nanos(), count }
-            }),
         }
-    }
-
-    fn change(&mut self, engine: &Engine, slot: u32, record: impl FnOnce(&Job) -> Record) {
-        self.make_room(CHANGE as u64);
-        self.push(&record(&engine.job_at(slot)));
     }
 
     /// Counters are given up first when space is short.
@@ -341,8 +294,8 @@ impl Journal {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. Space for its last record
-    /// is always left.
+    /// Goes on in the next segment if this one has no room for so many bytes and there is a next one. Space for its
+    /// last record is always left.
     fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
@@ -380,8 +333,8 @@ impl Journal {
     }
 
     /// Appends the full record of the job in `slot`.
-    fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(JobRecord<'a>) -> Record<'a>) {
-        let mut job = JobRecord::of(engine.job_at(slot), engine);
+    fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
+        let mut job = engine.stored_job(engine.job_at(slot));
         let tail = Tail::of(engine.job_at(slot).body(), 0);
         if tail.is_some() {
             job.body = &[];
@@ -401,8 +354,8 @@ impl Journal {
         self.written += 1;
     }
 
-    /// The bytes that were appended since the last time. `synced`: how far the log is synced now, which it says itself now and
-    /// then, so that a start can tell damage from what a power cut leaves.
+    /// The bytes that were appended since the last time. `synced`: how far the log is synced now, which it says itself
+    /// now and then, so that a start can tell damage from what a power cut leaves.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
@@ -445,7 +398,6 @@ impl Journal {
         self.buffer.len() > LARGE
     }
 
-    /// Whether there are any.
     pub fn is_pending(&self) -> bool {
         !self.buffer.is_empty()
     }
@@ -485,7 +437,6 @@ impl Journal {
         self.prepared.push_back((number, size));
     }
 
-    /// How the log is.
     pub fn health(&self) -> Health {
         self.health
     }
@@ -510,7 +461,6 @@ impl Journal {
         self.old + self.retiring + current + self.ready
     }
 
-    /// Figures for statistics.
     pub fn stats(&self) -> LogStats {
         LogStats {
             oldest: self.segments.front().map_or(0, |segment| segment.number),

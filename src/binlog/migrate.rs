@@ -1,8 +1,8 @@
 //! Taking over a folder from beanstalkd.
 //!
-//! Owns the steps by which its log becomes ours, so that an interruption at any of them loses nothing and doubles nothing:
-//! a first mark says that an import has begun, a second that all its jobs are safe in our segments; only then do the
-//! originals move to a subfolder, and the marks go. Must not read the foreign formats itself.
+//! Owns the steps by which its log becomes ours, so that an interruption at any of them loses nothing and doubles
+//! nothing: a first mark says that an import has begun, a second that all its jobs are safe in our segments; only then
+//! do the originals move to a subfolder, and the marks go. Must not read the foreign formats itself.
 
 use std::io;
 

@@ -1,13 +1,15 @@
 //! The write-ahead log: what makes acknowledged jobs outlive the process.
 //!
-//! Owns everything on the disk. Four words suffice to use it: [`Journal::append`] takes the engine's changes, under the engine's
-//! lock, and tells their position; [`Wal::reserve`] makes space for them beforehand; [`Wal::durable`] tells up to which
-//! position replies may go, and [`Wal::sync`] moves it on. [`open`] reads a log back at the start, and [`inspect`] without a
-//! server.
+//! Owns everything on the disk. Four words suffice to use it: [`Journal::append`] takes the engine's changes, under the
+//! engine's lock, and tells their position; [`Wal::reserve`] makes space for them beforehand; [`Wal::durable`] tells up
+//! to which position replies may go, and [`Wal::sync`] moves it on. [`open`] reads a log back at the start, and
+//! [`inspect`] without a server.
 //!
-//! Inside, `record` and `segment` are the format, `replay` finds records in bytes, `survey` orders segments and `reading` takes
-//! them into the engine; `writer` brings bytes into files; [`Storage`] alone touches these. Must not know protocols,
-//! connections or threads.
+//! Inside, `record` and `segment` are the format, `replay` finds records in bytes, `survey` orders segments and
+//! `reading` takes them into the engine; `writer` brings bytes into files; [`Storage`] alone touches these. Must not
+//! know protocols, connections or threads.
+
+#![allow(missing_docs)] // where a name and its type say all, a sentence would say nothing
 
 mod backup;
 mod beanstalkd;

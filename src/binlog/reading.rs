@@ -1,31 +1,30 @@
-//! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the disk.
+//! From segments to a queue: reads the log, and says where it ends and what of it is damaged. Changes nothing on the
+//! disk.
 //!
-//! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap before
-//! that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log: nothing there
-//! was promised, and only a prefix of what happened may come back.
+//! Owns the rule by which damage is told from what a power cut leaves. Records say how far the log was synced. A gap
+//! before that place is damage: it is reported, and what is behind it is kept. A gap behind it is the end of the log:
+//! nothing there was promised, and only a prefix of what happened may come back.
 
 use std::io;
 
 use super::import::{Imported, ImportedJob};
 use super::journal::{Journal, IDS_AHEAD};
-use super::record::{JobRecord, Record};
+use super::record::Record;
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
-use crate::engine::{Body, Engine, JobId, Restored, RestoredJob, State, Time};
+use crate::engine::{Body, Engine, JobId, StoredJob};
 
 /// Ids are smaller: it takes thousands of years to get there.
 const MOST_IDS: u64 = 1 << 63;
 
-/// See the module's page.
 pub struct Reading<'a> {
     storage: &'a dyn Storage,
     engine: &'a mut Engine,
     /// What the log still needs.
     pub journal: Journal,
-    /// What was found.
     pub report: Report,
     log: u64,
     chain: Vec<Link>,
@@ -45,7 +44,6 @@ pub struct Reading<'a> {
     read: usize,
     /// What is wrong with which segments.
     problems: Vec<(u64, String)>,
-    /// Where the log ends.
     pub end: Place,
     /// The segment in which it must go on, if it says so.
     pub next: Option<u64>,
@@ -299,8 +297,8 @@ impl<'a> Reading<'a> {
             Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
             Record::Delete(id) => {
                 self.saw_id(id);
-                if let Some((slot, tube, body)) = self.engine.restore_delete(JobId(id)) {
-                    self.journal.lost_job(slot, tube, body);
+                if let Some((slot, size)) = self.engine.restore_delete(JobId(id)) {
+                    self.journal.lost_job(slot, size);
                     self.report.progress.jobs -= 1;
                 }
             }
@@ -312,9 +310,10 @@ impl<'a> Reading<'a> {
                     None => {}
                 }
             }
-            Record::Reserve(id, count) => self.change(id, Restored::Reserve(count)),
-            Record::Expire(id, count) => self.change(id, Restored::Expire(count)),
-            Record::Lease { id, due, count } => self.change(id, Restored::Lease(count, due)),
+            Record::Change(id, change) => {
+                self.saw_id(id.0);
+                self.engine.restore_change(id, change);
+            }
             Record::Outcome { id, done, fails, result } => {
                 let result = body.as_ref().map_or(result, Body::bytes);
                 self.saw_id(id);
@@ -322,11 +321,6 @@ impl<'a> Reading<'a> {
                     self.journal.grow(slot, result.len() as u64);
                 }
             }
-            Record::Kick(id, count) => self.change(id, Restored::Kick(count)),
-            Record::Release { id, pri, delay, due, count } => {
-                self.change(id, Restored::Release { pri, delay, due, count });
-            }
-            Record::Bury { id, pri, order, count } => self.change(id, Restored::Bury { pri, order, count }),
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
             Record::Next(next) => self.last = Some((Last::Next(next), at)),
@@ -346,15 +340,10 @@ impl<'a> Reading<'a> {
         self.last_id = self.last_id.max(id);
     }
 
-    fn change(&mut self, id: u64, change: Restored) {
-        self.saw_id(id);
-        self.engine.restore_change(JobId(id), change);
-    }
-
-    fn job(&mut self, job: &JobRecord, body: Option<Body>) {
-        self.saw_id(job.id);
-        let (slot, before) = self.engine.restore_job(&job.restore(), body);
-        self.journal.found_job(slot, before, job.tube.len(), self.engine.logged_own(slot));
+    fn job(&mut self, job: &StoredJob, body: Option<Body>) {
+        self.saw_id(job.id.0);
+        let (slot, before) = self.engine.restore_job(job, body);
+        self.journal.found_job(slot, before, self.engine.logged_size(slot));
         self.report.progress.jobs += u64::from(before.is_none());
     }
 
@@ -365,17 +354,7 @@ impl<'a> Reading<'a> {
         self.report.progress.jobs += imported.jobs.len() as u64;
         self.journal.found_skipped(imported.skipped);
         self.last_id = self.last_id.max(imported.last_id);
-        let restore = |job: &ImportedJob| {
-            let due = if job.state == State::Buried { Time::from_nanos(job.order) } else { job.due };
-            let (id, tube, body) = (JobId(job.id), &*job.tube, job.body.bytes());
-            let ImportedJob { pri, delay, ttr, created, state, history, .. } = *job;
-            self.engine
-                .restore_job(
-                    &RestoredJob { id, tube, pri, delay, ttr, created, state, due, history, body, options: None },
-                    None,
-                )
-                .0
-        };
+        let restore = |job: &ImportedJob| self.engine.restore_job(&job.stored(), None).0;
         imported.jobs.iter().map(restore).collect()
     }
 }
@@ -383,17 +362,9 @@ impl<'a> Reading<'a> {
 /// The id that a record tells of, if it does.
 fn id_of(record: &Record) -> Option<u64> {
     match *record {
-        Record::Put(job) | Record::Snapshot(job) => Some(job.id),
-        Record::Reserve(id, _)
-        | Record::Release { id, .. }
-        | Record::Bury { id, .. }
-        | Record::Kick(id, _)
-        | Record::Expire(id, _)
-        | Record::Lease { id, .. }
-        | Record::Outcome { id, .. }
-        | Record::Delete(id)
-        | Record::Closed(id)
-        | Record::Ids(id) => Some(id),
+        Record::Put(job) | Record::Snapshot(job) => Some(job.id.0),
+        Record::Change(id, _) => Some(id.0),
+        Record::Outcome { id, .. } | Record::Delete(id) | Record::Closed(id) | Record::Ids(id) => Some(id),
         Record::Pause { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
     }
 }

@@ -1,12 +1,12 @@
 //! The records of the log, to and from bytes: pure.
 //!
-//! Owns the format of each record; beanpole-binlog(5) describes it for other programs, byte by byte, and must be changed with
-//! it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch.
-//! Must not know files, and never trusts what it reads.
+//! Owns the format of each record; beanpole-binlog(5) describes it for other programs, byte by byte, and must be
+//! changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch. Must not know
+//! files, and never trusts what it reads.
 
 use super::job_options;
 use super::segment::{Key, Place};
-use crate::engine::{Engine, History, JobExtras, JobId, JobView, Pause, RestoredJob, Span, State, StoredOptions, Time};
+use crate::engine::{Engine, History, JobExtras, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time};
 
 /// Bytes of a record before its payload: length, check, kind.
 pub const PREFIX: usize = 9;
@@ -14,7 +14,7 @@ pub const PREFIX: usize = 9;
 /// A longer payload has a checksum of its own behind the kind, so that the check of a record need not read far.
 pub const SHORT_PAYLOAD: usize = 64;
 
-/// Bytes before a longer payload.
+/// Bytes before a payload of more than [`SHORT_PAYLOAD`].
 pub const LONG_PREFIX: usize = PREFIX + 4;
 
 /// Bytes that a number of variable length takes at most, if it has 64 bits or 32.
@@ -45,9 +45,10 @@ pub const SYNCED: usize = PREFIX + 16;
 /// No record is longer than this: the largest body with the largest result and the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
-/// Bytes that a job's full record takes at most.
-pub fn full_size(tube: usize, body: usize) -> u64 {
-    (SNAPSHOT + tube + body) as u64
+/// Bytes that the full record of a job takes at most, of which the name of its tube, its options and its body take
+/// `size`.
+pub fn full_size(size: usize) -> u64 {
+    (SNAPSHOT + size) as u64
 }
 
 /// Bytes of the record of a pause of a tube with a name of this length, at most.
@@ -55,83 +56,18 @@ pub fn pause_size(name: usize) -> u64 {
     (LONG_PREFIX + 16 + name) as u64
 }
 
-/// What a full record says of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct JobRecord<'a> {
-    /// Its number.
-    pub id: u64,
-    /// When it was put.
-    pub created: Time,
-    /// Its priority.
-    pub pri: u32,
-    /// The delay last given to it.
-    pub delay: Span,
-    /// Its time to run.
-    pub ttr: Span,
-    /// The name of its tube.
-    pub tube: &'a [u8],
-    /// Its body.
-    pub body: &'a [u8],
-    /// Where it stands; reserved only if it is leased, since no client survives a restart.
-    pub state: State,
-    /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
-    pub due: Time,
-    /// What happened to it.
-    pub history: History,
-    /// Its options, if it has any.
-    pub options: Option<StoredOptions<'a>>,
-}
-
-/// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after a
-/// failed sync, records are written again while the old ones may be on the disk or not.
+/// One record. What is counted is written as the new count, so that a record may be read twice and does no harm: after
+/// a failed sync, records are written again while the old ones may be on the disk or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// A new job; its state is ready or delayed.
-    Put(JobRecord<'a>),
+    Put(StoredJob<'a>),
     /// A job as it is, written again so that older segments can go.
-    Snapshot(JobRecord<'a>),
-    /// It was reserved, so often by now.
-    Reserve(u64, u32),
-    /// It was released.
-    Release {
-        /// The job.
-        id: u64,
-        /// Its new priority.
-        pri: u32,
-        /// Its new delay; zero makes it ready.
-        delay: Span,
-        /// When the delay ends.
-        due: Time,
-        /// So often by now.
-        count: u32,
-    },
-    /// It was buried.
-    Bury {
-        /// The job.
-        id: u64,
-        /// Its new priority.
-        pri: u32,
-        /// Its place in the order of burying.
-        order: u64,
-        /// So often by now.
-        count: u32,
-    },
-    /// It was kicked, so often by now.
-    Kick(u64, u32),
-    /// Its time to run ended, so often by now.
-    Expire(u64, u32),
-    /// It was leased.
-    Lease {
-        /// The job.
-        id: u64,
-        /// When the lease ends.
-        due: Time,
-        /// So often reserved by now.
-        count: u32,
-    },
+    Snapshot(StoredJob<'a>),
+    /// Something that happened to a job which is written down already.
+    Change(JobId, StoredChange),
     /// A worker said how it went.
     Outcome {
-        /// The job.
         id: u64,
         /// It is over, and done or not; none: it is to be tried again.
         done: Option<bool>,
@@ -140,15 +76,13 @@ pub enum Record<'a> {
         /// What stands behind the job's body from now on.
         result: &'a [u8],
     },
-    /// It was deleted.
     Delete(u64),
-    /// A tube was paused.
     Pause {
         /// The name of the tube.
         tube: &'a [u8],
         /// The full length; zero ends a pause.
         length: Span,
-        /// When it ends.
+        /// The moment at which it ends, by the wall clock.
         until: Time,
     },
     /// The last record of a segment: the log goes on in the one with this number.
@@ -182,34 +116,6 @@ impl<'a> Record<'a> {
     }
 }
 
-impl<'a> JobRecord<'a> {
-    /// Of a job as it is. A reserved one is ready to whoever reads this.
-    pub fn of(job: JobView<'a>, engine: &'a Engine) -> JobRecord<'a> {
-        JobRecord {
-            id: job.id().0,
-            created: job.created(),
-            pri: job.priority(),
-            delay: job.delay(),
-            ttr: job.ttr(),
-            tube: engine.tube_of(&job),
-            body: job.body().bytes(),
-            state: match job.state() {
-                State::Reserved if !job.is_leased() => State::Ready,
-                state => state,
-            },
-            due: job.due(),
-            history: job.history(),
-            options: engine.stored_options(&job),
-        }
-    }
-
-    /// As the engine takes it back.
-    pub fn restore(&self) -> RestoredJob<'a> {
-        let JobRecord { id, created, pri, delay, ttr, tube, body, state, due, history, options } = *self;
-        RestoredJob { id: JobId(id), tube, pri, delay, ttr, created, state, due, history, body, options }
-    }
-}
-
 /// Appends a record, which will stand at this offset of the segment with this key; tells how many bytes it took.
 pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -218,8 +124,8 @@ pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
     length
 }
 
-/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took without
-/// them. Its checksums are left out; see [`seal`].
+/// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took
+/// without them. Its checksums are left out; see [`seal`].
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; LONG_PREFIX]);
@@ -281,34 +187,12 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             counts.iter().for_each(|&count| variable(count.into(), out));
             options_and_body(job, b'J', out)
         }
-        Record::Release { id, pri, delay, due, count } => {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(&count.to_le_bytes());
-            out.extend_from_slice(&pri.to_le_bytes());
-            out.extend_from_slice(&delay.nanos().to_le_bytes());
-            out.extend_from_slice(&due.nanos().to_le_bytes());
-            b'L'
-        }
-        Record::Bury { id, pri, order, count } => {
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(&count.to_le_bytes());
-            out.extend_from_slice(&pri.to_le_bytes());
-            out.extend_from_slice(&order.to_le_bytes());
-            b'B'
-        }
+        Record::Change(id, change) => change_fields(*id, change, out),
         Record::Pause { tube, length, until } => {
             out.extend_from_slice(&length.nanos().to_le_bytes());
             out.extend_from_slice(&until.nanos().to_le_bytes());
             out.extend_from_slice(tube);
             b'Z'
-        }
-        Record::Reserve(id, count) => counted(*id, *count, b'R', out),
-        Record::Kick(id, count) => counted(*id, *count, b'K', out),
-        Record::Expire(id, count) => counted(*id, *count, b'X', out),
-        Record::Lease { id, due, count } => {
-            counted(*id, *count, b'A', out);
-            out.extend_from_slice(&due.nanos().to_le_bytes());
-            b'A'
         }
         Record::Outcome { id, done, fails, result } => {
             out.extend_from_slice(&id.to_le_bytes());
@@ -340,7 +224,7 @@ fn one_number(number: u64, kind: u8, out: &mut Vec<u8>) -> u8 {
 }
 
 /// The kind of a record with options is the small letter.
-fn options_and_body(job: &JobRecord, kind: u8, out: &mut Vec<u8>) -> u8 {
+fn options_and_body(job: &StoredJob, kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
         job_options::encode(options, out);
     }
@@ -352,15 +236,36 @@ fn options_and_body(job: &JobRecord, kind: u8, out: &mut Vec<u8>) -> u8 {
     }
 }
 
-fn counted(id: u64, count: u32, kind: u8, out: &mut Vec<u8>) -> u8 {
-    out.extend_from_slice(&id.to_le_bytes());
+fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
+    let (kind, count) = match *change {
+        StoredChange::Reserve(count) => (b'R', count),
+        StoredChange::Expire(count) => (b'X', count),
+        StoredChange::Kick(count) => (b'K', count),
+        StoredChange::Lease(count, _) => (b'A', count),
+        StoredChange::Release { count, .. } => (b'L', count),
+        StoredChange::Bury { count, .. } => (b'B', count),
+    };
+    out.extend_from_slice(&id.0.to_le_bytes());
     out.extend_from_slice(&count.to_le_bytes());
+    match *change {
+        StoredChange::Reserve(_) | StoredChange::Expire(_) | StoredChange::Kick(_) => {}
+        StoredChange::Lease(_, until) => out.extend_from_slice(&until.nanos().to_le_bytes()),
+        StoredChange::Release { pri, delay, due, .. } => {
+            out.extend_from_slice(&pri.to_le_bytes());
+            out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+        }
+        StoredChange::Bury { pri, order, .. } => {
+            out.extend_from_slice(&pri.to_le_bytes());
+            out.extend_from_slice(&order.to_le_bytes());
+        }
+    }
     kind
 }
 
-fn job_fields(job: &JobRecord, out: &mut Vec<u8>) {
+fn job_fields(job: &StoredJob, out: &mut Vec<u8>) {
     out.extend_from_slice(&job.created.nanos().to_le_bytes());
-    let numbers = [job.id, job.pri.into(), job.delay.nanos(), job.ttr.nanos(), job.tube.len() as u64];
+    let numbers = [job.id.0, job.pri.into(), job.delay.nanos(), job.ttr.nanos(), job.tube.len() as u64];
     numbers.iter().for_each(|&number| variable(number, out));
     out.extend_from_slice(job.tube);
 }
@@ -390,7 +295,6 @@ pub struct Head {
     kind: u8,
     /// Bytes of the record before its payload.
     pub prefix: usize,
-    /// Bytes of the payload.
     pub length: usize,
     /// The checksum of a payload that is not short.
     sum: u32,
@@ -400,8 +304,8 @@ pub struct Head {
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl Head {
-    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if fewer
-    /// than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
+    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
+    /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
     pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
@@ -436,8 +340,8 @@ impl Head {
         fields(self.kind, payload, 0)
     }
 
-    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is not
-    /// looked at. None if such a record does not end in these.
+    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is
+    /// not looked at. None if such a record does not end in these.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
         b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
@@ -449,22 +353,8 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
         b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
-        b'R' => Record::Reserve(fields.u64()?, fields.u32()?),
-        b'K' => Record::Kick(fields.u64()?, fields.u32()?),
-        b'X' => Record::Expire(fields.u64()?, fields.u32()?),
+        b'R' | b'X' | b'K' | b'A' | b'L' | b'B' => read_change(kind, &mut fields)?,
         b'D' => Record::Delete(fields.u64()?),
-        b'A' => {
-            let (id, count) = (fields.u64()?, fields.u32()?);
-            Record::Lease { id, due: fields.time()?, count }
-        }
-        b'L' => {
-            let (id, count, pri) = (fields.u64()?, fields.u32()?, fields.u32()?);
-            Record::Release { id, pri, delay: fields.span()?, due: fields.time()?, count }
-        }
-        b'B' => {
-            let (id, count) = (fields.u64()?, fields.u32()?);
-            Record::Bury { id, pri: fields.u32()?, order: fields.u64()?, count }
-        }
         b'O' => return read_outcome(fields, tail),
         b'N' => Record::Next(fields.u64()?),
         b'C' => Record::Closed(fields.u64()?),
@@ -480,13 +370,26 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
+fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
+    let (id, count) = (JobId(fields.u64()?), fields.u32()?);
+    let change = match kind {
+        b'R' => StoredChange::Reserve(count),
+        b'X' => StoredChange::Expire(count),
+        b'K' => StoredChange::Kick(count),
+        b'A' => StoredChange::Lease(count, fields.time()?),
+        b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
+        _ => StoredChange::Bury { pri: fields.u32()?, order: fields.u64()?, count },
+    };
+    Some(Record::Change(id, change))
+}
+
 fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
     let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
     let length = u16::try_from(fields.variable()?).ok()?;
     let tube = fields.take(length.into())?;
-    let mut job = JobRecord {
-        id,
+    let mut job = StoredJob {
+        id: JobId(id),
         created,
         pri,
         delay,
@@ -524,7 +427,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
     (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
 }
 
-fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut JobRecord<'a>) -> Option<()> {
+fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
         let (options, body) = job_options::decode(fields.0, tail)?;
@@ -594,11 +497,11 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{CompletionPolicy, StoredKey};
+    use crate::engine::{CompletionPolicy, StoredKey, StoredOptions};
 
     fn samples() -> Vec<Record<'static>> {
-        let job = JobRecord {
-            id: 7,
+        let job = StoredJob {
+            id: JobId(7),
             created: Time::from_nanos(1000),
             pri: 9,
             delay: Span::from_nanos(50),
@@ -623,28 +526,29 @@ mod tests {
             outcome: None,
             reducer: None,
         };
-        let bound = JobRecord { options: Some(options), ..job };
-        let over = JobRecord {
+        let bound = StoredJob { options: Some(options), ..job };
+        let over = StoredJob {
             state: State::Finished,
             options: Some(StoredOptions { outcome: Some((false, 5)), ..options }),
             ..job
         };
+        let release = StoredChange::Release { pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4), count: 5 };
         let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
         vec![
             Record::Put(job),
-            Record::Snapshot(JobRecord { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
+            Record::Snapshot(StoredJob { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
             Record::Put(bound),
             Record::Snapshot(bound),
             Record::Snapshot(over),
-            Record::Snapshot(JobRecord { state: State::Reserved, ..job }),
-            Record::Lease { id: 1, due: Time::from_nanos(9), count: 2 },
+            Record::Snapshot(StoredJob { state: State::Reserved, ..job }),
+            Record::Change(JobId(1), StoredChange::Lease(2, Time::from_nanos(9))),
             Record::Outcome { id: 1, done: None, fails: 2, result: b"" },
             Record::Outcome { id: 1, done: Some(true), fails: 0, result: b"yes" },
-            Record::Reserve(1, 2),
-            Record::Release { id: 1, pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4), count: 5 },
-            Record::Bury { id: 1, pri: 2, order: 3, count: 4 },
-            Record::Kick(1, 2),
-            Record::Expire(1, 2),
+            Record::Change(JobId(1), StoredChange::Reserve(2)),
+            Record::Change(JobId(1), release),
+            Record::Change(JobId(1), StoredChange::Bury { pri: 2, order: 3, count: 4 }),
+            Record::Change(JobId(1), StoredChange::Kick(2)),
+            Record::Change(JobId(1), StoredChange::Expire(2)),
             Record::Delete(1),
             Record::Pause { tube: b"t", length: Span::from_nanos(1), until: Time::from_nanos(2) },
             Record::Next(2),
@@ -652,7 +556,7 @@ mod tests {
             Record::Ids(4),
             Record::Synced(Place { segment: 5, at: 6 }),
             Record::Gone(7),
-            Record::Put(JobRecord { body: &[b'x'; 100], ..job }),
+            Record::Put(StoredJob { body: &[b'x'; 100], ..job }),
             Record::Outcome { id: 1, done: Some(false), fails: 0, result: &[b'r'; 55] },
         ]
     }
@@ -678,8 +582,8 @@ mod tests {
             assert_eq!(
                 length,
                 match record {
-                    Record::Put(JobRecord { options: Some(_), .. })
-                    | Record::Snapshot(JobRecord { options: Some(_), .. }) => length,
+                    Record::Put(StoredJob { options: Some(_), .. })
+                    | Record::Snapshot(StoredJob { options: Some(_), .. }) => length,
                     // An id, a priority and a delay of a byte, a time to run of six, and one for the name's length.
                     Record::Put(job) => prefix(job.body.len()) + 8 + 10 + job.tube.len() + job.body.len(),
                     Record::Snapshot(job) => PREFIX + 8 + 10 + 9 + 5 + job.tube.len() + job.body.len(),
@@ -698,8 +602,8 @@ mod tests {
         let history =
             History { reserves: u32::MAX, timeouts: 1 << 28, releases: 1 << 30, buries: u32::MAX, kicks: u32::MAX };
         let (tube, body) = ([b't'; 1 << 14], b"body");
-        let job = JobRecord {
-            id: u64::MAX,
+        let job = StoredJob {
+            id: JobId(u64::MAX),
             created: Time::NEVER,
             pri: u32::MAX,
             delay: Span::from_nanos(u64::MAX),
@@ -712,9 +616,9 @@ mod tests {
             options: None,
         };
         let mut bytes = Vec::new();
-        assert_eq!(encode(&Record::Snapshot(job), key(), AT, &mut bytes) as u64, full_size(tube.len(), body.len()));
+        assert_eq!(encode(&Record::Snapshot(job), key(), AT, &mut bytes) as u64, full_size(tube.len() + body.len()));
         assert_eq!(decode(key(), AT, &bytes), Some((Record::Snapshot(job), bytes.len())));
-        let put = JobRecord { state: State::Delayed, history: History::default(), ..job };
+        let put = StoredJob { state: State::Delayed, history: History::default(), ..job };
         assert_eq!(encode(&Record::Put(put), key(), AT, &mut bytes), PUT + tube.len() + body.len());
     }
 

@@ -1,8 +1,8 @@
 //! From a folder to a queue: what happens to the log at the start.
 //!
-//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take away
-//! what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same, and the log
-//! is failing. Must not serve anybody.
+//! Owns the order of recovery: lock, finish or begin an import, read every segment from the oldest to the newest, take
+//! away what is behind the end of the log, and go on there. If the disk refuses that, the queue is there all the same,
+//! and the log is failing. Must not serve anybody.
 
 use std::io;
 use std::sync::Arc;
@@ -27,19 +27,15 @@ const LEAST_SPACE: u64 = 4096;
 pub struct BinlogSettings {
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
-    /// When it is synced.
     pub mode: SyncMode,
-    /// Refuse to start on damage.
+    /// Refuse to start if any record is damaged.
     pub strict: bool,
 }
 
 /// A log that is ready, and the queue in `engine` that it describes.
 pub struct Opened {
-    /// The engine's side.
     pub journal: Journal,
-    /// The disk's side.
     pub wal: Wal,
-    /// What happened.
     pub report: Report,
     /// Why nothing can be written, if that is so.
     pub failure: Option<io::Error>,
@@ -97,7 +93,6 @@ pub fn open(
 pub struct Inspection {
     /// The version of the format.
     pub version: u32,
-    /// Segments, jobs and damage.
     pub report: Report,
     /// The last id that may have been given.
     pub last_id: u64,
@@ -105,7 +100,8 @@ pub struct Inspection {
     pub left_in_order: bool,
 }
 
-/// Reads the log in `storage` into `engine`, which must be empty and may then only be looked at. Changes nothing on the disk.
+/// Reads the log in `storage` into `engine`, which must be empty and may then only be looked at. Changes nothing on the
+/// disk.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log = survey.log.unwrap_or_default();

@@ -1,8 +1,9 @@
 //! Reading a segment back.
 //!
-//! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what lies
-//! between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large body is read
-//! straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or take memory.
+//! Owns the search for records in bytes that may be torn or damaged: every record with a good checksum is found, what
+//! lies between is told. Reads a piece at a time, and each byte a few times at most, whatever the bytes are; a large
+//! body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or
+//! take memory.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::engine::Body;
 /// Bytes that are read at a time. A record that is longer is read in two parts.
 const WINDOW: usize = 1 << 20;
 
-/// What stands in front of the body in a long record is never longer: names of tubes, uniques and reducers have limits.
+/// What stands in front of the body in a long record is never longer: names of tubes, dedup keys and reducers have
+/// limits.
 const FRONT: usize = 256 << 10;
 
 /// Where bytes are read from.
@@ -36,13 +38,11 @@ impl Source for &[u8] {
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Found<'a> {
-    /// A record.
     Record {
-        /// Its offset.
         at: u64,
         /// The record; its body or result is empty if that is in `body`.
         record: Record<'a>,
-        /// A large body or result.
+        /// The body or result, if it is too large for the window; then the record's own is empty.
         body: Option<Body>,
     },
     /// From here to there is no record, and behind it there is one.
@@ -52,7 +52,6 @@ pub enum Found<'a> {
 /// Whether to go on after something was found.
 pub type GoOn = bool;
 
-/// How a segment ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     /// Behind the last record that was told.
@@ -186,8 +185,8 @@ impl Scan<'_> {
         Ok(Some(visit(Found::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if there is
-    /// no record.
+    /// Where the next record begins, from `from` on, and where the last byte from `at` on ends that is not zero, if
+    /// there is no record.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut place, mut used) = (at, at);
@@ -332,11 +331,10 @@ mod tests {
     /// A body that is a good part of the window, and one that is longer than it.
     #[test]
     fn large_bodies_come_whole_and_damaged_ones_not_at_all() {
-        use crate::binlog::record::JobRecord;
-        use crate::engine::{History, Span, State, Time};
-        fn job(body: &[u8]) -> JobRecord<'_> {
-            JobRecord {
-                id: 3,
+        use crate::engine::{History, JobId, Span, State, StoredJob, Time};
+        fn job(body: &[u8]) -> StoredJob<'_> {
+            StoredJob {
+                id: JobId(3),
                 created: Time::from_nanos(1),
                 pri: 0,
                 delay: Span::ZERO,

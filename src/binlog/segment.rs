@@ -1,7 +1,8 @@
 //! Segments, the files of the log: their names and headers, to and from bytes. Pure.
 //!
-//! Owns the format of the header, which says which log a segment belongs to and what must stand before it. beanpole-binlog(5)
-//! describes it byte by byte and must be changed with it. Must not know records or files, and never trusts what it reads.
+//! Owns the format of the header, which says which log a segment belongs to and what must stand before it.
+//! beanpole-binlog(5) describes it byte by byte and must be changed with it. Must not know records or files, and never
+//! trusts what it reads.
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -44,7 +45,6 @@ pub struct Place {
     pub at: u64,
 }
 
-/// A segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
     /// The log: a random number, the same in all its segments.
@@ -66,9 +66,7 @@ pub struct Header {
 pub enum Beginning {
     /// A header of this version.
     Header(Header),
-    /// One of another version.
     Version(u32),
-    /// No intact header.
     Nothing,
 }
 
@@ -92,7 +90,6 @@ impl Key {
 }
 
 impl Header {
-    /// As bytes.
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);

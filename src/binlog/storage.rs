@@ -1,8 +1,8 @@
 //! The seam between the log and the disk.
 //!
 //! Owns every touch of a file. The log above it sees a folder of named files that can be listed, read, created at full
-//! size, written at a place, cut, synced, renamed and removed; tests put a faulty memory in its place. Must not know what
-//! the bytes mean.
+//! size, written at a place, cut, synced, renamed and removed; tests put a faulty memory in its place. Must not know
+//! what the bytes mean.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -30,13 +30,11 @@ pub trait LogFile: Send + Sync {
     }
 }
 
-/// A folder of files.
 pub trait Storage: Send + Sync {
     /// Takes the folder for this process alone; the error names the holder.
     fn lock(&self) -> io::Result<()>;
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Bytes of a file.
     fn length(&self, name: &str) -> io::Result<u64>;
     /// Fills `bytes` from this place of a file on, or a part of them; tells how many, none only at its end.
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
@@ -44,9 +42,10 @@ pub trait Storage: Send + Sync {
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     /// Opens a file for writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already; for good.
+    /// Gives a file another name, which may be in a subfolder, or one like it if there is such a file already; for
+    /// good.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file; for good.
+    /// Removes a file, so that it stays away after a power cut.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// A number that no other log has, for a new log.
     fn new_log(&self) -> u64 {

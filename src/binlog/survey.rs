@@ -1,7 +1,7 @@
 //! Which segments make up a log, before their records are read.
 //!
-//! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found. Reads
-//! headers alone, and changes nothing on the disk.
+//! Owns the order of segments: each header names the place before it, so what is missing, doubled or foreign is found.
+//! Reads headers alone, and changes nothing on the disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -16,7 +16,6 @@ const STRETCH: usize = 256 * 1024;
 /// A segment of the log, in its order.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// Its number.
     pub number: u64,
     /// Bytes of its file; none if there is none, though another segment names it.
     pub length: Option<u64>,
@@ -31,7 +30,7 @@ pub struct Link {
 pub struct Survey {
     /// The number of the log; none if there are no segments.
     pub log: Option<u64>,
-    /// The oldest segment first.
+    /// The segments of the log, the oldest first.
     pub chain: Vec<Link>,
     /// Segments that nothing was written to, or that were given up when the disk failed.
     pub unused: Vec<u64>,
@@ -141,8 +140,8 @@ fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenEr
     }
 }
 
-/// Tells `visit` of each stretch of a file, from an offset on, that holds other bytes than zeros, until it returns false; and
-/// whether there was one.
+/// Tells `visit` of each stretch of a file, from an offset on, that holds other bytes than zeros, until it returns
+/// false; and whether there was one.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

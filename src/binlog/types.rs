@@ -12,7 +12,7 @@ use super::segment::{Place, VERSION};
 /// How far the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    /// Everything before this place.
+    /// Everything before this place is safe.
     pub place: Place,
     /// The position of that place in what this process has appended.
     pub position: u64,
@@ -36,9 +36,9 @@ pub struct Batch {
     pub segment: u64,
     /// Records, and the headers of segments that begin among them.
     pub bytes: Bytes,
-    /// Where they begin.
+    /// Where among the bytes the new segments begin.
     pub cuts: Vec<Cut>,
-    /// The position behind them.
+    /// The position behind the last of them.
     pub end: u64,
     /// The position up to which the log must be synced soon, whatever the mode.
     pub demanded: u64,
@@ -47,20 +47,18 @@ pub struct Batch {
 /// A segment that nothing needs once the log is safe on the disk up to a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retired {
-    /// Its number.
     pub number: u64,
-    /// Its size.
     pub bytes: u64,
-    /// The position.
+    /// The position up to which the log must be safe before it goes.
     pub after: u64,
     /// It is damaged: it is set aside, not removed.
     pub damaged: bool,
 }
 
 /// How the log is, as `stats` and the log of events say it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
-    /// All is well.
+    #[default]
     Ok,
     /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
     Full,
@@ -68,7 +66,6 @@ pub enum Health {
     Failing,
 }
 
-/// Figures for statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogStats {
     /// Number of the oldest segment.
@@ -77,50 +74,42 @@ pub struct LogStats {
     pub current: u64,
     /// Records written again by compaction.
     pub migrated: u64,
-    /// Records written.
+    /// Records written by this process.
     pub written: u64,
     /// Stretches that could not be read at the start.
     pub skipped: u64,
-    /// Full size of a segment.
+    /// Bytes of a segment that is full.
     pub segment_size: u64,
     /// Bytes that the log takes on the disk.
     pub disk: u64,
     /// Bytes of it that the live jobs need.
     pub live: u64,
-    /// How it is.
     pub health: Health,
 }
 
 /// Positions behind the last records on which a reply depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
-    /// Of any kind.
+    /// The position of the last record that any reply depends on.
     pub any: u64,
     /// New jobs and results, whose replies cannot be given while the disk fails.
     pub puts: u64,
     /// How many changes a reply depends on, and how many of them are new jobs and results.
     pub count: u64,
-    /// See above.
     pub put_count: u64,
 }
 
-/// How far recovery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryProgress {
-    /// Segments read.
     pub done: usize,
-    /// Segments there are.
     pub segments: usize,
-    /// Bytes read.
     pub bytes: u64,
     /// Jobs found that still live.
     pub jobs: u64,
 }
 
-/// What came of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Where it ended.
     pub progress: RecoveryProgress,
     /// What was wrong, a line each.
     pub problems: Vec<String>,

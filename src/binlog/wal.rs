@@ -1,11 +1,11 @@
 //! Keeping the log: who writes and syncs it, what happens when the disk fails, and what is done between.
 //!
-//! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes under
-//! the lock and brings them to the disk without it. Lock order: tidying, syncing, writer, engine. Must not know connections:
-//! whoever calls it asks [`Wal::durable`] which promises hold.
+//! Owns the meeting of the journal, which is under the engine's lock, and the writer, which must not be: it takes bytes
+//! under the lock and brings them to the disk without it. Lock order: maintenance, syncing, writer, engine. Must not
+//! know connections: whoever calls it asks [`Wal::durable`] which promises hold.
 //!
-//! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names: those
-//! give up when the disk is slow or busy, and somebody else must do what they have left undone.
+//! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
+//! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,11 +29,9 @@ const ROUNDS: usize = 8;
 
 /// The engine and its journal, behind whatever lock they are.
 pub trait JournalAccess {
-    /// Does something with both.
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
 
-/// See the module's page.
 pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
@@ -44,7 +42,7 @@ pub struct Wal {
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// A segment cannot be removed.
+    /// A segment that is needed no longer could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
@@ -150,7 +148,8 @@ impl Wal {
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
-    /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to others.
+    /// The same for who must not wait for a slow disk, or long for a fast one; false also if the write is left to
+    /// others.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
         // A write may have to wait for a sync that is under way, and nobody knows yet for how long.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
@@ -195,7 +194,8 @@ impl Wal {
         turn.is_some_and(|turn| self.sync_with(&turn, || self.writer.try_lock_for(SLOW), access))
     }
 
-    /// If the writer cannot be had after the sync, nobody learns of the sync, and whoever makes the next one does it again.
+    /// If the writer cannot be had after the sync, nobody learns of the sync, and whoever makes the next one does it
+    /// again.
     fn sync_with<'a>(
         &self,
         _turn: &MutexGuard<()>,
@@ -225,8 +225,8 @@ impl Wal {
         true
     }
 
-    /// Looks whether the file that is written to is still in the folder: if it was removed, its bytes would be gone with the
-    /// process. Not at every sync: each look makes the file system write down when the file was changed.
+    /// Looks whether the file that is written to is still in the folder: if it was removed, its bytes would be gone
+    /// with the process. Not at every sync: each look makes the file system write down when the file was changed.
     pub fn check(&self, access: &impl JournalAccess) {
         let file = self.writer.lock().current_file();
         if !self.is_failing() && file.is_some_and(|file| matches!(file.is_linked(), Ok(false))) {
@@ -266,7 +266,8 @@ impl Wal {
         self.maintain_and(access, true)
     }
 
-    /// The same, but a full disk is only tried again if something was removed from it: each try fills it with zero bytes.
+    /// The same, but a full disk is only tried again if something was removed from it: each try fills it with zero
+    /// bytes.
     pub fn maintain_sparingly(&self, access: &impl JournalAccess) -> bool {
         self.maintain_and(access, false)
     }
@@ -339,10 +340,10 @@ impl Wal {
         removed
     }
 
-    /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job that
-    /// finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with deletes, it does
-    /// so now: whoever makes work waits for it. Returns with less only if others have taken it, or if the disk is full or
-    /// fails.
+    /// Makes space for the records of a turn, so many bytes of them; to be called before it. The engine refuses the job
+    /// that finds no space, so that what is kept for deletes is never taken. If compaction has not kept up with
+    /// deletes, it does so now: whoever makes work waits for it. Returns with less only if others have taken it, or if
+    /// the disk is full or fails.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {

@@ -1,7 +1,7 @@
 //! The log as the disk's side sees it: bytes into segment files, and how far they are safe.
 //!
-//! Owns the open files, and every byte that is not safe yet: if the disk fails, those are written again into a new segment,
-//! since after a failed sync nobody can say what the old one holds. Must not know the engine.
+//! Owns the open files, and every byte that is not safe yet: if the disk fails, those are written again into a new
+//! segment, since after a failed sync nobody can say what the old one holds. Must not know the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,12 +15,12 @@ use super::types::{Batch, Retired, Synced};
 /// When the log is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncMode {
-    /// Before any promise.
+    /// Before any reply that depends on it.
     Always,
     /// So many milliseconds after a write at the latest.
     Every(u64),
-    /// By the system alone, but for what would otherwise be lost that was safe before: a segment that was left is synced, and
-    /// so is the log before one is removed, and before the last ids that it allows are given.
+    /// By the system alone, but for what would otherwise be lost that was safe before: a segment that was left is
+    /// synced, and so is the log before one is removed, and before the last ids that it allows are given.
     Never,
 }
 
@@ -29,7 +29,7 @@ struct Piece {
     /// Where in the segment they belong.
     place: u64,
     bytes: Bytes,
-    /// The position behind it.
+    /// The position behind the bytes.
     end: u64,
 }
 
@@ -55,11 +55,10 @@ impl Open {
 /// What one sync has to do: files in order, each cut to its length unless it is still written to.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// What is safe afterwards.
+    /// How far the log is safe when it has succeeded.
     end: Synced,
 }
 
-/// See the module's page.
 pub struct Writer {
     storage: Arc<dyn Storage>,
     /// The number of the log.
@@ -142,7 +141,6 @@ impl Writer {
         self.prepared.push_back(Open { number, file, length: 0, end: 0 });
     }
 
-    /// Where the files are.
     pub fn storage(&self) -> Arc<dyn Storage> {
         self.storage.clone()
     }
@@ -230,7 +228,6 @@ impl Writer {
         SyncTask { files: cut.into_iter().chain(others).collect(), end: self.written }
     }
 
-    /// A sync has succeeded.
     pub fn synced(&mut self, task: &SyncTask) {
         if task.end.position >= self.synced.position {
             self.synced = task.end;
@@ -273,8 +270,8 @@ impl Writer {
         self.unsafe_pieces.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
-    /// After a failure: writes everything that is not safe into a new segment, behind its header, and syncs it. On an error
-    /// everything is as it was, but for what the new file holds.
+    /// After a failure: writes everything that is not safe into a new segment, behind its header, and syncs it. On an
+    /// error everything is as it was, but for what the new file holds.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         self.queue_pending(pending);
         let number = header.cuts[0].segment;

@@ -8,27 +8,24 @@ use super::Engine;
 /// Bytes by what takes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
-    /// Jobs: bodies, uniques, outcomes, and those who wait for them.
+    /// Jobs: bodies, dedup keys, outcomes, and those who wait for them.
     pub jobs: u64,
-    /// Tubes and their names.
     pub tubes: u64,
-    /// Entries of watch lists.
     pub watches: u64,
     /// Outside of the engine: connections, what they have sent and what they have not read. As the server told it last.
     pub buffers: u64,
 }
 
 impl Account {
-    /// All together.
     pub fn total(&self) -> u64 {
         self.jobs + self.tubes + self.watches + self.buffers
     }
 }
 
 impl Engine {
-    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long as a
-    /// reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have left counts
-    /// as theirs as long as no job of another size can have it, but for the first 8 MiB.
+    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long
+    /// as a reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have
+    /// left counts as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
         let mut memory = self.memory;
         memory.buffers += self.jobs.in_flight();
@@ -41,8 +38,8 @@ impl Engine {
         self.memory.total() - self.memory.buffers + self.jobs.in_flight() + self.jobs.spare()
     }
 
-    /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so that the
-    /// sum of all is bounded; and whether the system has no memory for more.
+    /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so
+    /// that the sum of all is bounded; and whether the system has no memory for more.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.memory.buffers = bytes;
         self.exhausted = exhausted;

@@ -1,7 +1,8 @@
 //! Where the bodies of all jobs are.
 //!
-//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of the allocator's and leaves nothing
-//! between other allocations, so that a page whose last body goes is given back to the system. Must not know jobs.
+//! Owns their memory. Small ones are copied into pages of one size each: that costs no word of the allocator's and
+//! leaves nothing between other allocations, so that a page whose last body goes is given back to the system. Must not
+//! know jobs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -11,8 +12,8 @@ use slab::Slab;
 use super::body::{Body, BodyRef};
 use super::list::NIL;
 
-/// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With larger
-/// ones the allocator loses little, and a copy would take its time.
+/// Bodies up to this many bytes are copied into pages, which is done under the lock of whoever owns the engine. With
+/// larger ones the allocator loses little, and a copy would take its time.
 const PAGED_MAX: usize = 1024;
 
 /// What a page holds at least: a piece of this size goes back to the system by itself when it is freed.
@@ -24,11 +25,10 @@ const CLASSES: usize = 32;
 /// To free a body larger than this takes about as long as a turn.
 const RELEASED: usize = 1 << 20;
 
-/// Bodies that are gone and replies still hold that one look after them covers: clients decide how many there are, and who looks must
-/// not pay for all.
+/// Bodies that are gone and replies still hold that one look after them covers: clients decide how many there are, and
+/// who looks must not pay for all.
 const LOOKS: usize = 32;
 
-/// Names a body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
     /// Its place among those of its class, or among those that are not paged.
@@ -36,7 +36,6 @@ pub struct BodyKey {
     length: u32,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Bodies {
     classes: [Class; CLASSES],
@@ -45,7 +44,7 @@ pub struct Bodies {
     spare: u64,
     /// Bytes that belong to replies only: they take memory until those are sent.
     in_flight: VecDeque<InFlight>,
-    /// Their bytes.
+    /// The sum of their lengths, in bytes.
     in_flight_bytes: u64,
     /// Bodies that are gone, and are so large that to free them takes long.
     released: Vec<Body>,
@@ -63,7 +62,6 @@ struct InFlight {
 /// Bodies of about one size; the place of one is its page's number × bodies in a page + its entry.
 #[derive(Debug)]
 struct Class {
-    /// Bytes of an entry.
     size: usize,
     /// Entries in a page, as a power of two.
     bits: u32,
@@ -89,7 +87,6 @@ struct Page {
 }
 
 impl BodyKey {
-    /// How many bytes.
     pub fn len(self) -> usize {
         self.length as usize
     }
@@ -207,13 +204,11 @@ impl Class {
 }
 
 impl Bodies {
-    /// None yet; allocates nothing.
     pub fn new() -> Bodies {
         let (classes, in_flight) = (std::array::from_fn(Class::new), VecDeque::new());
         Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, released: Vec::new() }
     }
 
-    /// Stores a body.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
@@ -233,7 +228,6 @@ impl Bodies {
         BodyKey { place, length: body.len() as u32 }
     }
 
-    /// Forgets a body.
     pub fn remove(&mut self, key: BodyKey) {
         if key.len() > PAGED_MAX {
             let body = self.whole.remove(key.place as usize);
@@ -297,7 +291,6 @@ impl Bodies {
         self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
     }
 
-    /// A body.
     pub fn get(&self, key: BodyKey) -> BodyRef<'_> {
         if key.len() > PAGED_MAX {
             return self.whole[key.place as usize].borrow();

@@ -12,9 +12,8 @@ pub const COPY_MAX: usize = 4096;
 /// reply that waits in a slow client's output holds no second copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// At most [`COPY_MAX`] bytes.
     Small(Box<[u8]>),
-    /// More than that.
+    /// More than [`COPY_MAX`] bytes.
     Large(Arc<Box<[u8]>>),
 }
 
@@ -27,7 +26,6 @@ impl Body {
         Some(Body::from(copy))
     }
 
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.borrow().bytes()
     }
@@ -40,12 +38,10 @@ impl Body {
         }
     }
 
-    /// How many bytes.
     pub fn len(&self) -> usize {
         self.bytes().len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -65,14 +61,13 @@ impl Default for Body {
 /// A body that is somebody else's.
 #[derive(Clone, Copy, Debug)]
 pub enum BodyRef<'a> {
-    /// To be copied.
+    /// At most [`COPY_MAX`] bytes: to be copied.
     Small(&'a [u8]),
-    /// To be shared.
+    /// More than that: to be shared.
     Large(&'a Arc<Box<[u8]>>),
 }
 
 impl<'a> BodyRef<'a> {
-    /// The bytes.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             BodyRef::Small(bytes) => bytes,
@@ -80,12 +75,10 @@ impl<'a> BodyRef<'a> {
         }
     }
 
-    /// How many bytes.
     pub fn len(self) -> usize {
         self.bytes().len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }

@@ -4,7 +4,7 @@
 //! proportion to all there is.
 
 use super::account::Account;
-use super::client::{ClientState, IdleState, ReservePolicy, WATCH_COST};
+use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST};
 use super::deadlines::TimerKey;
 use super::deferred::Deferred;
 use super::job::{priority_class, Job, State};
@@ -18,7 +18,7 @@ impl Engine {
     pub fn check(&self) {
         self.check_jobs();
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
-        self.clients.iter().for_each(|(number, _)| self.check_client(number as u32));
+        self.clients.iter().for_each(|(number, _)| self.check_client(number));
         self.check_extras();
         self.check_deadlines();
         self.check_sums();
@@ -96,10 +96,10 @@ impl Engine {
         assert_eq!(tube.pause.is_some(), self.paused.contains(&number), "a paused tube is listed");
     }
 
-    /// Whether a client waits or sleeps in this queue, and has not just left its place behind.
+    /// Whether a client waits or is idle in this queue, and has not just left its place behind.
     fn somebody_stands(&self, queue: &List) -> bool {
         queue.iter(&self.watches).map(|watch| self.watches.get(watch)).any(|watch| {
-            let client = &self.clients[watch.client as usize];
+            let client = &self.clients[ClientId(watch.client)];
             client.stands(watch)
         })
     }
@@ -112,36 +112,36 @@ impl Engine {
             .map(|(_, job)| job)
             .filter(queued)
             .for_each(|job| priority_classes[priority_class(job.pri)] += 1);
-        assert_eq!(tube.priority_classes, priority_classes, "the bands of a tube");
-        let watched_by_awake = |client: &ClientState| {
+        assert_eq!(tube.priority_classes, priority_classes, "the priority classes of a tube");
+        let watched_by_active = |client: &ClientState| {
             let searches = client.search.is_some() || client.idle_state != IdleState::Idle;
             searches && client.watched.contains(number, &self.watches)
         };
-        let somebody_awake = || self.clients.iter().any(|(_, client)| watched_by_awake(client));
+        let somebody_active = || self.clients.iter().any(|(_, client)| watched_by_active(client));
         let nothing_to_do =
             tube.pause.is_some() || tube.first(ReservePolicy::Notified, &self.jobs).is_none() || tube.serving;
-        let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.sleeping);
-        assert!(nothing_to_do || somebody_awake(), "a tube has a ready job, and all who could take it sleep");
+        let nothing_to_do = nothing_to_do || !self.somebody_stands(&tube.idle);
+        assert!(nothing_to_do || somebody_active(), "a tube has a ready job, and all who could take it are idle");
     }
 
     fn check_extras(&self) {
         let bound = self.jobs.iter().filter(|(_, job)| job.is_bound()).count();
         let left = self.extras_store.iter().filter(|(number, _)| self.extras_store.is_left(*number));
         let left: Vec<(u32, usize)> = left.map(|(number, extras)| (number, extras.submitters())).collect();
-        assert_eq!(self.extras_store.len(), bound + left.len(), "every contract has its job");
+        assert_eq!(self.extras_store.len(), bound + left.len(), "all extras have their job");
         for &(number, _) in &left {
             let is_told = |work: &Deferred| matches!(work, Deferred::Tell { extras, .. } if *extras == number);
-            assert!(self.deferred.iter().any(is_told), "those who wait by contract {number} will never be told");
+            assert!(self.deferred.iter().any(is_told), "those who wait by extras {number} will never be told");
         }
         let mut attached = left.iter().map(|(_, submitters)| submitters).sum();
         for (slot, job) in self.jobs.iter().filter(|(_, job)| job.is_bound()) {
             let number = self.extras_store.of(slot);
             let extras = self.extras_store.get(number);
-            assert_eq!(extras.slot, slot, "{:?} and its contract know each other", job.id);
+            assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
             assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
             for client in self.extras_store.attached(number) {
-                assert!(self.clients.contains(client as usize), "{:?} is awaited by nobody", job.id);
+                assert!(self.clients.contains(ClientId(client)), "{:?} is awaited by nobody", job.id);
             }
             assert!(job.state() != State::Finished || extras.submitters() == 0, "{:?} is over and awaited", job.id);
         }
@@ -151,39 +151,39 @@ impl Engine {
         assert_eq!(listed, attached, "clients know what they are attached to");
     }
 
-    fn check_client(&self, number: u32) {
-        let client = &self.clients[number as usize];
+    fn check_client(&self, number: ClientId) {
+        let client = &self.clients[number];
         let must_watch =
-            client.reserve_policy == ReservePolicy::PerConnection && number != NOBODY.0 && client.leaving.is_none();
-        assert!(!must_watch || client.watched.len() > 0, "client {number} watches nothing");
+            client.reserve_policy == ReservePolicy::PerConnection && number != NOBODY && client.leaving.is_none();
+        assert!(!must_watch || client.watched.len() > 0, "{number:?} watches nothing");
         for watch in client.watched.iter() {
             let watched = self.watches.get(watch);
-            assert_eq!(watched.client, number);
+            assert_eq!(watched.client, number.0);
             let tube = self.tubes.get(watched.tube);
             for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease, ReservePolicy::Notified] {
                 let stands = tube.queue(reserve_policy).iter(&self.watches).any(|other| other == watch);
                 let should = watched.wait != 0 && reserve_policy == client.reserve_policy;
-                assert_eq!(stands, should, "client {number} knows where it stands");
+                assert_eq!(stands, should, "{number:?} knows where it stands");
             }
             let must_stand =
                 (client.waits_for_job() || client.idle_state == IdleState::Idle) && client.search.is_none();
-            assert!(!must_stand || client.stands(watched), "client {number} waits in all its tubes or none");
+            assert!(!must_stand || client.stands(watched), "{number:?} waits in all its tubes or none");
         }
         client.reserved.check(|slot| self.jobs.get(slot).place());
         if let Some(waiting) = client.waiting.filter(|waiting| !waiting.is_for_job()) {
             let attached = self.extras_store.find_attached(waiting.outcome, &client.attached);
-            assert!(attached.is_some(), "client {number} waits for the outcome of a job that does not know");
+            assert!(attached.is_some(), "{number:?} waits for the outcome of a job that does not know");
         }
         for (key, slot) in client.reserved.iter() {
             let job = self.jobs.get(slot);
-            assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number, key));
+            assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number.0, key));
             assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
         leaving.check(|slot| self.jobs.get(slot).place());
         for ((pri, id), slot) in leaving.iter() {
             let job = self.jobs.get(slot);
-            assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number, pri, id));
+            assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number.0, pri, id));
             assert!(job.is_leaving(), "{:?} does not know that its holder has left", job.id);
         }
     }
@@ -196,9 +196,9 @@ impl Engine {
                 assert!(self.deadlines.iter().any(|entry| entry == (due, owner)), "{owner:?} has no deadline");
             }
         };
-        self.clients.iter().for_each(|(number, client)| expect(TimerKey::ClientState(number as u32), client.due()));
+        self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
-        expect(TimerKey::ExtrasStore, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
+        expect(TimerKey::Extras, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
         self.deadlines.check();
     }
@@ -228,10 +228,10 @@ impl Engine {
         assert_eq!(self.workers, count(|client| client.worker));
         assert_eq!(self.waiting, count(|client| client.waits_for_job()));
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
-        for (number, client) in &self.clients {
-            let opener = (number as u32, client.connection);
+        for (number, client) in self.clients.iter() {
+            let opener = (number.0, client.connection);
             let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == opener).count();
-            assert_eq!(client.opened as usize, opened, "client {number} knows how many tubes it has opened");
+            assert_eq!(client.opened as usize, opened, "{number:?} knows how many tubes it has opened");
         }
         assert!(self.paused.iter().all(|&number| self.tubes.contains(number)), "a tube that is gone is paused");
         let watches: usize = self.clients.iter().map(|(_, client)| client.watched.len()).sum();

@@ -1,8 +1,12 @@
 //! Clients, as the engine sees them: which tube they use, which they watch, what they hold, and whether they wait.
 //!
-//! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives meaning to.
+//! Owns those, and how a client takes jobs. Must not know connections: a client is a number that the server gives
+//! meaning to.
 
 use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use slab::Slab;
 
 use super::heap::Heap;
 use super::job::{JobId, Priority};
@@ -23,24 +27,24 @@ pub struct ClientId(pub u32);
 /// How a client takes jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
-    /// What it reserves is its own. Of all tubes that it watches, the smallest priority comes first.
+    /// It holds what it reserves until it hangs up. Of all tubes that it watches, the smallest priority comes first.
     #[default]
     PerConnection,
-    /// What it grabs is its own. Of all tubes that it watches, the smallest priority class of priorities comes first, and tubes that
-    /// are equal in that take turns. It is not made to wait, but may sleep and be woken.
+    /// It holds what it grabs until it hangs up. Of all tubes that it watches, the smallest priority class comes first,
+    /// and tubes that are equal in that take turns. It is not made to wait, but may be idle and be notified of work.
     Notified,
-    /// What it leases is nobody's: it lasts until its time to run ends, whatever becomes of the client. All tubes that it
-    /// watches and that have a ready job have the same chance.
+    /// [`NOBODY`](super::NOBODY) holds what it leases, until the time to run ends, whatever becomes of the client. All
+    /// tubes that it watches and that have a ready job have the same chance.
     Lease,
 }
 
 /// Whether a client wants to be told of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleState {
-    /// It looks for itself.
+    /// It asks for jobs itself.
     #[default]
     Active,
-    /// It does.
+    /// It wants to be told, and is to ask for a job then.
     Idle,
     /// It was told of a job in this tube, and has not come yet; [`NIL`] if it no longer watches that tube.
     Notified(u32),
@@ -58,7 +62,6 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// For a job.
     pub const fn for_job(until: Time) -> Waiting {
         Waiting { until, outcome: NIL, run: false }
     }
@@ -82,8 +85,7 @@ pub struct Search {
     pub(super) best: Option<((Priority, Time), u32, usize)>,
 }
 
-/// One client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ClientState {
     pub(super) reserve_policy: ReservePolicy,
     pub(super) idle_state: IdleState,
@@ -91,7 +93,8 @@ pub struct ClientState {
     pub(super) connection: u32,
     /// Tubes that it has opened and that are still there.
     pub(super) opened: u32,
-    /// The place in its watch list where it looks first, if it is a sleeping worker; beyond the end, at the end. It goes down from there.
+    /// The place in its watch list where it looks first, with [`ReservePolicy::Notified`]; beyond the end, at the end.
+    /// It goes down from there.
     pub(super) turn: u32,
     /// The tube it uses; [`NIL`] if it names the tube each time.
     pub(super) used: u32,
@@ -99,9 +102,10 @@ pub struct ClientState {
     /// What it has reserved, by the end of the time to run.
     pub(super) reserved: Heap<(Time, JobId)>,
     pub(super) waiting: Option<Waiting>,
-    /// The number of its wait, or of its sleep: it stands in the queues of those tubes whose watches have this number.
+    /// The number of its wait, or of its idle time: it stands in the queues of those tubes whose watches have this
+    /// number.
     pub(super) wait: u32,
-    /// The place of that wait or sleep among those of all clients.
+    /// The place of that wait or idle time among those of all clients.
     pub(super) since: u64,
     /// The engine goes on with its search, which stands in the queue of deferred work once.
     pub(super) queued: bool,
@@ -111,34 +115,16 @@ pub struct ClientState {
     pub(super) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     /// Its attachments to jobs whose outcome it is told.
     pub(super) attached: List,
-    /// Has put a job.
+    /// Whether it has ever tried to put a job, for `stats`.
     pub(super) producer: bool,
-    /// Has asked for a job.
+    /// Whether it has ever asked for a job, for `stats`.
     pub(super) worker: bool,
 }
 
 impl ClientState {
     /// One that uses and watches nothing yet.
     pub(super) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
-        ClientState {
-            reserve_policy,
-            idle_state: IdleState::Active,
-            connection,
-            opened: 0,
-            turn: NIL,
-            used: NIL,
-            watched: WatchList::default(),
-            reserved: Heap::new(),
-            waiting: None,
-            wait: 0,
-            since: 0,
-            queued: false,
-            search: None,
-            leaving: None,
-            attached: List::EMPTY,
-            producer: false,
-            worker: false,
-        }
+        ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
 
     /// Whether it waits for a job.
@@ -177,15 +163,61 @@ impl ClientState {
     }
 }
 
-/// That one client watches one tube. While the client waits or sleeps, the watch stands in the tube's queue for that.
+/// All clients, by their numbers.
+#[derive(Debug, Default)]
+pub struct Clients(Slab<ClientState>);
+
+impl Clients {
+    /// Adds a client under the smallest number that is free.
+    pub(super) fn insert(&mut self, client: ClientState) -> ClientId {
+        ClientId(self.0.insert(client) as u32)
+    }
+
+    /// Takes out a client, whose number is free from now on.
+    pub(super) fn remove(&mut self, client: ClientId) -> ClientState {
+        self.0.remove(client.0 as usize)
+    }
+
+    /// The client with this number, if there is one; it may be another one than that which had the number before.
+    pub(super) fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientState> {
+        self.0.get_mut(client.0 as usize)
+    }
+
+    pub(super) fn contains(&self, client: ClientId) -> bool {
+        self.0.contains(client.0 as usize)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ClientId, &ClientState)> {
+        self.0.iter().map(|(number, client)| (ClientId(number as u32), client))
+    }
+}
+
+impl Index<ClientId> for Clients {
+    type Output = ClientState;
+    fn index(&self, client: ClientId) -> &ClientState {
+        &self.0[client.0 as usize]
+    }
+}
+
+impl IndexMut<ClientId> for Clients {
+    fn index_mut(&mut self, client: ClientId) -> &mut ClientState {
+        &mut self.0[client.0 as usize]
+    }
+}
+
+/// That one client watches one tube. While the client waits or is idle, the watch stands in the tube's queue for that.
 #[derive(Debug)]
 pub struct Watch {
     pub(super) client: u32,
     pub(super) tube: u32,
     /// The most time to run, in milliseconds, that this client gives itself for a job of this tube; zero for no limit.
     pub(super) limit: u32,
-    /// The number of the wait or sleep for which it stands in a queue; zero if it stands in none. It may be one that is over:
-    /// a client that watches very many tubes does not leave all their queues at once.
+    /// The number of the wait or idle time for which it stands in a queue; zero if it stands in none. It may be one
+    /// that is over: a client that watches very many tubes does not leave all their queues at once.
     pub(super) wait: u32,
     /// Of the last lease that named the tube.
     pub(super) lease: u32,
@@ -213,7 +245,6 @@ impl Watches {
         self.0.get_mut(number)
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -231,8 +262,8 @@ impl Linked for Watches {
 /// From this length on a watch list has an index, so that adding the thousandth tube costs what the second did.
 const INDEXED_FROM: usize = 32;
 
-/// The watches of one client, in the order that the protocol lists them: as added, but the last one moves into the place
-/// of one that is removed, as in beanstalkd.
+/// The watches of one client, in the order that the protocol lists them: as added, but the last one moves into the
+/// place of one that is removed, as in beanstalkd.
 #[derive(Debug, Default)]
 pub struct WatchList {
     numbers: Vec<u32>,
@@ -266,7 +297,6 @@ impl WatchList {
         self.place(tube, watches).map(|place| self.numbers[place])
     }
 
-    /// Whether `tube` is watched.
     pub fn contains(&self, tube: u32, watches: &Watches) -> bool {
         self.place(tube, watches).is_some()
     }

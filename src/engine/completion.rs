@@ -17,12 +17,12 @@ use super::steps::{Progress, MOVE};
 use super::time::Time;
 use super::{Engine, JOB_COST};
 
-/// Why a outcome did not count.
+/// Why an outcome was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotCompleted {
     /// There is no such job.
     NotFound,
-    /// There was one before.
+    /// It had an outcome before, which stays.
     Final,
     /// There is no memory, or no space in the log, for the result.
     OutOfMemory,
@@ -35,8 +35,8 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is not ended
-    /// first: then the job might be given to somebody else, and taken away again, in one verb.
+    /// Anybody says how a job went, wherever it stands. A lease that is over, and of which no tick has known yet, is
+    /// not ended first: then the job might be given to somebody else, and taken away again, in one verb.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.jobs.find(id).ok_or(NotCompleted::NotFound)?;
         if self.jobs.get(slot).state() == State::Finished {
@@ -89,12 +89,9 @@ impl Engine {
             Outcome::Failed(result) | Outcome::Fault(result) => (false, result),
             Outcome::Gone => (false, Body::default()),
         };
-        let logged = self.log_room.put + result.len() as u64;
-        let room = self.jobs.get(slot).is_volatile() || logged <= self.log_room.puts;
-        if !room || self.lacks_memory(result.len() as u64) {
+        if self.lacks_memory(result.len() as u64) || !self.claim_result(slot, result.len()) {
             return Err(NotCompleted::OutOfMemory);
         }
-        self.log_room.puts -= if self.jobs.get(slot).is_volatile() { 0 } else { logged };
         if !done {
             self.count_failure(slot);
             let extras = self.extras_store.get(self.extras_store.of(slot));
@@ -118,7 +115,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be told.
+    /// The job in `slot` is over; its outcome is kept, and everybody is told who waits for it. The log is still to be
+    /// told.
     pub(super) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.transfer(slot, Cause::Finish);
         let number = self.extras_of(slot);
@@ -137,7 +135,7 @@ impl Engine {
         extras.fails = extras.fails.saturating_add(1);
     }
 
-    /// A outcome of failure about a plain job: whoever is at it, it is buried.
+    /// A plain job failed: it is buried, whoever has it.
     fn bury_wherever(&mut self, slot: u32) -> Result<(), NotCompleted> {
         let state = self.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
@@ -179,8 +177,8 @@ impl Engine {
         rare.is_some_and(|rare| rare.orphaned)
     }
 
-    /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is true.
-    /// `claimed`: the log's room for the change is taken already.
+    /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is
+    /// true. `claimed`: the log's room for the change is taken already.
     pub(super) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.jobs.get(slot);
         match job.completion {
@@ -256,7 +254,7 @@ impl Engine {
         self.serve(tube, now);
     }
 
-    /// The last of those who wait for the job with this extras may have gone.
+    /// The last of those who wait for the job with these extras may have gone.
     pub(super) fn orphaned(&mut self, number: u32) {
         if self.extras_store.is_left(number) {
             return;
@@ -285,8 +283,8 @@ impl Engine {
         true
     }
 
-    /// Tells some of those who wait what [`Engine::report`] has begun; to be called until it is done. If the job is lost to
-    /// `client` meanwhile, it is.
+    /// Tells some of those who wait what [`Engine::report`] has begun; to be called until it is done. If the job is
+    /// lost to `client` meanwhile, it is.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let Some(slot) = self.held(client, id, now) else { return Progress::Done };
         if !self.jobs.get(slot).is_bound() {
@@ -310,8 +308,8 @@ impl Engine {
         slot.map(|slot| self.remove_job(slot, Outcome::Gone)).is_some()
     }
 
-    /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it went, to
-    /// nobody. False also for a job in somebody's hands whose outcome is not just told.
+    /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it
+    /// went, to nobody. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId) -> bool {
         let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished) else {
             return false;
@@ -326,16 +324,15 @@ impl Engine {
             return false;
         }
         self.tell_outcome(slot, failed);
-        let before = self.logged_own(slot);
+        let size = self.logged_size(slot);
         let job = self.jobs.get(slot);
-        let (id, tube) = (job.id, self.tubes.get(job.tube).name.len());
         if !job.is_volatile() {
             // It must not come back: from now on it is one that nobody waits for.
-            self.changed(Change::Delete { slot, id, tube, body: before });
+            self.changed(Change::Delete { slot, id: job.id, size });
             self.jobs.get_mut(slot).set_volatile(true);
         }
         if self.jobs.get(slot).is_bound() {
-            // Nor may anybody join it, who would be told of an end that was not meant for him.
+            // Nor may a later submit coalesce with it: its client would be told of an end that was not meant for it.
             self.memory.jobs -= self.extras_store.forget_dedup_key(self.extras_store.of(slot));
         }
         true
@@ -345,22 +342,21 @@ impl Engine {
     pub(super) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
-        let own = self.logged_own(slot);
+        let size = self.logged_size(slot);
         self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory.jobs -= JOB_COST + job.body.len() as u64;
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
-            let tube = tube.name.len();
             self.forget_changes(slot);
-            self.changed(Change::Delete { slot, id: job.id, tube, body: own });
+            self.changed(Change::Delete { slot, id: job.id, size });
         }
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for this
-    /// turn, the extras by which they wait stays without a job until all are told, and the job gets another.
+    /// Tells everybody who waits for the outcome of the job in `slot`; nobody does afterwards. If they are too many for
+    /// this turn, the extras by which they wait stay without a job until all are told, and the job gets others.
     pub(super) fn tell_outcome(&mut self, slot: u32, outcome: Outcome) {
         let job = self.jobs.get(slot);
         if !job.is_bound() {
@@ -384,7 +380,7 @@ impl Engine {
         while let Some((member, client)) = self.extras_store.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);
-            let state = &self.clients[client.0 as usize];
+            let state = &self.clients[client];
             if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
                 self.stop_waiting(client);
             }

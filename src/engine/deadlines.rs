@@ -1,28 +1,26 @@
 //! The one ordered index of everything timed.
 //!
 //! Owns which owner is due next. An owner is a client (its nearest time to run, its reserve time-out, its warning), a
-//! tube (its next delayed job, the end of its pause) or the extras (the next end of a time to live); each has at most one entry, the earliest of what it waits for, so
-//! the index stays small however many jobs there are. Must not know what happens when something is due.
+//! tube (its next delayed job, the end of its pause) or the extras (the next end of a time to live); each has at most
+//! one entry, the earliest of what it waits for, so the index stays small however many jobs there are. Must not know
+//! what happens when something is due.
 
 use super::heap::{Heap, Places};
 use super::list::NIL;
 use super::time::Time;
 
-/// The extras as a heap's member: no tube has that number.
-const CONTRACTS: u32 = NIL;
+/// All extras together, as a member of the heap: no tube has that number.
+const ALL_EXTRAS: u32 = NIL;
 
-/// Whose deadline it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
     /// The client with this number.
-    ClientState(u32),
+    Client(u32),
     /// The tube with this number.
     Tube(u32),
-    /// All extras.
-    ExtrasStore,
+    Extras,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Deadlines {
     /// At the same moment tubes come first: a job that is due is there for a client whose wait ends.
@@ -42,20 +40,20 @@ impl TimerKey {
     /// As a heap's member: the lowest bit tells the kind.
     fn member(self) -> u32 {
         match self {
-            TimerKey::ExtrasStore => CONTRACTS,
-            TimerKey::ClientState(number) => number << 1,
+            TimerKey::Extras => ALL_EXTRAS,
+            TimerKey::Client(number) => number << 1,
             TimerKey::Tube(number) => number << 1 | 1,
         }
     }
 
     fn key(self, at: Time) -> (Time, bool) {
-        (at, matches!(self, TimerKey::ClientState(_)))
+        (at, matches!(self, TimerKey::Client(_)))
     }
 
     fn of(member: u32) -> TimerKey {
         match member & 1 {
-            _ if member == CONTRACTS => TimerKey::ExtrasStore,
-            0 => TimerKey::ClientState(member >> 1),
+            _ if member == ALL_EXTRAS => TimerKey::Extras,
+            0 => TimerKey::Client(member >> 1),
             _ => TimerKey::Tube(member >> 1),
         }
     }
@@ -64,18 +62,18 @@ impl TimerKey {
 impl PlaceTable {
     fn get(&self, owner: TimerKey) -> u32 {
         let (table, number) = match owner {
-            TimerKey::ClientState(number) => (&self.clients, number),
+            TimerKey::Client(number) => (&self.clients, number),
             TimerKey::Tube(number) => (&self.tubes, number),
-            TimerKey::ExtrasStore => (&self.extras_store, 0),
+            TimerKey::Extras => (&self.extras_store, 0),
         };
         table.get(number as usize).copied().unwrap_or(NIL)
     }
 
     fn slot(&mut self, owner: TimerKey) -> &mut u32 {
         let (table, number) = match owner {
-            TimerKey::ClientState(number) => (&mut self.clients, number as usize),
+            TimerKey::Client(number) => (&mut self.clients, number as usize),
             TimerKey::Tube(number) => (&mut self.tubes, number as usize),
-            TimerKey::ExtrasStore => (&mut self.extras_store, 0),
+            TimerKey::Extras => (&mut self.extras_store, 0),
         };
         if table.len() <= number {
             table.resize(number + 1, NIL);
@@ -91,7 +89,6 @@ impl Places for PlaceTable {
 }
 
 impl Deadlines {
-    /// Nothing is due, ever.
     pub fn new() -> Deadlines {
         Deadlines { heap: Heap::new(), places: PlaceTable::default() }
     }
@@ -134,7 +131,7 @@ mod tests {
     #[test]
     fn a_tube_comes_before_a_client_at_the_same_moment() {
         let mut deadlines = Deadlines::new();
-        deadlines.set(TimerKey::ClientState(0), Time::from_nanos(5));
+        deadlines.set(TimerKey::Client(0), Time::from_nanos(5));
         deadlines.set(TimerKey::Tube(9), Time::from_nanos(5));
         assert_eq!(deadlines.first(), Some((Time::from_nanos(5), TimerKey::Tube(9))));
     }
@@ -143,12 +140,12 @@ mod tests {
     fn an_owner_has_one_entry_which_moves_and_goes() {
         let at = Time::from_nanos;
         let mut deadlines = Deadlines::new();
-        deadlines.set(TimerKey::ClientState(7), at(30));
+        deadlines.set(TimerKey::Client(7), at(30));
         deadlines.set(TimerKey::Tube(7), at(20));
-        deadlines.set(TimerKey::ClientState(7), at(10));
-        assert_eq!(deadlines.first(), Some((at(10), TimerKey::ClientState(7))));
-        deadlines.set(TimerKey::ClientState(7), Time::NEVER);
-        deadlines.set(TimerKey::ClientState(7), Time::NEVER);
+        deadlines.set(TimerKey::Client(7), at(10));
+        assert_eq!(deadlines.first(), Some((at(10), TimerKey::Client(7))));
+        deadlines.set(TimerKey::Client(7), Time::NEVER);
+        deadlines.set(TimerKey::Client(7), Time::NEVER);
         assert_eq!(deadlines.first(), Some((at(20), TimerKey::Tube(7))));
         assert_eq!(deadlines.iter().count(), 1);
     }

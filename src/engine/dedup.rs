@@ -11,7 +11,7 @@ use super::job_options::{DedupKey, Fingerprints};
 use super::steps::MOVE;
 use super::{Engine, Refused};
 
-/// Contracts that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
+/// Extras that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
 /// tubes, and each search would have to pass all of them.
 const LOOKS: u64 = 4096;
 
@@ -37,7 +37,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// The existing job with the same unique; by a fingerprint of the body, only one of the same length.
+    /// The existing job with the same dedup key; by a fingerprint of the body, only one of the same length.
     pub(super) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,
@@ -104,13 +104,9 @@ impl Engine {
         if !durable || !job.is_volatile() {
             return Ok(());
         }
-        // It is written down as it is, which takes a little more than a new one.
-        let logged = self.log_room.put + self.log_room.change + self.logged_size(slot) as u64;
-        if logged > self.log_room.puts {
-            self.lacking = logged;
+        if !self.claim_adoption(slot) {
             return Err(Refused::OutOfMemory);
         }
-        self.log_room.puts -= logged;
         self.jobs.get_mut(slot).set_volatile(false);
         self.changed(Change::Adopt(slot));
         Ok(())

@@ -1,8 +1,8 @@
-//! What verbs have left for other turns.
+//! Work that verbs have left for other turns.
 //!
-//! Owns the queue of it. A verb whose work may be very long does what fits into the steps of its turn and leaves the rest
-//! here, if no connection is there to call it again; whoever owns the engine then calls [`Engine::go_on`], turn after turn.
-//! Between two turns every invariant holds. Must not know deadlines.
+//! Owns the queue of it. A verb whose work may be very long does what fits into the steps of its turn and leaves the
+//! rest here, if no connection is there to call it again; whoever owns the engine then calls [`Engine::go_on`], turn
+//! after turn. Between two turns every invariant holds. Must not know deadlines.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::{Engine, Steps};
 pub(super) enum Deferred {
     /// A client has disconnected, and holds jobs or watches tubes.
     Disconnect(ClientId),
-    /// A client waits or sleeps, and its search is not over.
+    /// A client waits or is idle, and its search is not over.
     Search(ClientId),
     /// A tube has ready jobs, and clients that wait; until all of them are served, nobody else may take its jobs.
     Serve(u32),
-    /// Clients wait for the outcome of a job that is over, by this extras, which has no job any more.
+    /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome> },
 }
 
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// The rest of those who stand in the queue of this tube are served in another turn. Until then it gives no job to
-    /// anybody else, who would come before his time.
+    /// anybody else, who would be served out of turn.
     pub(super) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {

@@ -1,41 +1,34 @@
 //! What a job has beside its place: its delay, its time to run, and how often what happened to it.
 //!
-//! Owns how that is kept small. Nearly every job has round times and a short history, which take thirteen bytes; whatever
-//! does not fit is kept whole beside the job, so nothing is ever rounded or cut. Must not know states.
+//! Owns how that is kept small. Nearly every job has times in whole milliseconds and counts below 256, which take
+//! thirteen bytes; whatever does not fit is kept whole beside the job, so nothing is ever rounded or cut. So the
+//! details take 16 bytes of a job instead of 40, and a job 72 instead of 96: 24 MB less for a million jobs. Must not
+//! know states.
 
 use super::time::Span;
 
-/// Something that is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// It was reserved.
     Reserves,
     /// Its time to run ended.
     Timeouts,
-    /// It was released.
     Releases,
-    /// It was buried.
     Buries,
-    /// It was kicked.
     Kicks,
 }
 
-/// How often what happened to a job.
+/// Event counters of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// Times it was reserved.
     pub reserves: u32,
     /// Times its time to run ended.
     pub timeouts: u32,
     /// Times it was released by its holder.
     pub releases: u32,
-    /// Times it was buried.
     pub buries: u32,
-    /// Times it was kicked.
     pub kicks: u32,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Details(Form);
 
@@ -52,7 +45,6 @@ struct Whole {
     history: History,
 }
 
-/// The code of [`Span::MAX`].
 const ENDLESS: u32 = u32::MAX;
 
 /// Whole seconds times two, or whole milliseconds times two and one.
@@ -84,7 +76,6 @@ fn unpack(code: u32) -> Span {
 }
 
 impl Details {
-    /// Of a new job.
     pub fn new(delay: Span, ttr: Span) -> Details {
         Details::of(Whole { delay, ttr, history: History::default() })
     }
@@ -101,7 +92,6 @@ impl Details {
         }
     }
 
-    /// Its time to run.
     pub fn ttr(&self) -> Span {
         match &self.0 {
             Form::Packed { ttr, .. } => unpack(*ttr),
@@ -109,7 +99,6 @@ impl Details {
         }
     }
 
-    /// What happened to it.
     pub fn history(&self) -> History {
         match &self.0 {
             Form::Packed { counts, .. } => {
@@ -120,12 +109,10 @@ impl Details {
         }
     }
 
-    /// Gives it another delay.
     pub fn set_delay(&mut self, delay: Span) {
         self.change(|whole| whole.delay = delay);
     }
 
-    /// Gives it another history.
     pub fn set_history(&mut self, history: History) {
         self.change(|whole| whole.history = history);
     }
@@ -135,7 +122,6 @@ impl Details {
         self.change(|whole| *whole.history.count_mut(what) = count);
     }
 
-    /// Counts something once more.
     pub fn count(&mut self, what: Count) {
         if let Form::Packed { counts, .. } = &mut self.0 {
             let count = &mut counts[what as usize];
@@ -168,7 +154,6 @@ fn packed(whole: &Whole) -> Option<Form> {
 }
 
 impl History {
-    /// One of its counts.
     pub fn count_mut(&mut self, what: Count) -> &mut u32 {
         match what {
             Count::Reserves => &mut self.reserves,

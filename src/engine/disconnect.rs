@@ -1,7 +1,7 @@
 //! How clients lose what they hold: when they hang up, or give it back.
 //!
-//! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what becomes
-//! of the jobs: that is `completion`'s.
+//! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what
+//! becomes of the jobs: that is `completion`'s.
 
 use super::client::{ClientId, IdleState};
 use super::deferred::Deferred;
@@ -13,14 +13,14 @@ use super::time::Time;
 use super::Engine;
 
 impl Engine {
-    /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again when
-    /// all of that is done.
+    /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again
+    /// when all of that is done.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
-        if self.clients[client.0 as usize].idle_state == IdleState::Idle {
-            self.wake_up(client);
+        if self.clients[client].idle_state == IdleState::Idle {
+            self.become_active(client);
         }
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         state.leaving = Some(Box::new(Heap::new()));
         state.search = None;
         self.producers -= usize::from(std::mem::take(&mut state.producer));
@@ -32,12 +32,11 @@ impl Engine {
         }
     }
 
-    /// Its jobs go back in the order in which they are served, so that whoever waits gets the best of them, as if all came
-    /// back at once.
+    /// Its jobs go back in the order in which they are served, so that whoever waits gets the best of them, as if all
+    /// came back at once.
     pub(super) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
-        let number = client.0 as usize;
         loop {
-            let state = &mut self.clients[number];
+            let state = &mut self.clients[client];
             if let Some(member) = state.attached.first() {
                 let extras = self.detach(member, client);
                 self.orphaned(extras);
@@ -56,7 +55,7 @@ impl Engine {
                 self.unwatch(client, self.watches.get(watch).tube, now);
                 self.steps.take(1);
             } else {
-                let used = self.clients.remove(number).used;
+                let used = self.clients.remove(client).used;
                 self.leaving -= 1;
                 if used != NIL {
                     self.tubes.get_mut(used).using -= 1;
@@ -70,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at first, and
-    /// belongs to this verb until it is done.
+    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at
+    /// first, and belongs to this verb until it is done.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -81,7 +80,7 @@ impl Engine {
     ) -> Progress {
         let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
         let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
-        let held = &self.clients[client.0 as usize].reserved;
+        let held = &self.clients[client].reserved;
         if place.is_none() && held.len() as u64 * MOVE <= self.steps.left() {
             let jobs = held.iter().map(|(_, slot)| self.jobs.get(slot)).filter(|job| is_meant(job));
             let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
@@ -103,7 +102,7 @@ impl Engine {
             }
             at -= 1;
             self.steps.take(1);
-            let held = &self.clients[client.0 as usize].reserved;
+            let held = &self.clients[client].reserved;
             let slot = held.at(at as u32).1;
             if is_meant(self.jobs.get(slot)) {
                 // Then some that were not looked at move behind this place.
@@ -111,17 +110,17 @@ impl Engine {
                 self.end_reservation(slot, Cause::HangUp, now);
                 self.steps.take(MOVE);
                 if again {
-                    at = self.clients[client.0 as usize].reserved.len();
+                    at = self.clients[client].reserved.len();
                 }
             }
         }
         Progress::Done
     }
 
-    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, sleeps,
-    /// holds a job, or is to be told what becomes of one.
+    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, is
+    /// idle, holds a job, or is to be told what becomes of one.
     pub fn is_engaged(&self, client: ClientId) -> bool {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let holds = state.reserved.first().is_some() || !state.attached.is_empty();
         holds || state.waiting.is_some() || state.idle_state == IdleState::Idle
     }

@@ -1,7 +1,8 @@
-//! What other clients than the caller must be told.
+//! Events: what other clients than the caller must be told.
 //!
-//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and tells
-//! each client in its own protocol. What many are told is there once: a body of some bytes may have very many to hear it.
+//! Owns the list of such news. A verb appends events; whoever called it takes them, in order, before the next verb, and
+//! tells each client in its own protocol. What many are told is there once: a body of some bytes may have very many to
+//! hear it.
 
 use std::sync::Arc;
 
@@ -12,9 +13,7 @@ use super::job::JobId;
 /// How a job has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Well, with this result.
     Done(Body),
-    /// Badly, with this result.
     Failed(Body),
     /// So badly that the worker has to explain it.
     Fault(Body),
@@ -27,21 +26,16 @@ pub enum Outcome {
 pub enum Report {
     /// A part of the result.
     Data(Body),
-    /// A warning.
     Warning(Body),
-    /// How far it is.
     Progress {
         /// In the worker's own words.
         text: Body,
-        /// So much is done.
         done: u32,
-        /// Of so much.
         total: u32,
     },
 }
 
 impl Report {
-    /// The bytes of it.
     pub fn body(&self) -> &Body {
         match self {
             Report::Data(body) | Report::Warning(body) | Report::Progress { text: body, .. } => body,
@@ -58,50 +52,26 @@ pub enum NoJob {
     DeadlineSoon,
 }
 
-/// News for a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Its wait is over: it has this job reserved.
-    Reserved {
-        /// Who waited.
-        client: ClientId,
-        /// What it got.
-        job: JobId,
-    },
+    Reserved { client: ClientId, job: JobId },
     /// Its wait is over, without a job.
-    NoJob {
-        /// Who waited.
-        client: ClientId,
-        /// Why it gets nothing.
-        why: NoJob,
-    },
-    /// It sleeps no longer: a tube that it watches has work.
-    Work {
-        /// Who slept.
-        client: ClientId,
-    },
+    NoJob { client: ClientId, why: NoJob },
+    /// It is idle no longer: a tube that it watches has work.
+    Work { client: ClientId },
     /// A job that it submitted or waits for has ended. If it waited, it no longer does.
     Outcome {
-        /// Who is told.
         client: ClientId,
         /// The job, which may be gone.
         job: JobId,
-        /// How it ended.
         outcome: Arc<Outcome>,
     },
     /// The worker at a job that it submitted says something.
-    Report {
-        /// Who is told.
-        client: ClientId,
-        /// The job.
-        job: JobId,
-        /// What is said.
-        report: Arc<Report>,
-    },
+    Report { client: ClientId, job: JobId, report: Arc<Report> },
 }
 
 impl Event {
-    /// Whom it concerns.
     pub fn client(&self) -> ClientId {
         match self {
             Event::Reserved { client, .. }

@@ -21,6 +21,12 @@ pub struct Heap<K> {
     entries: Vec<(K, u32)>,
 }
 
+impl<K: Ord + Copy> Default for Heap<K> {
+    fn default() -> Heap<K> {
+        Heap::new()
+    }
+}
+
 impl<K: Ord + Copy> Heap<K> {
     /// A heap without members; allocates nothing.
     pub const fn new() -> Heap<K> {
@@ -47,7 +53,8 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// Members from the smallest key on, found as they are asked for: the first few cost little, however many there are.
+    /// Members from the smallest key on, found as they are asked for: the first few cost little, however many there
+    /// are.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -68,7 +75,6 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// Adds a member.
     pub fn push(&mut self, key: K, member: u32, places: &mut impl Places) {
         self.entries.push((key, member));
         self.sift_up(self.entries.len() - 1, places);

@@ -1,8 +1,8 @@
 //! Which slot belongs to which id.
 //!
-//! Owns the table. Ids are given in rising order, so most jobs stand in full rows of sixteen; only rows are looked up by
-//! hash, which makes the hash table small enough to stay in the CPU's caches. A lone survivor costs a row of its own and no
-//! more, however far away the next one is. Must not know jobs.
+//! Owns the table. Ids are given in rising order, so most jobs stand in full rows of sixteen; only rows are looked up
+//! by hash, which makes the hash table small enough to stay in the CPU's caches. A lone survivor costs a row of its own
+//! and no more, however far away the next one is. Must not know jobs.
 
 use std::num::NonZeroU32;
 
@@ -26,12 +26,12 @@ pub struct Row {
     chain: u32,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Ids {
     rows: Slots<Row>,
     index: Index,
-    /// The row that was added to last, which the next id most likely goes to as well, so it stays if it empties; or [`NIL`].
+    /// The row that was added to last, which the next id most likely goes to as well, so it stays if it empties; or
+    /// [`NIL`].
     last: u32,
 }
 
@@ -41,7 +41,6 @@ impl Ids {
         Ids { rows: Slots::new(), index: Index::new(), last: NIL }
     }
 
-    /// The slot of `id`.
     pub fn find(&self, id: JobId) -> Option<u32> {
         let slot = self.rows.get(self.row(id.0 / ROW)?).slots[(id.0 % ROW) as usize];
         (slot != NIL).then_some(slot)

@@ -1,14 +1,15 @@
 //! Members by hash: linear hashing with chains through the members themselves.
 //!
-//! Owns the buckets. It grows and shrinks by one bucket at a time, so nothing is ever rehashed in one go and no insertion is
-//! much slower than the others. Must not know what its members are, or compare them: whoever searches says what matches.
+//! Owns the buckets. It grows and shrinks by one bucket at a time, so nothing is ever rehashed in one go and no
+//! insertion is much slower than the others. Must not know what its members are, or compare them: whoever searches says
+//! what matches.
 
 use super::list::NIL;
 
 /// Buckets in a chunk: one page.
 const BUCKETS: usize = 1024;
 
-/// Buckets of an empty index.
+/// Buckets of an empty index; it never has fewer.
 const FEWEST: usize = 16;
 
 /// The store of members that an [`Index`] finds.
@@ -21,7 +22,6 @@ pub trait Chained {
     fn set_chain(&mut self, member: u32, next: u32);
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Index {
     chunks: Vec<Box<[u32; BUCKETS]>>,
@@ -74,7 +74,6 @@ impl Index {
         None
     }
 
-    /// Adds a member.
     pub fn insert(&mut self, member: u32, store: &mut impl Chained) {
         self.link(self.bucket_of(store.hash(member)), member, store);
         self.len += 1;
@@ -83,7 +82,6 @@ impl Index {
         }
     }
 
-    /// Takes out a member.
     pub fn remove(&mut self, member: u32, store: &mut impl Chained) {
         let next = store.chain(member);
         let bucket = self.bucket_of(store.hash(member));

@@ -18,10 +18,10 @@ pub struct JobId(pub u64);
 /// The queue a tube keeps a job in; smaller comes first.
 pub type Priority = u32;
 
-/// The middle of each priority class of priorities: the thirds of all.
+/// The middle of each priority class; a class is a third of all priorities.
 pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
 
-/// The priority class that a priority is in.
+/// The class, 0 to 2, that a priority is in.
 pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
@@ -29,10 +29,9 @@ pub fn priority_class(pri: Priority) -> usize {
 /// Jobs with a smaller priority than this are counted as urgent while they are ready.
 pub const URGENT: Priority = 1024;
 
-/// Where a job stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Waits for a worker.
+    /// Waits for a worker to reserve it.
     Ready,
     /// Becomes ready when its delay ends.
     Delayed,
@@ -57,13 +56,11 @@ pub enum Cause {
     ReleaseLater,
     /// The holder set it aside.
     Bury,
-    /// Somebody kicked it.
     Kick,
-    /// Its delay ended.
     Due,
     /// Its time to run ended.
     Expire,
-    /// Its holder went away.
+    /// Its holder hung up, or gave back all that it held.
     HangUp,
     /// Somebody said that it failed, and nobody is told: it is set aside, whoever has it.
     Fail,
@@ -115,8 +112,8 @@ const LEAVING: u8 = 4;
 pub struct Job {
     pub(super) id: JobId,
     pub(super) created: Time,
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
-    /// place among jobs of the same priority.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Ready: its place among jobs of the same priority.
     pub(super) due: Time,
     pub(super) details: Details,
     pub(super) body: BodyKey,
@@ -126,12 +123,10 @@ pub struct Job {
     pub(super) holder: u32,
     /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
     pub(super) links: Links,
-    /// Changes by [`Job::transition`] only.
     state: State,
     /// Ready, and in the sorted run of its tube rather than in the heap beside it.
     pub(super) in_run: bool,
     pub(super) completion: CompletionPolicy,
-    /// [`BOUND`], [`VOLATILE`], [`LEAVING`].
     marks: u8,
 }
 
@@ -143,7 +138,6 @@ pub struct JobView<'a> {
 }
 
 impl<'a> JobView<'a> {
-    /// Its bytes.
     pub fn body(&self) -> BodyRef<'a> {
         self.body
     }
@@ -159,13 +153,11 @@ impl Deref for JobView<'_> {
 /// What a producer says of a job; see [`super::Engine::put`].
 #[derive(Debug)]
 pub struct NewJob {
-    /// Smaller is served first.
     pub pri: Priority,
     /// How long it stays delayed; zero makes it ready at once.
     pub delay: Span,
     /// How long a worker may keep it.
     pub ttr: Span,
-    /// The job itself.
     pub body: Body,
 }
 
@@ -190,22 +182,18 @@ impl Job {
         }
     }
 
-    /// Its number.
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Its priority.
     pub fn priority(&self) -> Priority {
         self.pri
     }
 
-    /// When it was put.
     pub fn created(&self) -> Time {
         self.created
     }
@@ -215,18 +203,16 @@ impl Job {
         self.details.delay()
     }
 
-    /// Its time to run.
     pub fn ttr(&self) -> Span {
         self.details.ttr()
     }
 
-    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying. Ready: its
-    /// place among jobs of the same priority.
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Ready: its place among jobs of the same priority.
     pub fn due(&self) -> Time {
         self.due
     }
 
-    /// What happened to it.
     pub fn history(&self) -> History {
         self.details.history()
     }

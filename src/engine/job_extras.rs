@@ -1,7 +1,8 @@
 //! What a job owes beyond being done: its options, and who waits for how it goes.
 //!
-//! Owns the extras of the jobs that have one, the index by unique, the index by the end of the time to live, and the
-//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a job.
+//! Owns the extras of the jobs that have one, the index by dedup key, the index by the end of the time to live, and the
+//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a
+//! job.
 
 use slab::Slab;
 
@@ -12,7 +13,7 @@ use super::list::{Linked, Links, List, NIL};
 use super::slots::Slots;
 use super::time::{Span, Time};
 
-/// What few extras need.
+/// Extras that few of the jobs with extras have, so that the others do not pay for them.
 #[derive(Debug)]
 pub(super) struct RareExtras {
     /// The attachments of those who wait for the outcome.
@@ -29,7 +30,7 @@ pub(super) struct RareExtras {
     pub ephemeral: bool,
     /// Who waits for it waits for the worker who is at it, and for no other.
     pub last_try: bool,
-    /// Counts the reports of workers.
+    /// Counts the reports of workers; see [`ExtrasStore::next_to_hear`].
     pub reports: u32,
 }
 
@@ -49,7 +50,7 @@ impl Default for RareExtras {
     }
 }
 
-/// The extras of one job.
+/// What one job owes beside being done.
 #[derive(Debug)]
 pub struct JobExtras {
     pub(super) slot: u32,
@@ -70,6 +71,26 @@ pub struct JobExtras {
     /// Finished, and done rather than failed.
     pub(super) done: bool,
     rare: Option<Box<RareExtras>>,
+}
+
+impl Default for JobExtras {
+    fn default() -> JobExtras {
+        JobExtras {
+            slot: NIL,
+            chain: NIL,
+            hash: 0,
+            place: NIL,
+            expires: Time::NEVER,
+            ttl: Span::MAX,
+            dedup_key: DedupKey::None,
+            result_at: 0,
+            max_attempts: 0,
+            max_fails: 0,
+            fails: 0,
+            done: false,
+            rare: None,
+        }
+    }
 }
 
 const _: () = assert!(size_of::<JobExtras>() <= 72);
@@ -141,7 +162,7 @@ impl JobExtras {
         self.rare.get_or_insert_with(Box::default)
     }
 
-    /// Bytes of account.
+    /// Bytes for which they count in the sum of memory.
     pub(super) fn cost(&self) -> u64 {
         let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
         let rare = self
@@ -218,7 +239,6 @@ impl Linked for OfClient<'_> {
 /// Slots in a chunk of the table from jobs to extras.
 const CHUNK: usize = 1024;
 
-/// All extras.
 #[derive(Debug)]
 pub(super) struct ExtrasStore {
     store: Store,
@@ -258,30 +278,17 @@ impl ExtrasStore {
 
     /// The extras of the job in `slot`, which must have one.
     pub fn of(&self, slot: u32) -> u32 {
-        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with a contract");
+        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with extras");
         chunk[slot as usize % CHUNK]
     }
 
-    /// Makes extras for the job in `slot`. Its unique, with this hash, must be new.
+    /// Makes extras for the job in `slot`. Their dedup key, with this hash, must be new.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
-        self.link(JobExtras {
-            slot,
-            chain: NIL,
-            hash: (hash >> 32) as u32,
-            place: NIL,
-            expires,
-            ttl: Span::MAX,
-            dedup_key,
-            result_at: 0,
-            max_attempts: 0,
-            max_fails: 0,
-            fails: 0,
-            done: false,
-            rare: None,
-        })
+        let extras = JobExtras::default();
+        self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
-    /// Stores extras that stands in no index.
+    /// Stores extras that stand in no index.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
         let number = self.store.0.insert(extras);
@@ -314,8 +321,8 @@ impl ExtrasStore {
         }
     }
 
-    /// Leaves this extras to those who wait for its outcome and are still to be told, and makes another for its job, which
-    /// is the same but that nobody waits. Tells its number.
+    /// Leaves these extras to those who wait for its outcome and are still to be told, and makes others for their job,
+    /// which is the same but that nobody waits. Tells its number.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let left = self.store.0.get_mut(number);
@@ -328,26 +335,11 @@ impl ExtrasStore {
         let mut own = std::mem::replace(&mut **rare, rest);
         own.attached = List::EMPTY;
         let JobExtras { hash, ttl, result_at, max_attempts, max_fails, fails, done, .. } = *left;
-        let (chain, place, rare) = (NIL, NIL, Some(Box::new(own)));
-        let own = JobExtras {
-            slot,
-            chain,
-            hash,
-            place,
-            expires,
-            ttl,
-            dedup_key,
-            result_at,
-            max_attempts,
-            max_fails,
-            fails,
-            done,
-            rare,
-        };
-        self.link(own)
+        let counts = JobExtras { result_at, max_attempts, max_fails, fails, done, ..JobExtras::default() };
+        self.link(JobExtras { slot, hash, expires, ttl, dedup_key, rare: Some(Box::new(own)), ..counts })
     }
 
-    /// Whether it is left to those who wait.
+    /// Whether these extras are left to those who wait, and have no job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
     }
@@ -363,7 +355,7 @@ impl ExtrasStore {
         before - self.get(number).cost()
     }
 
-    /// The extras is over; nobody may be attached any more.
+    /// Takes the extras of a job away; nobody may be attached to it any more.
     pub fn remove(&mut self, number: u32) -> JobExtras {
         self.unlink(number);
         let extras = self.store.0.remove(number);
@@ -384,7 +376,7 @@ impl ExtrasStore {
         self.ends.first()
     }
 
-    /// `client` waits for the outcome of the job with this extras; `list` is what it is attached to.
+    /// `client` waits for the outcome of the job with these extras; `list` is what it is attached to.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         let heard = self.get_mut(number).rare_mut().reports;
         let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
@@ -407,13 +399,12 @@ impl ExtrasStore {
         ended
     }
 
-    /// The first attachment to this extras, and its client.
+    /// The first attachment to these extras, and its client.
     pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
         let member = self.get(number).rare()?.attached.first()?;
         Some((member, self.attachments.0[member as usize].client))
     }
 
-    /// A worker says something.
     pub fn begin_report(&mut self, number: u32) {
         if let Some(rare) = &mut self.get_mut(number).rare {
             rare.reports = rare.reports.wrapping_add(1);
@@ -441,20 +432,20 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// The attachment to this extras among those in `list`, which are one client's: others may be very many.
+    /// The attachment to these extras among those in `list`, which are one client's: others may be very many.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);
         members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// The slot of the job with this extras, if it is still there and nobody will ask for its outcome.
+    /// The slot of the job with these extras, if it is still there and nobody will ask for its outcome.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
         let extras = self.store.0.find(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)
     }
 
-    /// Whether this extras is found by what is unique about it, if anything is; for checks.
+    /// Whether these extras are found by their dedup key, if anything is; for checks.
     pub fn is_found(&self, number: u32) -> bool {
         let extras = self.get(number);
         let find = || self.index.find(extras.hash as usize, &self.store, |other| other == number);

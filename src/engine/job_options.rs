@@ -22,12 +22,11 @@ pub enum CompletionPolicy {
     Keep,
 }
 
-/// What tells a body from every other: two hashes behind a secret, 128 bits together, so that nobody can make two bodies that
-/// have the same. It is taken outside of whatever lock the engine is behind, since a body may be large.
+/// What tells a body from every other: two hashes behind a secret, 128 bits together, so that nobody can make two
+/// bodies that have the same. It is taken outside of whatever lock the engine is behind, since a body may be large.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub(super) [u32; 4]);
 
-/// Takes fingerprints.
 #[derive(Clone, Copy, Debug)]
 pub struct Fingerprints(u64);
 
@@ -37,7 +36,6 @@ impl Fingerprints {
         Fingerprints(secret)
     }
 
-    /// Of this body.
     pub fn of(self, body: &[u8]) -> Fingerprint {
         let mut taking = self.begin();
         taking.more(body);
@@ -74,10 +72,9 @@ impl Fingerprinting {
 /// What no two jobs may share.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum DedupKey {
-    /// Nothing.
     #[default]
     None,
-    /// A name in its tube: whoever submits it again joins the job.
+    /// A name in its tube: whoever submits it again is attached to the job.
     Name(Name),
     /// Its body in its tube, among jobs that were submitted so; by its fingerprint, once that is known.
     Body(Option<Fingerprint>),
@@ -88,11 +85,10 @@ pub enum DedupKey {
 /// What a producer asks for beside what every job has; see [`super::Engine::submit`].
 #[derive(Clone, Debug)]
 pub struct JobOptions {
-    /// What becomes of it.
     pub completion: CompletionPolicy,
     /// What no other job may share.
     pub dedup_key: DedupKey,
-    /// It must survive a restart.
+    /// It must survive a restart of a server that keeps a log.
     pub durable: bool,
     /// When it becomes ready, instead of its delay.
     pub start: Option<Time>,
@@ -120,73 +116,6 @@ impl Default for JobOptions {
             max_fails: 0,
             reducer: None,
             attach: false,
-        }
-    }
-}
-
-/// What a log has to remember of a job's options, and of what came of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StoredOptions<'a> {
-    /// What becomes of it; never [`CompletionPolicy::Drop`], which needs no options.
-    pub completion: CompletionPolicy,
-    /// What no other job may share.
-    pub dedup_key: StoredKey<'a>,
-    /// How long it was to live; [`Span::MAX`] for ever.
-    pub ttl: Span,
-    /// When that ends; [`Time::NEVER`] if it does not.
-    pub expires: Time,
-    /// When it was to become ready; [`Time::NEVER`] if that was not said.
-    pub start: Time,
-    /// Its place among jobs of its priority from its start on; zero before.
-    pub order: u64,
-    /// How often it may be reserved; zero means without end.
-    pub max_attempts: u8,
-    /// With how many failures it has failed for good; zero means one.
-    pub max_fails: u8,
-    /// How often a worker said that it failed.
-    pub fails: u8,
-    /// Over: whether it is done, and where in its body the result begins.
-    pub outcome: Option<(bool, u32)>,
-    /// Bytes that go with it to its worker.
-    pub reducer: Option<&'a [u8]>,
-}
-
-/// [`DedupKey`], borrowed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StoredKey<'a> {
-    /// Nothing.
-    None,
-    /// A name in its tube, from a log.
-    Name(&'a [u8]),
-    /// A name in its tube, from a job.
-    Kept(&'a Name),
-    /// Its body in its tube.
-    Body,
-    /// A number that no other job may have.
-    Id([u8; 16]),
-}
-
-impl DedupKey {
-    /// For a log.
-    pub fn written(&self) -> StoredKey<'_> {
-        match self {
-            DedupKey::None => StoredKey::None,
-            DedupKey::Name(name) => StoredKey::Kept(name),
-            DedupKey::Body(_) => StoredKey::Body,
-            DedupKey::Id(id) => StoredKey::Id(*id),
-        }
-    }
-}
-
-impl StoredKey<'_> {
-    /// From a log.
-    pub fn restored(self) -> DedupKey {
-        match self {
-            StoredKey::None => DedupKey::None,
-            StoredKey::Name(name) => DedupKey::Name(name.into()),
-            StoredKey::Kept(name) => DedupKey::Name(name.clone()),
-            StoredKey::Body => DedupKey::Body(None),
-            StoredKey::Id(id) => DedupKey::Id(id),
         }
     }
 }

@@ -18,7 +18,6 @@ pub struct Kick {
     pub left: u64,
     /// Jobs in this state; the first call finds out which, if it is not said.
     pub of: Option<State>,
-    /// How many were kicked.
     pub done: u64,
 }
 
@@ -30,8 +29,8 @@ impl Kick {
 }
 
 impl Engine {
-    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder, that
-    /// means that it is done.
+    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder,
+    /// that means that it is done.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.jobs.find(id) else { return false };
         let job = self.jobs.get(slot);
@@ -75,24 +74,22 @@ impl Engine {
         let job = self.jobs.get_mut(slot);
         job.due = now + job.ttr();
         let (place, key) = (job.place(), job.due_key());
-        self.clients[client.0 as usize].reserved.change(place, key, &mut self.jobs);
+        self.clients[client].reserved.change(place, key, &mut self.jobs);
         self.retime_client(client.0);
         true
     }
 
-    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones, the next
-    /// due first; as many as `kick` says, of those that there are at the first call. More must be kicked in another turn if
-    /// its steps, or the log's room, are used up; if there was no room at all, that was all.
+    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones,
+    /// the next due first; as many as `kick` says, of those that there are at the first call. More must be kicked in
+    /// another turn if its steps, or the log's room, are used up; if there was no room at all, that was all.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
-        let number = self.clients[client.0 as usize].used;
+        let number = self.clients[client].used;
         let tube = self.tubes.get(number);
         let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
         let all = if buried { tube.buried.len() } else { tube.delayed.len() };
         kick.left = kick.left.min(all as u64);
         kick.of = Some(if buried { State::Buried } else { State::Delayed });
-        let room = self.log_room.changes.min(self.log_room.burst) / self.log_room.change.max(1);
-        let kicked = kick.left.min(room).min((self.steps.left() / MOVE).max(1));
-        self.log_room.changes -= kicked * self.log_room.change;
+        let kicked = self.claim_burst(kick.left.min((self.steps.left() / MOVE).max(1)));
         for _ in 0..kicked {
             let tube = self.tubes.get(number);
             let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
@@ -143,7 +140,7 @@ impl Engine {
 
     /// The job in this state that is next in the tube that the client uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
-        let tube = self.tubes.get(self.clients[client.0 as usize].used);
+        let tube = self.tubes.get(self.clients[client].used);
         let slot = match state {
             State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
             State::Delayed => tube.delayed.first().map(|(_, slot)| slot),

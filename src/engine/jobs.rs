@@ -1,7 +1,7 @@
 //! The store of all jobs: by slot for the engine's queues, by id for everybody else.
 //!
-//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest insertion
-//! costs about what the median one does. Must not know states or queues.
+//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest
+//! insertion costs about what the median one does. Must not know states or queues.
 
 use super::bodies::{Bodies, BodyKey};
 use super::body::Body;
@@ -14,7 +14,6 @@ use super::slots::Slots;
 /// Bytes that may be spare before they count: what a queue leaves that is emptied and filled again in any order.
 const SPARE: u64 = 8 << 20;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Jobs {
     slots: Slots<Job>,
@@ -23,7 +22,6 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// A store without jobs.
     pub fn new() -> Jobs {
         Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
     }

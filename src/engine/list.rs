@@ -1,7 +1,7 @@
 //! An intrusive doubly linked list over numbered members.
 //!
-//! Owns the linking. The links themselves live with the members (jobs, watches), so a list costs twelve bytes, nothing is
-//! allocated, and a member leaves from the middle in constant time. Must not know what its members are.
+//! Owns the linking. The links themselves live with the members (jobs, watches), so a list costs twelve bytes, nothing
+//! is allocated, and a member leaves from the middle in constant time. Must not know what its members are.
 
 /// "No member": the end of a list.
 pub const NIL: u32 = u32::MAX;
@@ -22,7 +22,6 @@ impl Links {
 
 /// The store of members whose links a [`List`] uses.
 pub trait Linked {
-    /// The links of `member`.
     fn links(&self, member: u32) -> Links;
     /// The same, to change them.
     fn links_mut(&mut self, member: u32) -> &mut Links;
@@ -36,8 +35,13 @@ pub struct List {
     len: u32,
 }
 
+impl Default for List {
+    fn default() -> List {
+        List::EMPTY
+    }
+}
+
 impl List {
-    /// A list without members.
     pub const EMPTY: List = List { head: NIL, tail: NIL, len: 0 };
 
     /// How many members there are.
@@ -45,17 +49,14 @@ impl List {
         self.len as usize
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first member.
     pub fn first(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)
     }
 
-    /// The last member.
     pub fn last(&self) -> Option<u32> {
         (self.tail != NIL).then_some(self.tail)
     }

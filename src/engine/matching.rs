@@ -1,35 +1,26 @@
 //! Which waiting client gets which ready job.
 //!
-//! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a waiting
-//! client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in [`Engine::serve`], inside the
-//! same call, so a job can neither be given twice nor be missed between a wake-up and a grab. If that is too much for one
-//! turn, nobody else is given a job of the tube before it is done. Waiting clients are served strictly first come, first
-//! served; if none waits, an idle one is notified of each job. Must not change a job's state itself: `transitions` does.
+//! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a
+//! waiting client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in
+//! [`Engine::serve`], inside the same call, so a job can neither be given twice nor be missed between a notification
+//! and a grab. If that is too much for one turn, nobody else is given a job of the tube before it is done. Waiting
+//! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
+//! change a job's state itself: `transitions` does.
 
-use super::client::{ClientId, ClientState, IdleState, ReservePolicy, LONGEST_LEASE};
-use super::job::Job;
+use super::client::{ClientId, ClientState, IdleState, ReservePolicy};
+use super::event::Event;
+use super::job::Cause;
 use super::list::NIL;
 use super::steps::MOVE;
 use super::time::{Span, Time};
 use super::Engine;
 
-/// A worker that was woken has so long to come, before the next one is woken. Most need a round trip on the network.
+/// How long a worker that was notified has to ask for the job before the next one is notified. Most need a round trip
+/// on the network.
 const PATIENCE: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Whether no client that leases gets this job, which must not be over.
-    pub(super) fn is_large(&self, job: &Job) -> bool {
-        job.body.len() > self.limits.largest_leased
-    }
-
-    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker being
-    /// noticed, which that of a client that leases never is.
-    pub fn lease_of(&self, job: &Job) -> Span {
-        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
-        job.ttr().min(most)
-    }
-
-    /// Hands ready jobs of this tube to the clients that wait for them, and wakes one that sleeps if there are more.
+    /// Hands ready jobs of this tube to the clients that wait for them, and notifies an idle one if there are more.
     pub(super) fn serve(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
@@ -63,7 +54,7 @@ impl Engine {
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
-        let since = |client: ClientId| self.clients[client.0 as usize].since;
+        let since = |client: ClientId| self.clients[client].since;
         let (client, reserve_policy) = match (holder, leaser) {
             (Some(holder), Some(leaser)) if since(leaser) < since(holder) => (leaser, ReservePolicy::Lease),
             (Some(holder), _) => (holder, ReservePolicy::PerConnection),
@@ -72,22 +63,38 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.jobs)?))
     }
 
-    /// Wakes those who have slept longest with an eye on this tube: as many as the limits say. If others sleep on, it is looked
-    /// again later: a worker that hangs does not come.
+    /// Notifies those who have been idle longest among the watchers of this tube, as many as the limits say. If others
+    /// stay idle, the tube notifies again later, since a worker that hangs does not come.
     fn notify_next(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
             let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
-            self.wake_for(client, number);
+            self.notify(client, number);
             if self.limits.wakeups == 0 && self.steps.are_used_up() {
                 return self.serve_later(number);
             }
         }
         let tube = self.tubes.get_mut(number);
-        if !tube.sleeping.is_empty() && tube.renotify_at == Time::NEVER {
+        if !tube.idle.is_empty() && tube.renotify_at == Time::NEVER {
             tube.renotify_at = now + PATIENCE;
             self.retime_tube(number);
         }
+    }
+
+    /// Ends the wait of `client` with this job.
+    pub(super) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
+        self.stop_waiting(client);
+        self.grant(client, slot, Cause::Reserve, now);
+        let job = self.jobs.get(slot).id;
+        self.events.push_back(Event::Reserved { client, job });
+    }
+
+    /// Notifies `client`, which is idle: this tube has work.
+    pub(super) fn notify(&mut self, client: ClientId, tube: u32) {
+        self.become_active(client);
+        self.clients[client].idle_state = IdleState::Notified(tube);
+        self.events.push_back(Event::Work { client });
+        self.steps.take(1);
     }
 
     /// The job that a tube would give next to clients of this reserve policy.
@@ -97,7 +104,7 @@ impl Engine {
     }
 
     pub(super) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
-        let ClientState { watched, reserve_policy, .. } = &self.clients[client.0 as usize];
+        let ClientState { watched, reserve_policy, .. } = &self.clients[client];
         watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *reserve_policy))
     }
 

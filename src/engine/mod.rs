@@ -1,14 +1,17 @@
 //! The queue itself: pure, without a socket, file, lock, thread, clock or source of randomness.
 //!
-//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client, typed
-//! arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller must take
-//! (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by [`Engine::tick`]; the
-//! caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change it, and ticks before a verb
-//! when that moment has passed, or soon after: what a client keeps beyond its time is lost to it all the same.
+//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]: it takes the client,
+//! typed arguments and the time, returns its direct answer, and appends [`Event`]s for other clients, which the caller
+//! must take (with [`Engine::take_event`]) before the next verb or tick, while they are true. Time passes by
+//! [`Engine::tick`]; the caller asks [`Engine::next_deadline`] after every verb or tick, since each of them may change
+//! it, and ticks before a verb when that moment has passed, or soon after: what a client keeps beyond its time is lost
+//! to it all the same.
 //!
 //! No verb does more than the steps that its turn was granted ([`Engine::grant_steps`]): one that answers
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
 //! [`Engine::go_on`]. Must not import any other room.
+
+#![allow(missing_docs)] // where a name and its type say all, a sentence would say nothing
 
 mod account;
 mod bodies;
@@ -32,6 +35,7 @@ mod job_options;
 mod job_verbs;
 mod jobs;
 mod list;
+mod log_room;
 mod matching;
 mod name;
 mod pages;
@@ -43,6 +47,7 @@ mod slots;
 mod smallest;
 mod stats;
 mod steps;
+mod stored;
 mod submit;
 mod time;
 mod timers;
@@ -53,42 +58,39 @@ mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use slab::Slab;
-
 pub use account::Account;
 pub use body::{Body, BodyRef, COPY_MAX};
-pub use change::{Change, LogRoom};
+pub use change::Change;
 pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
 pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
-pub use job_options::{
-    CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions, StoredKey, StoredOptions,
-};
+pub use job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
 pub use job_verbs::Kick;
 pub use list::{Linked, Links, List};
+pub use log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
 pub use reserve::{Awaited, Grab, Reserve};
-pub use restore::{Restored, RestoredJob};
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
-pub use submit::{Refused, Submitted, EXTRA};
+pub use stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
+pub use submit::{Refused, Submitted};
 pub use time::{Span, Time};
-pub use tube::{JobCounts, Pause, TooManyTubes, DEFAULT};
+pub use tube::{JobCounts, Pause, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
 
-use client::{ClientState, Watches};
+use client::{ClientState, Clients, Watches};
 use deadlines::Deadlines;
 use deferred::Deferred;
 use job_extras::ExtrasStore;
 use jobs::Jobs;
 use tube::{Tubes, DEFAULT_TUBE};
 
-/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class or the
-/// allocator takes for itself.
+/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
+/// or the allocator takes for itself.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
 /// Room for so much news is kept; more is seldom needed, when very many wait for one job.
@@ -100,8 +102,8 @@ pub const TUBE_COST: u64 = 400;
 /// See [`Limits::few_watched`]; the lists of nearly all clients are shorter.
 pub const FEW_WATCHED: usize = 64;
 
-/// Parts of all memory that watches and tubes may take at most: what a client can cause without a job must leave room for
-/// jobs.
+/// Parts of all memory that watches and tubes may take at most: what a client can cause without a job must leave room
+/// for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
@@ -118,20 +120,20 @@ pub struct Limits {
     pub max_watched: usize,
     /// A client that watches no more tubes than this is dealt with in one go, whatever is left of a turn's steps.
     pub few_watched: usize,
-    /// With how many losses a job with [`CompletionPolicy::Tell`] has failed: how often it is tried in all; none: without end.
+    /// With how many losses a job with [`CompletionPolicy::Tell`] has failed: how often it is tried in all; none:
+    /// without end.
     pub max_losses: Option<u32>,
     /// Bytes of the largest body of a job that is leased: clients that lease were never promised to meet larger ones.
     pub largest_leased: usize,
     /// How long the lease of a job lasts that has no time to run.
     pub lease_limit: Span,
-    /// Sleeping clients that are woken when a job becomes ready; zero: all.
+    /// Idle clients that are notified when a job becomes ready; zero: all.
     pub wakeups: u32,
     /// Makes the hashes of names unpredictable to clients.
     pub hash_secret: u64,
 }
 
 impl Limits {
-    /// Bounds that nothing reaches.
     pub const NONE: Limits = Limits {
         max_memory: u64::MAX,
         kept_memory: 0,
@@ -151,18 +153,11 @@ impl Limits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-impl From<TooManyTubes> for OverLimit {
-    fn from(_: TooManyTubes) -> OverLimit {
-        OverLimit
-    }
-}
-
-/// See the module's page.
 #[derive(Debug)]
 pub struct Engine {
     jobs: Jobs,
     tubes: Tubes,
-    clients: Slab<ClientState>,
+    clients: Clients,
     watches: Watches,
     extras_store: ExtrasStore,
     deadlines: Deadlines,
@@ -184,7 +179,7 @@ pub struct Engine {
     producers: usize,
     workers: usize,
     waiting: usize,
-    /// How often a client began to wait or to sleep.
+    /// How often a client began to wait or to be idle.
     waits: u64,
     kept_tubes: usize,
     /// Jobs whose time to live ended before they were over.
@@ -199,17 +194,16 @@ pub struct Engine {
     leases: u32,
     /// Clients that have disconnected and still hold or watch something.
     leaving: usize,
-    /// The state of a generator of numbers that need not be unpredictable.
+    /// The state of the pseudo-random generator of [`Engine::roll`], whose numbers may be predictable.
     dice: u64,
 }
 
-/// The client that holds what was leased: nobody. It is the engine's own, and the first.
+/// The client that holds what was leased: one of the engine's own, the first, which never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
 impl Engine {
-    /// An empty queue.
     pub fn new(limits: Limits) -> Engine {
-        let mut clients = Slab::new();
+        let mut clients = Clients::default();
         clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));
         Engine {
             jobs: Jobs::new(),
@@ -250,9 +244,8 @@ impl Engine {
     /// A new client, which uses and watches the default tube.
     pub fn connect(&mut self) -> ClientId {
         let client = self.connect_as(ReservePolicy::PerConnection);
-        let number = client.0 as usize;
-        self.clients[number].used = DEFAULT_TUBE;
-        self.clients[number].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
+        self.clients[client].used = DEFAULT_TUBE;
+        self.clients[client].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
         self.memory.watches += WATCH_COST;
         let tube = self.tubes.get_mut(DEFAULT_TUBE);
         tube.using += 1;
@@ -263,7 +256,7 @@ impl Engine {
     /// A new client, which uses and watches nothing yet.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.total_connections += 1;
-        ClientId(self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32)) as u32)
+        self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32))
     }
 
     /// Clients that have connected since the start.

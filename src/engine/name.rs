@@ -1,8 +1,8 @@
 //! Names that clients give to their jobs, kept small.
 //!
-//! Owns their form in memory. Most are short, or are a UUID in text or sixteen bytes in hexadecimal, which client libraries
-//! make: those need no memory of their own, so they cost nothing beside their job and leave no holes when they go. Must not
-//! know what a name is for.
+//! Owns their form in memory. Most are short, or are a UUID in text or sixteen bytes in hexadecimal, which client
+//! libraries make: those need no memory of their own, so they leave no holes when they go. A UUID takes 24 bytes so;
+//! boxed, it would take 16 and a piece of 48 from glibc's malloc. Must not know what a name is for.
 
 use std::borrow::Cow;
 
@@ -77,7 +77,6 @@ impl Name {
         }
     }
 
-    /// As it was given.
     pub fn text(&self) -> Cow<'_, [u8]> {
         let Form::Hex { grouped, bytes } = &self.0 else { return self.key().into() };
         let mut text = Vec::with_capacity(36);

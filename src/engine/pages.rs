@@ -1,7 +1,7 @@
 //! Looking through many jobs, tubes or watches, a part at a time.
 //!
-//! Owns the order of listings. A walk goes on in as many turns as it needs; what comes or goes meanwhile may be seen or not,
-//! and everything else is seen once. Must not change anything but the steps that are left.
+//! Owns the order of listings. A walk goes on in as many turns as it needs; what comes or goes meanwhile may be seen or
+//! not, and everything else is seen once. Must not change anything but the steps that are left.
 
 use std::sync::Arc;
 
@@ -36,10 +36,8 @@ pub struct NamePage {
     from: u32,
 }
 
-/// The answer to [`Engine::jobs_of`].
 #[derive(Debug)]
 pub enum Page<'a> {
-    /// These are the jobs.
     Jobs(Vec<JobView<'a>>),
     /// There is no such tube.
     NotFound,
@@ -95,7 +93,8 @@ impl Engine {
         None
     }
 
-    /// Shows all tubes from the number `from` on, in no useful order. What is done with each says how many bytes came of it.
+    /// Shows all tubes from the number `from` on, in no useful order. What is done with each says how many bytes came
+    /// of it.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         while *from < self.tubes.end() {
             if self.steps.are_used_up() {
@@ -121,19 +120,19 @@ impl Engine {
         true
     }
 
-    /// Shows the names of the tubes that the client watches, without the first `from`; those of a sleeping worker from the last one on.
-    /// What is done with each says how many bytes came of it.
+    /// Shows the names of the tubes that the client watches, without the first `from`; with [`ReservePolicy::Notified`]
+    /// from the last one on. What is done with each says how many bytes came of it.
     pub fn walk_watched(
         &mut self,
         client: ClientId,
         from: &mut usize,
         mut each: impl FnMut(&[u8]) -> usize,
     ) -> Progress {
-        while *from < self.clients[client.0 as usize].watched.len() {
+        while *from < self.clients[client].watched.len() {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
-            let ClientState { reserve_policy, watched, .. } = &self.clients[client.0 as usize];
+            let ClientState { reserve_policy, watched, .. } = &self.clients[client];
             let watch =
                 watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
             let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);

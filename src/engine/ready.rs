@@ -1,8 +1,9 @@
-//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly the id.
+//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly
+//! the id.
 //!
-//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted run, a
-//! plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a heap
-//! beside it. Must not know states or counters.
+//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted
+//! run, a plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a
+//! heap beside it. Must not know states or counters.
 
 use super::heap::Heap;
 use super::job::Priority;
@@ -10,26 +11,18 @@ use super::jobs::Jobs;
 use super::list::List;
 use super::time::Time;
 
-/// See the module's page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReadyQueue {
-    /// Sorted by (priority, place).
+    /// Sorted by priority, then by place.
     run: List,
     rest: Heap<(Priority, Time)>,
 }
 
 impl ReadyQueue {
-    /// A queue without jobs.
-    pub const fn new() -> ReadyQueue {
-        ReadyQueue { run: List::EMPTY, rest: Heap::new() }
-    }
-
-    /// How many jobs wait.
     pub fn len(&self) -> usize {
         self.run.len() + self.rest.len()
     }
 
-    /// Whether none does.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -94,7 +87,7 @@ mod tests {
     #[test]
     fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
         let mut jobs = Jobs::new();
-        let mut queue = ReadyQueue::new();
+        let mut queue = ReadyQueue::default();
         let mut slots = Vec::new();
         for id in 1..=500u64 {
             let (pri, details) = ((id * 7919 % 13) as u32, Details::new(Span::ZERO, Span::ZERO));

@@ -1,10 +1,10 @@
 //! How clients come to jobs, and to the outcomes of jobs.
 //!
-//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it is,
-//! and how it is waited for, `waiting` knows.
+//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it
+//! is, and how it is waited for, `waiting` knows.
 
 use super::change::Change;
-use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
+use super::client::{ClientId, IdleState, Search, Waiting};
 use super::event::{NoJob, Outcome};
 use super::job::{Cause, JobId, JobView, State};
 use super::job_extras::ATTACHMENT_COST;
@@ -13,29 +13,25 @@ use super::steps::Progress;
 use super::time::{Span, Time};
 use super::Engine;
 
-/// The answer to [`Engine::reserve`].
 #[derive(Debug)]
 pub enum Reserve<'a> {
     /// This job is the client's now.
     Job(JobView<'a>),
     /// No job, and no waiting for one.
     NoJob(NoJob),
-    /// An event will tell.
+    /// The client waits from now on: an event will tell how that ends.
     Waiting,
 }
 
-/// The answer to [`Engine::grab`].
 #[derive(Debug)]
 pub enum Grab<'a> {
     /// This job is the client's now.
     Job(JobView<'a>),
-    /// There is none.
     NoJob,
     /// The client watches too many tubes for one turn: it must grab again in another one, before it does anything else.
     More,
 }
 
-/// The answer to [`Engine::wait_outcome`].
 #[derive(Debug)]
 pub enum Awaited<'a> {
     /// The job is over; see [`Engine::outcome`].
@@ -44,7 +40,7 @@ pub enum Awaited<'a> {
     NotFound,
     /// It is not over, and the client does not wait.
     TimedOut,
-    /// An event will tell.
+    /// The client waits from now on: an event will tell how that ends.
     Waiting,
 }
 
@@ -59,14 +55,14 @@ impl<'a> Grab<'a> {
 }
 
 impl Engine {
-    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end if
-    /// there is none. The client must not be waiting already. One that watches very many tubes may be told by an event though
-    /// it does not want to wait.
+    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end
+    /// if there is none. The client must not be waiting already. One that watches very many tubes may be told by an
+    /// event though it does not want to wait.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
-            self.clients[client.0 as usize].waiting = Some(Waiting::for_job(until));
+            self.clients[client].waiting = Some(Waiting::for_job(until));
             self.waiting += 1;
             self.search_later(client, Search::default());
             return Reserve::Waiting;
@@ -75,7 +71,7 @@ impl Engine {
             self.grant(client, slot, Cause::Reserve, now);
             return Reserve::Job(self.jobs.view(slot));
         }
-        if self.clients[client.0 as usize].in_margin(now) {
+        if self.clients[client].in_margin(now) {
             return Reserve::NoJob(NoJob::DeadlineSoon);
         }
         if timeout == Some(Span::ZERO) {
@@ -95,31 +91,32 @@ impl Engine {
     }
 
     fn mark_worker(&mut self, client: ClientId) {
-        let worker = &mut self.clients[client.0 as usize].worker;
+        let worker = &mut self.clients[client].worker;
         self.workers += usize::from(!*worker);
         *worker = true;
     }
 
-    /// Asks for a job of the tubes that the client watches, without waiting. It is awake from now on.
+    /// Asks for a job of the tubes that the client watches, without waiting. It is active from now on.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
             return Grab::More;
         }
-        if self.clients[client.0 as usize].idle_state == IdleState::Idle {
-            self.wake_up(client);
+        if self.clients[client].idle_state == IdleState::Idle {
+            self.become_active(client);
         }
         let Some(slot) = (match self.search_for_grab(client) {
             Ok(found) => found,
             Err(progress) => return progress,
         }) else {
-            self.clients[client.0 as usize].idle_state = IdleState::Active;
+            self.clients[client].idle_state = IdleState::Active;
             return Grab::NoJob;
         };
-        let idle_state = std::mem::take(&mut self.clients[client.0 as usize].idle_state);
+        let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Several jobs may have become ready at once, and only this client been told; or it was told of another one.
+            // Several jobs may have become ready at once, and only this client been told; or it was told of another
+            // one.
             let taken = self.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -131,15 +128,15 @@ impl Engine {
 
     /// Goes on with the search of a client that grabs; what it has found, if it is over.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
-        let mut search = self.clients[client.0 as usize].search.take().unwrap_or_default();
-        let count = self.clients[client.0 as usize].watched.len();
+        let mut search = self.clients[client].search.take().unwrap_or_default();
+        let count = self.clients[client].watched.len();
         if self.counts.ready == 0 || count == 0 {
             return Ok(None);
         }
         let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
         self.look(client, &mut search, most);
         if search.seen < count {
-            self.clients[client.0 as usize].search = Some(search);
+            self.clients[client].search = Some(search);
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
@@ -150,35 +147,35 @@ impl Engine {
         Ok(found)
     }
 
-    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches very many
-    /// tubes may be told of it by an event.
+    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches
+    /// very many tubes may be told of it by an event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.mark_worker(client);
         // The rest of what is over by now is for the ticks.
         let _ = self.catch_up(client, now);
-        let idle_state = self.clients[client.0 as usize].idle_state;
-        self.wake_up(client);
+        let idle_state = self.clients[client].idle_state;
+        self.become_active(client);
         if !self.watches_many(client) {
-            self.steps.take(self.clients[client.0 as usize].watched.len() as u64);
+            self.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
                 // If it does not come, somebody else must be told.
-                self.clients[client.0 as usize].idle_state = IdleState::Notified(tube);
+                self.clients[client].idle_state = IdleState::Notified(tube);
                 return true;
             }
         }
         if self.watches_many(client) {
             self.steps.take(1);
-            self.clients[client.0 as usize].idle_state = IdleState::Idle;
+            self.clients[client].idle_state = IdleState::Idle;
             self.search_later(client, Search { standing: true, ..Search::default() });
         } else {
-            self.fall_asleep(client);
+            self.become_idle(client);
         }
         false
     }
 
     /// The client watches nothing any more; it must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
-        while let Some(watch) = self.clients[client.0 as usize].watched.last() {
+        while let Some(watch) = self.clients[client].watched.last() {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
@@ -206,7 +203,7 @@ impl Engine {
 
     /// The client waits no longer; tells whether it did. What it ran is taken back, unless somebody is at it.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
-        let Some(waiting) = self.clients[client.0 as usize].waiting else { return false };
+        let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
         if !waiting.is_for_job() {
             self.detach_from(client, waiting.outcome);
@@ -217,7 +214,7 @@ impl Engine {
         true
     }
 
-    /// Nobody will ask for the outcome of the job with this extras.
+    /// Nobody will ask for the outcome of the job with these extras.
     fn orphan(&mut self, number: u32) {
         if self.extras_store.is_left(number) {
             return;
@@ -230,27 +227,27 @@ impl Engine {
         }
     }
 
-    /// Ends one attachment of a client to the job with this extras.
+    /// Ends one attachment of a client to the job with these extras.
     fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.extras_store.find_attached(number, &self.clients[client.0 as usize].attached);
+        let found = self.extras_store.find_attached(number, &self.clients[client].attached);
         self.detach(found.expect("a client that waits is attached"), client);
     }
 
     /// Ends one attachment of `client`, and tells to which extras.
     pub(super) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
         self.memory.jobs -= ATTACHMENT_COST;
-        self.extras_store.detach(member, &mut self.clients[client.0 as usize].attached).extras
+        self.extras_store.detach(member, &mut self.clients[client].attached).extras
     }
 
-    /// The wait of `client` has lasted as long as it may.
+    /// The time-out of the wait of `client` has come.
     pub(super) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.extras_store.is_left(waiting.outcome) {
             let extras = self.extras_store.get_mut(waiting.outcome);
             let job = self.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // Somebody is at it: that is waited for, also when its time is extended, though not for another try.
-                self.clients[client.0 as usize].waiting = Some(Waiting { until: job.due, ..waiting });
+                // A worker has it reserved: the client waits for the end of this reservation, but for no other try.
+                self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
         }
@@ -260,11 +257,11 @@ impl Engine {
         }
     }
 
-    /// The last try of what was run has ended without an outcome.
+    /// The last try of a job that was run has ended without an outcome.
     pub(super) fn end_run(&mut self, number: u32) {
         let mut clients = self.extras_store.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
-        let client = clients.find(|&client| self.clients[client as usize].waiting.is_some_and(runs));
+        let client = clients.find(|&client| self.clients[ClientId(client)].waiting.is_some_and(runs));
         drop(clients);
         if let Some(client) = client {
             self.end_wait(ClientId(client), NoJob::TimedOut);
@@ -272,23 +269,18 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// What was run and is still in somebody's hands is nobody's business any more.
+    /// Takes back a job that was run and whose outcome nobody will ask for.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.extras_store.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// One number of a row that need not be unpredictable, below `bound`.
+    /// The next pseudo-random number below `bound`; it may be predictable.
     pub(super) fn roll(&mut self, bound: usize) -> usize {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
         (self.dice % bound as u64) as usize
-    }
-
-    /// Whether what the client takes is held by nobody.
-    pub(super) fn takes_leases(&self, client: ClientId) -> bool {
-        self.clients[client.0 as usize].reserve_policy == ReservePolicy::Lease
     }
 }

@@ -6,78 +6,18 @@
 use super::body::Body;
 use super::details::History;
 use super::details::{Count, Details};
-use super::job::{Cause, Job, JobId, Priority, State};
+use super::job::{Cause, Job, JobId, State};
 use super::job_extras::JobExtras;
-use super::job_options::{CompletionPolicy, StoredOptions};
+use super::job_options::CompletionPolicy;
+use super::stored::{StoredChange, StoredJob};
 use super::time::{Span, Time};
 use super::tube::Pause;
 use super::{Engine, JOB_COST, NOBODY};
 
-/// A job as the log has it.
-#[derive(Clone, Debug)]
-pub struct RestoredJob<'a> {
-    /// Its number.
-    pub id: JobId,
-    /// The name of its tube.
-    pub tube: &'a [u8],
-    /// Its priority.
-    pub pri: Priority,
-    /// The delay last given to it.
-    pub delay: Span,
-    /// Its time to run.
-    pub ttr: Span,
-    /// When it was put.
-    pub created: Time,
-    /// Ready, delayed or buried.
-    pub state: State,
-    /// Delayed: when the delay ends. Buried: its place in the order of burying.
-    pub due: Time,
-    /// What happened to it.
-    pub history: History,
-    /// Its bytes.
-    pub body: &'a [u8],
-    /// Its options, if it has any.
-    pub options: Option<StoredOptions<'a>>,
-}
-
-/// What happened to a job after it was written down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Restored {
-    /// It was reserved, so often by now; by nobody who is still there.
-    Reserve(u32),
-    /// Its time to run ended, so often by now.
-    Expire(u32),
-    /// It was kicked, so often by now.
-    Kick(u32),
-    /// It was leased, so often by now, until then.
-    Lease(u32, Time),
-    /// It was released.
-    Release {
-        /// Its new priority.
-        pri: Priority,
-        /// Its new delay; zero makes it ready.
-        delay: Span,
-        /// When the delay ends.
-        due: Time,
-        /// So often by now.
-        count: u32,
-    },
-    /// It was buried.
-    Bury {
-        /// Its new priority.
-        pri: Priority,
-        /// Its place in the order of burying.
-        order: u64,
-        /// So often by now.
-        count: u32,
-    },
-}
-
 impl Engine {
-    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, the length of its tube's name,
-    /// and that of its body and options, before.
-    /// With `body`, its bytes are in there, and `found` has none.
-    pub fn restore_job(&mut self, found: &RestoredJob, body: Option<Body>) -> (u32, Option<(usize, usize)>) {
+    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, what its
+    /// [`Engine::logged_size`] was. With `body`, its bytes are in there, and `found` has none.
+    pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // Most are new, and newer than all before.
         let known = if found.id.0 > self.last_id { None } else { self.jobs.find(found.id) };
         self.last_id = self.last_id.max(found.id.0);
@@ -85,7 +25,7 @@ impl Engine {
         if let Some(slot) = known {
             let job = self.jobs.get(slot);
             let body = job.body.len() as u64;
-            before = Some((self.tubes.get(job.tube).name.len(), self.logged_own(slot)));
+            before = Some(self.logged_size(slot));
             self.memory.jobs -= body;
             self.unbind(slot);
         } else {
@@ -116,7 +56,7 @@ impl Engine {
     }
 
     /// Something happened to a job; nothing, if it is not known.
-    pub fn restore_change(&mut self, id: JobId, change: Restored) {
+    pub fn restore_change(&mut self, id: JobId, change: StoredChange) {
         let Some(slot) = self.jobs.find(id) else { return };
         let job = self.jobs.get_mut(slot);
         match job.state() {
@@ -127,29 +67,29 @@ impl Engine {
             State::Ready | State::Delayed | State::Buried => job.transition(Cause::ReserveJob),
         }
         match change {
-            Restored::Reserve(count) => {
+            StoredChange::Reserve(count) => {
                 job.transition(Cause::HangUp);
                 job.details.set_count(Count::Reserves, count);
             }
-            Restored::Expire(count) => {
+            StoredChange::Expire(count) => {
                 job.transition(Cause::Expire);
                 job.details.set_count(Count::Timeouts, count);
             }
-            Restored::Lease(count, until) => {
+            StoredChange::Lease(count, until) => {
                 job.due = until;
                 job.details.set_count(Count::Reserves, count);
             }
-            Restored::Kick(count) => {
+            StoredChange::Kick(count) => {
                 job.transition(Cause::Release);
                 job.details.set_count(Count::Kicks, count);
             }
-            Restored::Release { pri, delay, due, count } => {
+            StoredChange::Release { pri, delay, due, count } => {
                 job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
                 job.details.set_count(Count::Releases, count);
                 job.details.set_delay(delay);
                 (job.pri, job.due) = (pri, due);
             }
-            Restored::Bury { pri, order, count } => {
+            StoredChange::Bury { pri, order, count } => {
                 job.transition(Cause::Bury);
                 job.details.set_count(Count::Buries, count);
                 (job.pri, job.due) = (pri, Time::from_nanos(order));
@@ -157,8 +97,8 @@ impl Engine {
         }
     }
 
-    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
-    /// over and has grown by the result.
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it
+    /// is over and has grown by the result.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.jobs.find(id)?;
         let job = self.jobs.get_mut(slot);
@@ -180,14 +120,14 @@ impl Engine {
         Some(slot)
     }
 
-    /// A job was deleted. Returns where it was, the length of its tube's name, and that of its body and options.
-    pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize, usize)> {
+    /// A job was deleted. Returns where it was, and what its [`Engine::logged_size`] was.
+    pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.jobs.find(id)?;
-        let own = self.logged_own(slot);
+        let size = self.logged_size(slot);
         self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory.jobs -= JOB_COST + job.body.len() as u64;
-        Some((slot, self.tubes.get(job.tube).name.len(), own))
+        Some((slot, size))
     }
 
     /// A tube was paused, or its pause ended if `length` is zero. Returns its number, and whether it was paused before.
@@ -199,7 +139,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given again.
+    /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given
+    /// again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
         let (mut buried, mut started) = (Vec::new(), Vec::new());
@@ -244,8 +185,8 @@ impl Engine {
         }
     }
 
-    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine without a
-    /// battery wakes up in 1970. But a start that was given as a moment is just that.
+    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
+    /// without a clock battery starts in 1970. But a start that was given as a moment is just that.
     fn restore_delay(&mut self, slot: u32, now: Time) {
         let fixed = self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.jobs.get_mut(slot);

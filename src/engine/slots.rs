@@ -1,12 +1,12 @@
 //! Things by number, in chunks.
 //!
-//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about what the median one
-//! does, and a chunk in which nothing is left gives its memory back. Must not know what the things are.
+//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about what the median
+//! one does, and a chunk in which nothing is left gives its memory back. Must not know what the things are.
 
 use super::list::NIL;
 
-/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk has more than 128 KiB: as a piece of that
-/// size goes back to the system by itself when it is freed, there is no need to keep it.
+/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk has more than 128 KiB: as a piece
+/// of that size goes back to the system by itself when it is freed, there is no need to keep it.
 const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -79,7 +79,6 @@ impl<T, const N: usize> Default for Slots<T, N> {
 }
 
 impl<T, const N: usize> Slots<T, N> {
-    /// Nothing yet; allocates nothing.
     pub const fn new() -> Slots<T, N> {
         Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
     }
@@ -129,8 +128,8 @@ impl<T, const N: usize> Slots<T, N> {
         thing
     }
 
-    /// A chunk became empty. One is kept, so that a queue that fills and empties does not allocate each time: the lower of
-    /// two in memory, so that it keeps nothing below it from going back to the system.
+    /// A chunk became empty. One is kept, so that a queue that fills and empties does not allocate each time: the lower
+    /// of two in memory, so that it keeps nothing below it from going back to the system.
     fn rest(&mut self, number: u32) {
         let mut gone = number;
         let start = |number: u32| self.chunks[number as usize].entries.as_ptr();

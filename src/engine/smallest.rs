@@ -1,14 +1,13 @@
 //! A stretch of many keys in order, found without putting all of them in order.
 //!
-//! Owns the keys that are kept meanwhile, which are a bounded number, however far behind the stretch begins: then the keys
-//! are shown to it more than once. Must not know what they are keys of.
+//! Owns the keys that are kept meanwhile, which are a bounded number, however far behind the stretch begins: then the
+//! keys are shown to it more than once. Must not know what they are keys of.
 
 use std::collections::BinaryHeap;
 
-/// Keys kept at a time.
+/// Keys that are kept at a time, at most.
 const KEPT: usize = 4096;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Smallest<K> {
     skip: usize,
@@ -24,7 +23,6 @@ impl<K: Ord + Clone> Smallest<K> {
         Smallest { skip, take: take.min(1000), floor: None, best: BinaryHeap::new() }
     }
 
-    /// One of the keys.
     pub fn offer(&mut self, key: K) {
         if self.floor.as_ref().is_some_and(|floor| key <= *floor) {
             return;

@@ -3,6 +3,7 @@
 //! Owns the gathering. Must not format: each protocol shows these figures in its own way.
 
 use super::account::Account;
+use super::client::ClientId;
 use super::details::History;
 use super::job::{JobId, Priority, State};
 use super::list::List;
@@ -10,18 +11,13 @@ use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
 use super::Engine;
 
-/// The whole engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// Jobs by state.
     pub jobs: JobCounts,
-    /// Jobs ever put.
     pub total_jobs: u64,
     /// Reservations that ended because their time to run did.
     pub timeouts: u64,
-    /// Tubes.
     pub tubes: usize,
-    /// Clients.
     pub connections: usize,
     /// Clients that have put a job.
     pub producers: usize,
@@ -29,44 +25,35 @@ pub struct Stats {
     pub workers: usize,
     /// Clients that wait for a job now.
     pub waiting: usize,
-    /// Clients there ever were.
     pub total_connections: u64,
     /// No jobs are taken any more.
     pub draining: bool,
     /// Bytes of all that clients cause.
     pub memory: Account,
-    /// The limit of their sum.
+    /// Bytes that their sum may not exceed.
     pub max_memory: u64,
     /// Jobs whose time to live ended before they were over.
     pub evicted: u64,
 }
 
-/// One tube.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeStats<'a> {
-    /// Its name.
     pub name: &'a [u8],
-    /// Its jobs by state.
     pub jobs: JobCounts,
     /// It stays though nothing refers to it.
     pub kept: bool,
-    /// Ready and delayed ones in each priority class of priorities.
+    /// Ready and delayed ones in each priority class.
     pub priority_classes: [u32; 3],
     /// Ready jobs that are too large to be leased.
     pub large: u64,
-    /// Jobs ever put here.
     pub total_jobs: u64,
-    /// Clients that use it.
     pub using: u32,
-    /// Clients that watch it.
     pub watching: u32,
-    /// Those of them that are sleeping workers.
+    /// Those of them that are notified of work ([`ReservePolicy::Notified`](super::ReservePolicy::Notified)).
     pub sleepers: u32,
     /// Clients that watch it and wait for a job.
     pub waiting: usize,
-    /// Jobs deleted from here.
     pub deletes: u64,
-    /// Times it was paused.
     pub pauses: u64,
     /// The full length of the pause in progress; zero if there is none.
     pub pause: Span,
@@ -74,26 +61,20 @@ pub struct TubeStats<'a> {
     pub pause_left: Span,
 }
 
-/// One job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobStats<'a> {
-    /// Its number.
     pub id: JobId,
     /// The name of its tube.
     pub tube: &'a [u8],
-    /// Its state.
     pub state: State,
-    /// Its priority.
     pub pri: Priority,
     /// Time since it was put.
     pub age: Span,
     /// The delay last given to it.
     pub delay: Span,
-    /// Its time to run.
     pub ttr: Span,
     /// Reserved or delayed: what is left of the time to run or the delay; else zero.
     pub left: Span,
-    /// What happened to it.
     pub history: History,
 }
 
@@ -127,14 +108,14 @@ impl Engine {
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have left their
-    /// places behind.
+    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have
+    /// left their places behind.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();
         }
         let watches = queue.iter(&self.watches).map(|watch| self.watches.get(watch));
-        watches.filter(|watch| self.clients[watch.client as usize].stands(watch)).count()
+        watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
     }
 
     /// The figures of the job with this id, if there is one.

@@ -1,8 +1,8 @@
 //! How much work one turn may do.
 //!
-//! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs; whoever holds the engine's lock grants a
-//! turn so many, and a verb that has more to do stops when they are used up and says so. Steps are counted, not timed, so
-//! that the same calls always stop at the same places. Must not know what is done.
+//! Owns the budget. A *step* is the work on one job, tube or watch, about 0.1 µs; whoever holds the engine's lock
+//! grants a turn so many, and a verb that has more to do stops when they are used up and says so. Steps are counted,
+//! not timed, so that the same calls always stop at the same places. Must not know what is done.
 
 /// Steps of a job that goes from one queue to another: a few places in memory that are seldom in the CPU's cache.
 pub const MOVE: u64 = 4;
@@ -21,19 +21,17 @@ impl Steps {
     /// Without a bound: every verb does all it has to do.
     pub const ENDLESS: Steps = Steps::new(u64::MAX);
 
-    /// So many.
     pub const fn new(left: u64) -> Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes some. A verb takes what it needs for its next piece of work and then looks whether it may go on, so a budget is
-    /// exceeded by one piece at most.
+    /// Takes some. A verb takes what it needs for its next piece of work and then looks whether it may go on, so a
+    /// budget is exceeded by one piece at most.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
     }
 
-    /// How many are left.
     pub fn left(self) -> u64 {
         self.left
     }
@@ -43,7 +41,6 @@ impl Steps {
         self.used
     }
 
-    /// Whether none is left.
     pub fn are_used_up(self) -> bool {
         self.left == 0
     }
@@ -53,7 +50,6 @@ impl Steps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Progress {
-    /// It is done.
     Done,
     /// The steps are used up: the same verb must be called again in another turn, before any other of this client.
     More,

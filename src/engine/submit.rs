@@ -1,13 +1,14 @@
-//! Jobs on their way in: room for them, their options, and joining a job that is there already.
+//! Jobs on their way in: room for them, and their options.
 //!
 //! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
 
 use super::change::Change;
 use super::client::{ClientId, Waiting};
 use super::details::Details;
-use super::job::{priority_class, Job, JobId, NewJob, State};
-use super::job_extras::{JobExtras, ATTACHMENT_COST};
-use super::job_options::{CompletionPolicy, DedupKey, JobOptions, StoredKey, StoredOptions};
+use super::job::{priority_class, Job, JobId, NewJob};
+use super::job_extras::ATTACHMENT_COST;
+use super::job_options::{CompletionPolicy, DedupKey, JobOptions};
+use super::log_room::logged_options;
 use super::time::{Span, Time};
 use super::{Engine, JOB_COST};
 
@@ -27,9 +28,8 @@ pub enum Refused {
 /// A job that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
-    /// Its number.
     pub id: JobId,
-    /// It was there before.
+    /// It is the duplicate that was there before, not a new one.
     pub joined: bool,
 }
 
@@ -37,7 +37,7 @@ impl Engine {
     /// Puts a job into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);
-        let number = self.clients[client.0 as usize].used;
+        let number = self.clients[client].used;
         let slot = self.take_in(number, new, None, now)?;
         self.serve(number, now);
         Ok(self.jobs.get(slot).id)
@@ -45,13 +45,13 @@ impl Engine {
 
     /// The client has tried to put a job, whatever became of it.
     pub fn mark_producer(&mut self, client: ClientId) {
-        let producer = &mut self.clients[client.0 as usize].producer;
+        let producer = &mut self.clients[client].producer;
         self.producers += usize::from(!*producer);
         *producer = true;
     }
 
-    /// Puts a job with options of its own into the tube with this name, which is created if need be; or joins the job that it
-    /// shares its unique with.
+    /// Puts a job with options of its own into the tube with this name, which is created if need be; or coalesces with
+    /// the duplicate, the job that has the same dedup key.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -93,8 +93,8 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when `wait`
-    /// is over, it is taken back; else when that reservation's time to run ends.
+    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when
+    /// `wait` is over, it is taken back; else when that reservation's time to run ends.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -112,7 +112,8 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // A job that is served at once must know already that it passes, and nobody looks before this call ends.
+        // The job may be served within `submit`, before it is marked as ephemeral here; nothing looks at the mark
+        // before this call ends.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.extras_store.of(slot);
@@ -139,15 +140,10 @@ impl Engine {
         }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
         let own = new.body.len() + options.as_ref().map_or(0, logged_options);
-        let logged = if volatile { 0 } else { self.log_room.put + (tube.name.len() + own) as u64 };
-        if self.lacks_memory(JOB_COST + own as u64) || logged > self.log_room.puts {
+        let bytes = tube.name.len() + own;
+        if self.lacks_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
             return Err(Refused::OutOfMemory);
         }
-        if self.last_id >= self.log_room.ids {
-            self.lacking = logged.max(1);
-            return Err(Refused::OutOfMemory);
-        }
-        self.log_room.puts -= logged;
         self.memory.jobs += JOB_COST + new.body.len() as u64;
         self.last_id += 1;
         self.total_jobs += 1;
@@ -193,7 +189,7 @@ impl Engine {
         self.memory.jobs += self.extras_store.get(number).cost();
     }
 
-    /// extras for the job in `slot`, which has none; its cost is still to be accounted for.
+    /// Makes extras for the job in `slot`, which has none; their cost is still to be accounted for.
     pub(super) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.jobs.view(slot);
         // Nobody ever looks for a job without a body, and they must not all stand in one chain.
@@ -223,71 +219,9 @@ impl Engine {
     pub(super) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
         let before = self.extras_store.get(number).cost();
-        let list = &mut self.clients[client.0 as usize].attached;
+        let list = &mut self.clients[client].attached;
         self.extras_store.attach(number, client.0, list);
         self.memory.jobs += self.extras_store.get(number).cost() - before;
-    }
-
-    /// Bytes of the name of its tube, its body and its options in the log.
-    pub(super) fn logged_size(&self, slot: u32) -> usize {
-        let job = self.jobs.get(slot);
-        self.tubes.get(job.tube).name.len() + self.logged_own(slot)
-    }
-
-    /// Bytes that the body and the options of the job in `slot` take in the log. They change with its outcome only.
-    pub fn logged_own(&self, slot: u32) -> usize {
-        let job = self.jobs.get(slot);
-        if job.completion == CompletionPolicy::Drop {
-            return job.body.len();
-        }
-        let extras = self.extras(job);
-        let reducer = extras.and_then(JobExtras::reducer);
-        job.body.len() + extra(extras.map_or(&DedupKey::None, JobExtras::dedup_key), reducer)
-    }
-
-    /// What the log must remember of the options of a job.
-    pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
-        if job.completion == CompletionPolicy::Drop {
-            return None;
-        }
-        let extras = self.extras(job);
-        let rare = extras.and_then(JobExtras::rare);
-        Some(StoredOptions {
-            completion: job.completion,
-            dedup_key: extras.map_or(StoredKey::None, |extras| extras.dedup_key.written()),
-            ttl: extras.map_or(Span::MAX, JobExtras::ttl),
-            expires: extras.map_or(Time::NEVER, JobExtras::expires),
-            start: rare.map_or(Time::NEVER, |rare| rare.start),
-            order: rare.map_or(0, |rare| rare.order),
-            max_attempts: extras.map_or(0, JobExtras::max_attempts),
-            max_fails: extras.map_or(0, JobExtras::max_fails),
-            fails: extras.map_or(0, JobExtras::fails),
-            outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
-            reducer: extras.and_then(JobExtras::reducer),
-        })
-    }
-
-    /// Gives a job from a log, which has no extras, the options that it had.
-    pub(super) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
-        self.jobs.get_mut(slot).completion = options.completion;
-        let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
-        let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
-        let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
-        if plain && !rare && !limits {
-            return;
-        }
-        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
-        let extras = self.extras_store.get_mut(number);
-        extras.ttl = options.ttl;
-        (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
-        extras.fails = options.fails;
-        (extras.done, extras.result_at) = options.outcome.unwrap_or_default();
-        if rare {
-            let rare = extras.rare_mut();
-            (rare.start, rare.order) = (options.start, options.order);
-            rare.reducer = options.reducer.map(Box::from);
-        }
-        self.memory.jobs += self.extras_store.get(number).cost();
     }
 
     /// The job in `slot` has no extras any more.
@@ -298,21 +232,4 @@ impl Engine {
             self.retime_extras();
         }
     }
-}
-
-/// Bytes that a log may take for the options of a job beside its name and its reducer: at most so many, and counted as such.
-pub const EXTRA: usize = 68;
-
-/// Bytes of options in the log.
-fn extra(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
-    let name = if let DedupKey::Name(name) = dedup_key { name.length() } else { 0 };
-    EXTRA + name + reducer.map_or(0, <[u8]>::len)
-}
-
-/// Bytes of options in the log, before there is a job.
-fn logged_options(options: &JobOptions) -> usize {
-    if options.completion == CompletionPolicy::Drop {
-        return 0;
-    }
-    extra(&options.dedup_key, options.reducer.as_deref())
 }

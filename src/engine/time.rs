@@ -15,7 +15,7 @@ pub struct Time(u64);
 pub struct Span(u64);
 
 impl Time {
-    /// Later than every moment that can be reached.
+    /// A moment that never comes.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the Unix epoch.
@@ -49,28 +49,23 @@ impl Sub<Span> for Time {
 }
 
 impl Span {
-    /// No time at all.
     pub const ZERO: Span = Span(0);
 
-    /// Without end.
+    /// A span that never ends.
     pub const MAX: Span = Span(u64::MAX);
 
-    /// `secs` whole seconds.
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs.saturating_mul(1_000_000_000))
     }
 
-    /// `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Span {
         Span(millis.saturating_mul(1_000_000))
     }
 
-    /// `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Span {
         Span(nanos)
     }
 
-    /// Nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.0
     }

@@ -1,7 +1,7 @@
 //! What happens by itself when its time comes.
 //!
-//! Owns the tick: delays and pauses that end, times to run and times to live that are over, time-outs of those who wait.
-//! `deadlines` is the index of when. Must not decide what becomes of a job then, nor who gets it.
+//! Owns the tick: delays and pauses that end, times to run and times to live that are over, time-outs of those who
+//! wait. `deadlines` is the index of when. Must not decide what becomes of a job then, nor who gets it.
 
 use super::change::Change;
 use super::client::ClientId;
@@ -19,14 +19,14 @@ impl Engine {
         self.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
-    /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what its events
-    /// tell.
+    /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what
+    /// its events tell.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.deadlines.first() {
             Some((at, owner)) if at <= now => match owner {
-                TimerKey::ClientState(number) => self.client_due(ClientId(number), now),
+                TimerKey::Client(number) => self.client_due(ClientId(number), now),
                 TimerKey::Tube(number) => self.tube_due(number, now),
-                TimerKey::ExtrasStore => self.extras_due(),
+                TimerKey::Extras => self.extras_due(),
             },
             _ => {}
         }
@@ -36,7 +36,7 @@ impl Engine {
     /// One thing that is due for a client. What it holds expires before it is warned or told to go: after a stall over
     /// both moments there is nothing left to warn of.
     fn client_due(&mut self, client: ClientId, now: Time) {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let waiting = state.waiting;
         match state.reserved.first() {
             Some(((end, _), slot)) if end <= now => return self.expire(slot, now),
@@ -58,7 +58,8 @@ impl Engine {
             return self.serve(number, now);
         }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
-        // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting clients.
+        // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting
+        // clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),
             _ => self.end_pause(number),
@@ -66,10 +67,10 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody, but only a
-    /// part at a time when very much is due at once, and nobody must be warned of what is over.
+    /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody,
+    /// but only a part at a time when very much is due at once, and nobody must be warned of what is over.
     pub(super) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
-        while let Some(((end, _), slot)) = self.clients[client.0 as usize].reserved.first() {
+        while let Some(((end, _), slot)) = self.clients[client].reserved.first() {
             if end > now {
                 break;
             }
@@ -81,8 +82,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// The job with this id, if `client` holds it and its time to run has not ended: what is over is lost to its holder,
-    /// though no tick has come to it yet.
+    /// The job with this id, if `client` holds it and its time to run has not ended: what is over is lost to its
+    /// holder, though no tick has come to it yet.
     pub(super) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
         // First what has ended before, so that it is ready before as well.
         let _ = self.catch_up(client, now);
@@ -108,7 +109,7 @@ impl Engine {
 
     /// Brings a client's deadline up to date.
     pub(super) fn retime_client(&mut self, number: u32) {
-        self.deadlines.set(TimerKey::ClientState(number), self.clients[number as usize].due());
+        self.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
     }
 
     /// Brings a tube's deadline up to date.
@@ -118,7 +119,7 @@ impl Engine {
 
     pub(super) fn retime_extras(&mut self) {
         let next = self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at);
-        self.deadlines.set(TimerKey::ExtrasStore, next);
+        self.deadlines.set(TimerKey::Extras, next);
     }
 
     /// The time to live of the job that comes next in that order has ended.

@@ -4,7 +4,7 @@
 //! enters another. Must not decide who gets a job, nor what becomes of it.
 
 use super::change::Change;
-use super::client::{ClientId, ReservePolicy};
+use super::client::{ClientId, ReservePolicy, LONGEST_LEASE};
 use super::details::Count;
 use super::job::{priority_class, Cause, Job, State};
 use super::job_extras::JobExtras;
@@ -14,14 +14,14 @@ use super::time::{Span, Time};
 use super::{Engine, NOBODY};
 
 impl Engine {
-    /// Moves the job in `slot` to the state that `cause` leads to, and to the queue of that state. Panics if the table in
-    /// `job` has no such transition: callers check the state first.
+    /// Moves the job in `slot` to the state that `cause` leads to, and to the queue of that state. Panics if the table
+    /// in `job` has no such transition: callers check the state first.
     pub(super) fn transfer(&mut self, slot: u32, cause: Cause) {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// The same, and `change` sets what else is different from then on, before the job enters its queue: its priority, what it
-    /// is due for, its holder.
+    /// The same, and `change` sets what else is different from then on, before the job enters its queue: its priority,
+    /// what it is due for, its holder.
     pub(super) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.jobs.get_mut(slot);
@@ -50,16 +50,16 @@ impl Engine {
                 self.retime_tube(number);
             }
             State::Reserved => {
-                let client = &mut self.clients[holder as usize];
+                let client = &mut self.clients[ClientId(holder)];
                 client.reserved.push(key, slot, &mut self.jobs);
                 self.retime_client(holder);
             }
         }
     }
 
-    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to its old
-    /// place. But one that is told and was lost goes to the end, and one that had a start of its own stands behind those that
-    /// had none, by that start: it gets its place when that has come.
+    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to
+    /// its old place. But one that is told and was lost goes to the end, and one that had a start of its own stands
+    /// behind those that had none, by that start: it gets its place when that has come.
     fn place_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.jobs.get(slot);
@@ -98,7 +98,7 @@ impl Engine {
                 self.retime_tube(number);
             }
             State::Reserved => {
-                let client = &mut self.clients[holder as usize];
+                let client = &mut self.clients[ClientId(holder)];
                 match &mut client.leaving {
                     Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.jobs)),
                     _ => drop(client.reserved.remove(place, &mut self.jobs)),
@@ -123,9 +123,14 @@ impl Engine {
         self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 
+    /// Whether what the client takes is held by nobody.
+    pub(super) fn takes_leases(&self, client: ClientId) -> bool {
+        self.clients[client].reserve_policy == ReservePolicy::Lease
+    }
+
     /// The most time that `client` gives itself for the job in `slot`.
     fn time_limit(&self, client: ClientId, slot: u32) -> Span {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         match state.reserve_policy {
             ReservePolicy::PerConnection => return Span::MAX,
             ReservePolicy::Lease => return self.lease_of(self.jobs.get(slot)),
@@ -136,6 +141,18 @@ impl Engine {
             0 => Span::MAX,
             limit => Span::from_millis(limit.into()),
         }
+    }
+
+    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker
+    /// being noticed, which that of a client that leases never is.
+    pub fn lease_of(&self, job: &Job) -> Span {
+        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
+        job.ttr().min(most)
+    }
+
+    /// Whether no client that leases gets this job, which must not be over.
+    pub(super) fn is_large(&self, job: &Job) -> bool {
+        job.body.len() > self.limits.largest_leased
     }
 }
 

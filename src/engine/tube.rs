@@ -28,13 +28,10 @@ pub const DEFAULT_TUBE: u32 = 0;
 pub struct JobCounts {
     /// Ready with a priority below [`super::job::URGENT`].
     pub urgent: u64,
-    /// Ready, urgent ones included.
+    /// Ready ones, those that are urgent included.
     pub ready: u64,
-    /// Reserved.
     pub reserved: u64,
-    /// Delayed.
     pub delayed: u64,
-    /// Buried.
     pub buried: u64,
     /// Over, with an outcome that is kept.
     pub finished: u64,
@@ -79,17 +76,13 @@ impl JobCounts {
     }
 }
 
-/// A pause in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
-    /// Its full length.
     pub length: Span,
-    /// When it ends.
     pub until: Time,
 }
 
-/// One tube.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tube {
     pub(super) name: Arc<[u8]>,
     pub(super) ready: ReadyQueue,
@@ -101,13 +94,13 @@ pub struct Tube {
     pub(super) waiting: List,
     /// The same of clients that lease.
     pub(super) leasing: List,
-    /// The watches of the clients that sleep, the longest asleep first.
-    pub(super) sleeping: List,
-    /// When another sleeping worker is woken if there is still a ready job; [`Time::NEVER`] if none was or none is left.
+    /// The watches of the idle clients, the longest idle first.
+    pub(super) idle: List,
+    /// When another idle client is notified if there is still a ready job; [`Time::NEVER`] if none was or none is left.
     pub(super) renotify_at: Time,
-    /// Ready and delayed jobs in each priority class of priorities.
+    /// Ready and delayed jobs in each priority class.
     pub(super) priority_classes: [u32; 3],
-    /// How many jobs there may be before no more of a priority class is taken.
+    /// How many jobs there may be before no more of each priority class are taken.
     pub(super) most: Option<Box<[u32; 3]>>,
     /// It stays though nothing refers to it.
     pub(super) kept: bool,
@@ -116,23 +109,18 @@ pub struct Tube {
     pub(super) serving: bool,
     /// Few are paused at a time.
     pub(super) pause: Option<Box<Pause>>,
-    /// Jobs ever put here.
     pub(super) total_jobs: u64,
-    /// Jobs deleted from here.
     pub(super) deletes: u64,
-    /// Times it was paused.
     pub(super) pauses: u64,
-    /// Clients that use it.
     pub(super) using: u32,
-    /// Clients that watch it.
     pub(super) watching: u32,
-    /// Those of them that are sleeping workers, whether they sleep or not.
+    /// Those of them that are notified of work, whether they are idle now or not.
     pub(super) sleepers: u32,
     /// Who opened it: a client's number, and that of its connection, since the client may have gone.
     pub(super) opener: (u32, u32),
-    /// Its place in [`Tubes::order`].
+    /// Its place in the order of listing, see [`Tubes`].
     order: u32,
-    /// Of its name.
+    /// The hash of its name, by which the index finds it.
     hash: u32,
     /// The next tube in the same bucket of the index.
     chain: u32,
@@ -140,41 +128,16 @@ pub struct Tube {
 
 impl Tube {
     fn new(name: Arc<[u8]>, order: u32, hash: u32) -> Tube {
-        Tube {
-            name,
-            ready: ReadyQueue::new(),
-            large: None,
-            delayed: Heap::new(),
-            buried: List::EMPTY,
-            waiting: List::EMPTY,
-            leasing: List::EMPTY,
-            sleeping: List::EMPTY,
-            renotify_at: Time::NEVER,
-            priority_classes: [0; 3],
-            most: None,
-            kept: false,
-            counts: JobCounts::default(),
-            serving: false,
-            pause: None,
-            total_jobs: 0,
-            deletes: 0,
-            pauses: 0,
-            using: 0,
-            watching: 0,
-            sleepers: 0,
-            opener: (NIL, 0),
-            order,
-            hash,
-            chain: NIL,
-        }
+        let nobody = (NIL, 0);
+        Tube { name, order, hash, chain: NIL, opener: nobody, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
-    /// The queue in which clients of this reserve policy wait or sleep.
+    /// The queue in which clients of this reserve policy wait or are idle.
     pub(super) fn queue(&self, reserve_policy: ReservePolicy) -> &List {
         match reserve_policy {
             ReservePolicy::PerConnection => &self.waiting,
             ReservePolicy::Lease => &self.leasing,
-            ReservePolicy::Notified => &self.sleeping,
+            ReservePolicy::Notified => &self.idle,
         }
     }
 
@@ -183,13 +146,13 @@ impl Tube {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
             ReservePolicy::Lease => &mut self.leasing,
-            ReservePolicy::Notified => &mut self.sleeping,
+            ReservePolicy::Notified => &mut self.idle,
         }
     }
 
-    /// Whether nobody waits or sleeps here.
+    /// Whether nobody waits or is idle here.
     pub(super) fn is_lonely(&self) -> bool {
-        self.waiting.is_empty() && self.leasing.is_empty() && self.sleeping.is_empty()
+        self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
 
     /// The ready job that comes next for clients of this reserve policy.
@@ -209,7 +172,7 @@ impl Tube {
     /// Adds a ready job, which must stand in no queue.
     pub(super) fn push_ready(&mut self, slot: u32, is_large: bool, jobs: &mut Jobs) {
         if is_large {
-            self.large.get_or_insert_with(|| Box::new(ReadyQueue::new())).push(slot, jobs);
+            self.large.get_or_insert_with(Box::default).push(slot, jobs);
         } else {
             self.ready.push(slot, jobs);
         }
@@ -276,8 +239,8 @@ impl Chained for Store {
     }
 }
 
-/// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the median one
-/// does.
+/// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the
+/// median one does.
 #[derive(Debug)]
 pub struct Tubes {
     store: Store,
@@ -292,12 +255,7 @@ pub struct Tubes {
 /// A list of tubes below this capacity keeps its memory.
 const KEPT_ORDER: usize = 4096;
 
-/// There are as many tubes as there may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooManyTubes;
-
 impl Tubes {
-    /// Just the default tube.
     pub fn new(hash_secret: u64) -> Tubes {
         let (store, secret) = (Store(Slots::new()), Secret(hash_secret));
         let mut tubes = Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, order: Vec::new() };
@@ -306,12 +264,10 @@ impl Tubes {
         tubes
     }
 
-    /// What hashes names.
     pub fn hasher(&self) -> &impl BuildHasher {
         &self.secret
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.store.0.len()
     }
@@ -334,7 +290,8 @@ impl Tubes {
         })
     }
 
-    /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it again.
+    /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it
+    /// again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.store.0.find(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;

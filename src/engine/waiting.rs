@@ -1,13 +1,14 @@
 //! How clients wait: the search through the tubes that they watch, and their places in the queues of those tubes.
 //!
-//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very many
-//! tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they are, since
-//! a place that is not for its present wait counts for nothing. Must not choose between clients: that is `matching`'s.
+//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very
+//! many tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they
+//! are, since a place that is not for its present wait counts for nothing. Must not choose between clients: that is
+//! `matching`'s.
 
 use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
 use super::deferred::Deferred;
 use super::event::{Event, NoJob};
-use super::job::{priority_class, Cause};
+use super::job::priority_class;
 use super::list::NIL;
 use super::steps::Progress;
 use super::time::Time;
@@ -16,7 +17,7 @@ use super::Engine;
 impl Engine {
     /// `client` waits from now on; for a job, in the queues of all tubes that it watches.
     pub(super) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
-        self.clients[client.0 as usize].waiting = Some(waiting);
+        self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
             self.waiting += 1;
             self.stand_everywhere(client);
@@ -26,7 +27,7 @@ impl Engine {
 
     /// `client`, which must be waiting, no longer is.
     pub(super) fn stop_waiting(&mut self, client: ClientId) {
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         state.search = None;
         let waiting = state.waiting.take();
         if waiting.is_some_and(Waiting::is_for_job) {
@@ -36,15 +37,14 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// `client`, which must not wait, sleeps from now on.
-    pub(super) fn fall_asleep(&mut self, client: ClientId) {
-        self.clients[client.0 as usize].idle_state = IdleState::Idle;
+    /// `client`, which must not wait, is idle from now on.
+    pub(super) fn become_idle(&mut self, client: ClientId) {
+        self.clients[client].idle_state = IdleState::Idle;
         self.stand_everywhere(client);
     }
 
-    /// The client is awake.
-    pub(super) fn wake_up(&mut self, client: ClientId) {
-        let state = &mut self.clients[client.0 as usize];
+    pub(super) fn become_active(&mut self, client: ClientId) {
+        let state = &mut self.clients[client];
         if std::mem::take(&mut state.idle_state) == IdleState::Idle {
             state.search = None;
             self.leave_queues(client);
@@ -59,23 +59,23 @@ impl Engine {
 
     fn stand_everywhere(&mut self, client: ClientId) {
         self.begin_wait(client);
-        for place in 0..self.clients[client.0 as usize].watched.len() {
+        for place in 0..self.clients[client].watched.len() {
             self.stand(client, place);
         }
     }
 
     /// Places in queues that the client has from before count no longer.
     fn begin_wait(&mut self, client: ClientId) {
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         // Zero is no wait's number.
         state.wait = state.wait.wrapping_add(1).max(1);
         self.waits += 1;
         state.since = self.waits;
     }
 
-    /// Puts the client, which waits or sleeps, at the end of the queue of the tube at this place of its watch list.
+    /// Puts the client, which waits or is idle, at the end of the queue of the tube at this place of its watch list.
     pub(super) fn stand(&mut self, client: ClientId, place: usize) {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
         self.unstand(number, reserve_policy);
         let watch = self.watches.get_mut(number);
@@ -95,23 +95,23 @@ impl Engine {
     }
 
     fn leave_queues(&mut self, client: ClientId) {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let (count, reserve_policy) = (state.watched.len(), state.reserve_policy);
         if count <= self.limits.few_watched {
             for place in 0..count {
-                self.unstand(self.clients[client.0 as usize].watched.at(place), reserve_policy);
+                self.unstand(self.clients[client].watched.at(place), reserve_policy);
             }
         }
     }
 
-    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count no longer leave
-    /// the queue on the way; if that takes too long, the tube is served later.
+    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count
+    /// no longer leave the queue on the way; if that takes too long, the tube is served later.
     pub(super) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
             let watch = self.watches.get(number);
             let client = ClientId(watch.client);
-            let state = &self.clients[client.0 as usize];
+            let state = &self.clients[client];
             if state.stands(watch) {
                 return Some(client);
             }
@@ -124,10 +124,10 @@ impl Engine {
         }
     }
 
-    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search. False if it
-    /// does not search.
+    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search.
+    /// False if it does not search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         match &mut state.waiting {
             Some(waiting) if state.search.is_some() => {
                 waiting.until = waiting.until.min(now);
@@ -139,7 +139,7 @@ impl Engine {
 
     /// Whether the client watches too many tubes to look at each in what is left of this turn.
     pub(super) fn watches_many(&self, client: ClientId) -> bool {
-        let count = self.clients[client.0 as usize].watched.len();
+        let count = self.clients[client].watched.len();
         count > self.limits.few_watched && count as u64 > self.steps.left()
     }
 
@@ -149,7 +149,7 @@ impl Engine {
         if self.counts.ready == 0 {
             return None;
         }
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         if state.reserve_policy != ReservePolicy::PerConnection {
             let mut search = Search::default();
             self.look(client, &mut search, usize::MAX);
@@ -160,18 +160,19 @@ impl Engine {
         self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
     }
 
-    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the smallest
-    /// priority; for a sleeping worker the smallest priority class, and among equal tubes the next before the one that had its turn last,
-    /// at first the last one, which is the order of gearmand; for a client that leases any tube with the same chance.
+    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the
+    /// smallest priority; for one that is notified the smallest priority class, and among equal tubes the next before
+    /// the one that had its turn last, at first the last one, which is the order of gearmand; for a client that leases
+    /// any tube with the same chance.
     pub(super) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
         let end = count.min(search.seen.saturating_add(most));
         let start = turn.min(count.saturating_sub(1));
         self.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
             let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
-            let tube = self.watches.get(self.clients[client.0 as usize].watched.at(place)).tube;
+            let tube = self.watches.get(self.clients[client].watched.at(place)).tube;
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
             search.found += 1;
             let job = self.jobs.get(slot);
@@ -195,15 +196,15 @@ impl Engine {
     /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
     pub(super) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, place) = search.best?;
-        let slot = self.head(tube, self.clients[client.0 as usize].reserve_policy)?;
-        self.clients[client.0 as usize].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
+        let slot = self.head(tube, self.clients[client].reserve_policy)?;
+        self.clients[client].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
         Some(slot)
     }
 
-    /// `client`, which waits or sleeps, stands nowhere yet: its tubes are too many for this turn.
+    /// `client`, which waits or is idle, stands nowhere yet: its tubes are too many for this turn.
     pub(super) fn search_later(&mut self, client: ClientId, search: Search) {
         self.begin_wait(client);
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         state.search = Some(Box::new(search));
         if !std::mem::replace(&mut state.queued, true) {
             self.deferred.push_back(Deferred::Search(client));
@@ -211,11 +212,11 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of each.
-    /// A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
+    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of
+    /// each. A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
     pub(super) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         // It may be another client of the same number, and the search of one that grabs is its own to go on with.
-        let Some(state) = self.clients.get_mut(client.0 as usize) else { return Progress::Done };
+        let Some(state) = self.clients.get_mut(client) else { return Progress::Done };
         if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
             state.queued = false;
             self.steps.take(1);
@@ -225,20 +226,20 @@ impl Engine {
             return Progress::More;
         }
         // What has just expired may have been given to this client.
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         let Some(mut search) = state.search.take() else {
             state.queued = false;
             return Progress::Done;
         };
-        let progress = if search.standing || self.clients[client.0 as usize].idle_state == IdleState::Idle {
+        let progress = if search.standing || self.clients[client].idle_state == IdleState::Idle {
             self.stand_on(client, &mut search, now)
         } else {
             self.look_on(client, &mut search, now)
         };
         match progress {
-            Progress::More => self.clients[client.0 as usize].search = Some(search),
+            Progress::More => self.clients[client].search = Some(search),
             Progress::Done => {
-                self.clients[client.0 as usize].queued = false;
+                self.clients[client].queued = false;
                 self.retime_client(client.0);
             }
         }
@@ -249,7 +250,7 @@ impl Engine {
         if self.counts.ready > 0 {
             let most = usize::try_from(self.steps.left()).unwrap_or(usize::MAX).max(1);
             self.look(client, search, most);
-            if search.seen < self.clients[client.0 as usize].watched.len() {
+            if search.seen < self.clients[client].watched.len() {
                 return Progress::More;
             }
             if search.best.is_some() {
@@ -262,7 +263,7 @@ impl Engine {
                 return Progress::Done;
             }
         }
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let until = state.waiting.map_or(Time::NEVER, |waiting| waiting.until);
         if state.in_margin(now) {
             self.end_wait(client, NoJob::DeadlineSoon);
@@ -277,15 +278,15 @@ impl Engine {
     }
 
     fn stand_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
-        while search.seen < self.clients[client.0 as usize].watched.len() {
+        while search.seen < self.clients[client].watched.len() {
             if self.steps.are_used_up() {
                 return Progress::More;
             }
-            let watch = self.clients[client.0 as usize].watched.at(search.seen);
+            let watch = self.clients[client].watched.at(search.seen);
             let tube = self.watches.get(watch).tube;
-            if let Some(slot) = self.head(tube, self.clients[client.0 as usize].reserve_policy) {
-                if self.clients[client.0 as usize].idle_state == IdleState::Idle {
-                    self.wake_for(client, tube);
+            if let Some(slot) = self.head(tube, self.clients[client].reserve_policy) {
+                if self.clients[client].idle_state == IdleState::Idle {
+                    self.notify(client, tube);
                 } else {
                     self.hand_over(client, slot, now);
                 }
@@ -295,21 +296,5 @@ impl Engine {
             search.seen += 1;
         }
         Progress::Done
-    }
-
-    /// Ends the wait of `client` with this job.
-    pub(super) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
-        self.stop_waiting(client);
-        self.grant(client, slot, Cause::Reserve, now);
-        let job = self.jobs.get(slot).id;
-        self.events.push_back(Event::Reserved { client, job });
-    }
-
-    /// Ends the sleep of `client`: this tube has work.
-    pub(super) fn wake_for(&mut self, client: ClientId, tube: u32) {
-        self.wake_up(client);
-        self.clients[client.0 as usize].idle_state = IdleState::Notified(tube);
-        self.events.push_back(Event::Work { client });
-        self.steps.take(1);
     }
 }

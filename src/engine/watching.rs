@@ -1,7 +1,7 @@
 //! Which tubes clients use and watch, and the life of tubes.
 //!
-//! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which job
-//! goes to whom.
+//! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which
+//! job goes to whom.
 
 use super::change::Change;
 use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST};
@@ -9,13 +9,11 @@ use super::deadlines::TimerKey;
 use super::list::NIL;
 use super::steps::{Progress, TUBE};
 use super::time::{Span, Time};
-use super::tube::TooManyTubes;
 use super::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
 /// Tubes that may be kept though nothing refers to them; more live as all others do.
 const MAX_KEPT: usize = 10_000;
 
-/// The answer to [`Engine::drop_tube`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
     /// It is not kept any more.
@@ -29,7 +27,7 @@ pub enum Dropped {
 /// The tubes that a client wants to watch, and no others; how far [`Engine::watch_only`] is with them.
 #[derive(Debug)]
 pub struct WantedTubes {
-    /// With a space between them.
+    /// The names, with a space between each two.
     names: Box<[u8]>,
     /// Where the next name begins, or how many watches are still to be looked at.
     at: usize,
@@ -71,7 +69,7 @@ impl Engine {
     pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         self.tubes.get_mut(number).using += 1;
-        let left = std::mem::replace(&mut self.clients[client.0 as usize].used, number);
+        let left = std::mem::replace(&mut self.clients[client].used, number);
         if left != NIL {
             self.tubes.get_mut(left).using -= 1;
             self.close_tube_if_idle(left);
@@ -82,7 +80,7 @@ impl Engine {
     /// Adds the tube with this name, which is created if need be, to those that the client watches. Tells how many.
     /// The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
-        let watched = &self.clients[client.0 as usize].watched;
+        let watched = &self.clients[client].watched;
         let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.watches));
         if known {
             return Ok(watched.len());
@@ -94,7 +92,7 @@ impl Engine {
         }
         let number = self.open_tube(client, name)?;
         self.memory.watches += WATCH_COST;
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         let tube = self.tubes.get_mut(number);
         tube.watching += 1;
         tube.sleepers += u32::from(state.reserve_policy == ReservePolicy::Notified);
@@ -117,16 +115,16 @@ impl Engine {
     ) -> Result<usize, OverLimit> {
         let count = self.watch(client, name, now)?;
         let tube = self.tubes.find(name).expect("a watched tube");
-        let watch = self.clients[client.0 as usize].watched.find(tube, &self.watches).expect("a watch");
+        let watch = self.clients[client].watched.find(tube, &self.watches).expect("a watch");
         let millis = limit.map_or(0, |limit| (limit.nanos() / 1_000_000).clamp(1, u32::MAX.into()));
         self.watches.get_mut(watch).limit = millis as u32;
         Ok(count)
     }
 
-    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the only
-    /// one of a holder, which must watch one. The client must not be waiting.
+    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the
+    /// only one of a holder, which must watch one. The client must not be waiting.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
-        let state = &self.clients[client.0 as usize];
+        let state = &self.clients[client];
         let left = state.watched.len();
         let found = self.tubes.find(name).filter(|&tube| state.watched.contains(tube, &self.watches));
         let Some(number) = found else { return Some(left) };
@@ -139,7 +137,7 @@ impl Engine {
 
     /// The client, which must watch this tube and not be waiting, does so no longer.
     pub(super) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
-        let state = &mut self.clients[client.0 as usize];
+        let state = &mut self.clients[client];
         let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
         if let Some(search) = &mut state.search {
             // The last one moves into its place, and may not have been seen there.
@@ -147,7 +145,7 @@ impl Engine {
         }
         let watch = state.watched.find(number, &self.watches).expect("a watched tube");
         self.unstand(watch, reserve_policy);
-        self.clients[client.0 as usize].watched.remove(number, &mut self.watches);
+        self.clients[client].watched.remove(number, &mut self.watches);
         self.memory.watches -= WATCH_COST;
         let tube = self.tubes.get_mut(number);
         tube.watching -= 1;
@@ -155,9 +153,9 @@ impl Engine {
         if let IdleState::Notified(tube) = idle_state {
             if tube == number {
                 // The tube may be gone soon, and its number another's.
-                self.clients[client.0 as usize].idle_state = IdleState::Notified(NIL);
+                self.clients[client].idle_state = IdleState::Notified(NIL);
             }
-            // It may have been woken for a job here, which it will not fetch now.
+            // It may have been notified of a job here, which it will not fetch now.
             self.serve(number, now);
         }
         self.close_tube_if_idle(number);
@@ -189,7 +187,7 @@ impl Engine {
 
     /// Whether the client watches these few tubes, in this order, and no other: most ask for the same again and again.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
-        let watched = &self.clients[client.0 as usize].watched;
+        let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
         let same = |watch| names.next().is_some_and(|name| Some(self.watches.get(watch).tube) == self.tubes.find(name));
         watched.len() <= self.limits.few_watched && watched.iter().all(same) && names.next().is_none()
@@ -204,7 +202,7 @@ impl Engine {
         }
         while let Some(name) = lease.next() {
             self.steps.take(1);
-            let watched = &self.clients[client.0 as usize].watched;
+            let watched = &self.clients[client].watched;
             let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
             if let Some(watch) = watch {
                 self.watches.get_mut(watch).lease = lease.mark;
@@ -214,16 +212,16 @@ impl Engine {
                 return;
             }
         }
-        lease.begin(Pass::Drop, self.clients[client.0 as usize].watched.len());
+        lease.begin(Pass::Drop, self.clients[client].watched.len());
     }
 
-    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last one
-    /// moves into the place of one that goes.
+    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last
+    /// one moves into the place of one that goes.
     fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
         while lease.at > 0 {
             lease.at -= 1;
             self.steps.take(1);
-            let watch = self.watches.get(self.clients[client.0 as usize].watched.at(lease.at));
+            let watch = self.watches.get(self.clients[client].watched.at(lease.at));
             if watch.lease != lease.mark {
                 self.unwatch(client, watch.tube, now);
             }
@@ -247,8 +245,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept; the
-    /// others live as long as something does.
+    /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept;
+    /// the others live as long as something does.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
@@ -259,7 +257,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside or over.
+    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside
+    /// or over.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -273,8 +272,8 @@ impl Engine {
         Dropped::Done
     }
 
-    /// From now on no more jobs of a priority class are submitted to the tube with this name when it has so many of any; none: no limit.
-    /// False if there is no such tube.
+    /// From now on no job of a priority class is taken in by the tube with this name while it has so many jobs of all
+    /// classes; none: no limit. False if there is no such tube.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3]) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let limits = most.map(|most| most.unwrap_or(u32::MAX));
@@ -284,31 +283,31 @@ impl Engine {
 
     /// The name of the tube that the client uses.
     pub fn used(&self, client: ClientId) -> &[u8] {
-        &self.tubes.get(self.clients[client.0 as usize].used).name
+        &self.tubes.get(self.clients[client].used).name
     }
 
     /// The names of the tubes that the client watches.
     pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
-        let watched = &self.clients[client.0 as usize].watched;
+        let watched = &self.clients[client].watched;
         watched.iter().map(|watch| &*self.tubes.get(self.watches.get(watch).tube).name)
     }
 
-    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so that one
-    /// client does not use up what is for all: whoever comes next still finds some.
-    pub(super) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, TooManyTubes> {
+    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so
+    /// that one client does not use up what is for all: whoever comes next still finds some.
+    pub(super) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
-        let ClientState { opened, connection, .. } = self.clients[client.0 as usize];
+        let ClientState { opened, connection, .. } = self.clients[client];
         let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
         if is_full && self.tubes.find(name).is_none() {
-            return Err(TooManyTubes);
+            return Err(OverLimit);
         }
         let before = self.tubes.len();
         let number = self.open_tube_unlimited(name);
         if self.tubes.len() > before {
             self.tubes.get_mut(number).opener = (client.0, connection);
-            self.clients[client.0 as usize].opened += 1;
+            self.clients[client].opened += 1;
         }
         Ok(number)
     }
@@ -329,7 +328,7 @@ impl Engine {
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if let Some(closed) = self.tubes.close_if_idle(number) {
             let (opener, connection) = closed.opener;
-            let opener = self.clients.get_mut(opener as usize);
+            let opener = self.clients.get_mut(ClientId(opener));
             if let Some(opener) = opener.filter(|client| client.connection == connection) {
                 opener.opened -= 1;
             }

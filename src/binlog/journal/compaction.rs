@@ -1,7 +1,7 @@
 //! Compaction: the part of the journal that keeps the use of the disk within its bound.
 //!
-//! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also what
-//! becomes of segments that are in doubt after the disk has failed. Must not touch files.
+//! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also
+//! what becomes of segments that are in doubt after the disk has failed. Must not touch files.
 
 use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
@@ -15,7 +15,7 @@ const UNSAID: u64 = u64::MAX;
 
 /// What a segment is kept for.
 #[derive(Clone, Copy, Debug)]
-enum Home {
+enum Live {
     /// A job, by its slot.
     Job(u32),
     /// A pause, by the number of its tube.
@@ -23,9 +23,9 @@ enum Home {
 }
 
 impl Journal {
-    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if the
-    /// segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for work
-    /// that is under way.
+    /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if
+    /// the segments ahead are many. The bound that is promised is twice that and two segments; what lies between is for
+    /// work that is under way.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
@@ -50,7 +50,7 @@ impl Journal {
     fn compact_some(&mut self, engine: &Engine) -> bool {
         let mut quota = COMPACT_BYTES;
         while self.segments.len() > 1 && self.debt() > 0 {
-            let Some((home, size)) = self.first_home(engine) else {
+            let Some((what, size)) = self.first_live(engine) else {
                 self.retire();
                 continue;
             };
@@ -67,29 +67,29 @@ impl Journal {
                 return true;
             }
             quota -= size.min(COMPACT_BYTES);
-            self.rewrite(home, size, engine);
+            self.rewrite(what, size, engine);
             self.migrated += 1;
         }
         false
     }
 
     /// What the oldest segment must still be kept for, and what it takes to write that again.
-    fn first_home(&self, engine: &Engine) -> Option<(Home, u64)> {
+    fn first_live(&self, engine: &Engine) -> Option<(Live, u64)> {
         if let Some(slot) = self.segments[0].live_jobs.first() {
-            return Some((Home::Job(slot), size_of(slot, engine)));
+            return Some((Live::Job(slot), size_of(slot, engine)));
         }
         let tube = self.segments[0].pauses.first()?;
         let name = engine.pause_at(tube).map_or(0, |(name, _)| name.len());
-        Some((Home::Pause(tube), pause_size(name)))
+        Some((Live::Pause(tube), pause_size(name)))
     }
 
-    fn rewrite(&mut self, home: Home, size: u64, engine: &Engine) {
-        match home {
-            Home::Job(slot) => {
+    fn rewrite(&mut self, what: Live, size: u64, engine: &Engine) {
+        match what {
+            Live::Job(slot) => {
                 self.move_out(slot, size);
                 self.write_whole(slot, size, engine);
             }
-            Home::Pause(tube) => {
+            Live::Pause(tube) => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause in progress");
                 self.move_pause_out(tube, size);
                 self.make_room(size);
@@ -136,7 +136,6 @@ impl Journal {
         self.retired.front().filter(|retired| retired.after <= safe).copied()
     }
 
-    /// It is gone.
     pub fn gone(&mut self, gone: Retired) {
         if self.retired.front() == Some(&gone) {
             self.retired.pop_front();
@@ -167,12 +166,12 @@ impl Journal {
         }
     }
 
-    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied on no
-    /// more, is written again by and by. Returns what was appended and not taken yet, which must be written into the new segment
-    /// behind the `again` bytes that were taken and are not safe; and the new segment's header. `before`: where the log ends, as
-    /// far as it is safe.
-    /// Without `rely`, what was written and not synced is not among those bytes: until all that is in doubt is written again,
-    /// nothing that was written again before may lose its first place.
+    /// A failing disk may be back: a new segment takes over, and what lives in those from `first` on, which are relied
+    /// on no more, is written again by and by. Returns what was appended and not taken yet, which must be written into
+    /// the new segment behind the `again` bytes that were taken and are not safe; and the new segment's header.
+    /// `before`: where the log ends, as far as it is safe. Without `rely`, what was written and not synced is not among
+    /// those bytes: until all that is in doubt is written again, nothing that was written again before may lose its
+    /// first place.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),

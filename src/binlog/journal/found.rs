@@ -77,22 +77,22 @@ impl Journal {
         self.count_evacuating();
     }
 
-    /// A full record of the job in `slot` was found in the last segment; `before`: the lengths it had,
-    /// if it was at home somewhere already.
-    pub fn found_job(&mut self, slot: u32, before: Option<(usize, usize)>, tube: usize, body: usize) {
-        if let Some((tube, body)) = before {
-            self.lost_job(slot, tube, body);
+    /// A full record of the job in `slot`, of this [`Engine::logged_size`], was found in the last segment; `before`:
+    /// that of the full record that was found before.
+    pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
+        if let Some(before) = before {
+            self.lost_job(slot, before);
         }
         self.jobs += 1;
-        self.live += full_size(tube, body);
-        self.move_in(slot, full_size(tube, body));
+        self.live += full_size(size);
+        self.move_in(slot, full_size(size));
     }
 
-    /// The job in `slot` is gone.
-    pub fn lost_job(&mut self, slot: u32, tube: usize, body: usize) {
-        self.move_out(slot, full_size(tube, body));
+    /// The job in `slot`, which had this [`Engine::logged_size`], is gone.
+    pub fn lost_job(&mut self, slot: u32, size: usize) {
+        self.move_out(slot, full_size(size));
         self.jobs -= 1;
-        self.live -= full_size(tube, body);
+        self.live -= full_size(size);
     }
 
     /// A pause was found in the last segment. `before`: its tube was paused already.
@@ -121,7 +121,6 @@ impl Journal {
         self.count_evacuating();
     }
 
-    /// The newest one is.
     pub fn evacuate_newest(&mut self) {
         self.segments.back_mut().expect("a segment").evacuating = true;
         self.count_evacuating();

@@ -1,13 +1,15 @@
 //! How much the journal can still take.
 //!
-//! Owns the arithmetic of space: what is on the disk already, what is kept back for deletes, what the engine may use. Must not
-//! change anything.
+//! Owns the arithmetic of space: what is on the disk already, what is kept back for deletes, what the engine may use.
+//! Must not change anything.
 
 use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
 use crate::binlog::segment::HEADER;
 use crate::binlog::types::Health;
-use crate::engine::LogRoom;
+use crate::engine::{LogRoom, CHANGE_SIZE, PUT_SIZE};
+
+const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 /// Bytes kept back for records of the log's own.
 const KEPT: u64 = 8 * MARK as u64;
@@ -18,7 +20,8 @@ impl Journal {
         DELETE as u64 * self.jobs + KEPT
     }
 
-    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not fit.
+    /// Bytes of space that is on the disk already. Of each segment, a little is lost where the next record does not
+    /// fit.
     pub(super) fn ahead(&self) -> u64 {
         if self.large == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
@@ -70,7 +73,7 @@ impl Journal {
         let changes = self.room();
         // More space can be made between two bursts, but not within one; what is kept for deletes must not be taken.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
-        LogRoom { puts, changes, burst, put: (PUT + DELETE) as u64, change: CHANGE as u64, ids: self.ids_synced }
+        LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
     /// Whether another segment should be made ready now: there must be space for half a segment more, and always for
@@ -91,8 +94,8 @@ impl Journal {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see [`Journal::request_space`]. Or no
-    /// id that is known to be safe to give.
+    /// Whether there is no space at hand for records of so many bytes, a new job's among them; see
+    /// [`Journal::request_space`]. Or no id that is known to be safe to give.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)

@@ -51,7 +51,6 @@ pub enum Call {
     },
 }
 
-/// What a verb answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     Nothing,
@@ -101,7 +100,6 @@ impl Call {
         }
     }
 
-    /// Calls the engine.
     pub fn on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
         let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));

@@ -12,7 +12,6 @@ use super::super::{
 /// The name of a tube.
 pub type Name = &'static str;
 
-/// Where a job stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     Ready,
@@ -29,7 +28,6 @@ pub enum Place {
     },
 }
 
-/// A job.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub id: JobId,
@@ -88,7 +86,6 @@ pub enum Outcome {
     Waiting,
 }
 
-/// See the module's page.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub jobs: Vec<Job>,
@@ -171,7 +168,6 @@ impl Model {
     }
 }
 
-/// Clients and tubes.
 impl Model {
     /// A client comes; whoever counts the clients says which number it has, which nobody else may have.
     pub fn connect(&mut self, id: ClientId) {
@@ -181,8 +177,8 @@ impl Model {
         self.clients.push(ClientState { id, used: "default", watched, producer: false, worker: false });
     }
 
-    /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for it. The
-    /// tubes that only it watched end from the last to the first, and then the one that only it used.
+    /// A client goes: its jobs are ready again, those that are served first before the others, and count nothing for
+    /// it. The tubes that only it watched end from the last to the first, and then the one that only it used.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
@@ -289,7 +285,6 @@ impl Model {
     }
 }
 
-/// Jobs.
 impl Model {
     /// Ids are counted from 1, for jobs that are taken only.
     pub fn put(
@@ -447,7 +442,6 @@ impl Model {
     }
 }
 
-/// Who gets what.
 impl Model {
     /// The ready job with the smallest priority, then the smallest id, of all tubes that the client watches and that
     /// are not paused.
@@ -481,7 +475,6 @@ impl Model {
     }
 }
 
-/// Time.
 impl Model {
     /// Whether something that the client holds is in its last second.
     fn is_soon(&self, client: ClientId, now: Time) -> bool {

@@ -57,7 +57,6 @@ pub enum Kind {
     Ties,
     /// Memory, tubes or watches are short, or the drain comes before the end.
     Limits,
-    /// There are many jobs.
     Crowd,
     /// Turns have few steps, so that what may take several turns does.
     Steps,
@@ -67,11 +66,9 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Script {
     dice: Dice,
-    /// As in [`Kind::Ties`].
     coarse: bool,
     /// Verbs come even while something is due.
     hasty: bool,
-    /// The drain comes.
     drains: bool,
     /// As many jobs as there may be.
     jobs: usize,
@@ -112,7 +109,6 @@ impl Script {
         Script { dice, coarse, hasty, drains, jobs, puts, tick, names, steps, limits, start }
     }
 
-    /// The names in play.
     pub fn names(&self) -> &'static [Name] {
         self.names
     }

@@ -1,14 +1,15 @@
-//! The worst worlds: very many jobs held, kicked, due, watched for or listed, and no call that exceeds the steps of its turn.
+//! The worst worlds: very many jobs held, kicked, due, watched for or listed, and no call that exceeds the steps of its
+//! turn.
 //!
-//! Owns the counting. What a call may do beyond its budget is one piece of work, whatever the size of the world; and between
-//! the turns of a smaller world every invariant holds.
+//! Owns the counting. What a call may do beyond its budget is one piece of work, whatever the size of the world; and
+//! between the turns of a smaller world every invariant holds.
 
 use std::sync::Arc;
 
 use super::super::steps::{MOVE, TUBE};
 use super::super::*;
 
-/// Steps of a turn.
+/// Steps that a turn is granted.
 const TURN: u64 = 1000;
 
 /// Steps of the largest piece of work that is not divided: as many watches as a client has at once.
@@ -17,8 +18,8 @@ const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 /// Worlds in which every invariant is checked between turns are small.
 const SMALL: usize = 300;
 
-/// How large the others are, unless somebody asks for more: `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds`; the
-/// number is read while the tests are compiled, because no part of the engine looks at its surroundings.
+/// How large the others are, unless somebody asks for more: `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds`;
+/// the number is read while the tests are compiled, because no part of the engine looks at its surroundings.
 const USUAL: usize = 40_000;
 
 fn large() -> usize {

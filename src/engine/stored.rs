@@ -1,0 +1,205 @@
+//! What a log remembers of a job: the same words for the change, for its record, and for the job that comes back.
+//!
+//! Owns those words, and how a job is put into them. `restore` takes them back. Must not know records or their bytes.
+
+use super::change::Change;
+use super::details::History;
+use super::job::{Job, JobId, JobView, Priority, State};
+use super::job_extras::JobExtras;
+use super::job_options::{CompletionPolicy, DedupKey};
+use super::name::Name;
+use super::time::{Span, Time};
+use super::Engine;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredJob<'a> {
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: &'a [u8],
+    pub pri: Priority,
+    /// The delay last given to it.
+    pub delay: Span,
+    pub ttr: Span,
+    pub created: Time,
+    /// Reserved only if it is leased, since no client survives a restart.
+    pub state: State,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
+    pub due: Time,
+    pub history: History,
+    /// Its bytes, and behind them its result if it is over.
+    pub body: &'a [u8],
+    pub options: Option<StoredOptions<'a>>,
+}
+
+/// What happened to a job after it was written down. Counts are how often it has happened by now, so that it does no
+/// harm to read the same twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoredChange {
+    /// Reserved, by a client that will not be there when this is read.
+    Reserve(u32),
+    /// Its time to run ended.
+    Expire(u32),
+    Kick(u32),
+    /// Leased until then: the count is that of reservations.
+    Lease(u32, Time),
+    Release {
+        pri: Priority,
+        delay: Span,
+        due: Time,
+        count: u32,
+    },
+    Bury {
+        pri: Priority,
+        /// Its place in the order of burying.
+        order: u64,
+        count: u32,
+    },
+}
+
+/// What a log has to remember of a job's options, and of what came of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredOptions<'a> {
+    /// What becomes of it; never [`CompletionPolicy::Drop`], which needs no options.
+    pub completion: CompletionPolicy,
+    /// What no other job may share.
+    pub dedup_key: StoredKey<'a>,
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// When that ends; [`Time::NEVER`] if it does not.
+    pub expires: Time,
+    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    pub start: Time,
+    /// Its place among jobs of its priority from its start on; zero before.
+    pub order: u64,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// How often a worker said that it failed.
+    pub fails: u8,
+    /// Over: whether it is done, and where in its body the result begins.
+    pub outcome: Option<(bool, u32)>,
+    /// Bytes that go with it to its worker.
+    pub reducer: Option<&'a [u8]>,
+}
+
+/// A [`DedupKey`] that is borrowed from a job or from a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoredKey<'a> {
+    None,
+    /// A name in its tube, from a log.
+    Name(&'a [u8]),
+    /// A name in its tube, from a job.
+    Kept(&'a Name),
+    /// Its body in its tube.
+    Body,
+    /// A number that no other job may have.
+    Id([u8; 16]),
+}
+
+impl DedupKey {
+    pub fn written(&self) -> StoredKey<'_> {
+        match self {
+            DedupKey::None => StoredKey::None,
+            DedupKey::Name(name) => StoredKey::Kept(name),
+            DedupKey::Body(_) => StoredKey::Body,
+            DedupKey::Id(id) => StoredKey::Id(*id),
+        }
+    }
+}
+
+impl StoredKey<'_> {
+    pub fn restored(self) -> DedupKey {
+        match self {
+            StoredKey::None => DedupKey::None,
+            StoredKey::Name(name) => DedupKey::Name(name.into()),
+            StoredKey::Kept(name) => DedupKey::Name(name.clone()),
+            StoredKey::Body => DedupKey::Body(None),
+            StoredKey::Id(id) => DedupKey::Id(id),
+        }
+    }
+}
+
+impl Engine {
+    /// A job as it is; one that a client has reserved as ready.
+    pub fn stored_job<'a>(&'a self, job: JobView<'a>) -> StoredJob<'a> {
+        StoredJob {
+            id: job.id,
+            tube: self.tube_of(&job),
+            pri: job.pri,
+            delay: job.delay(),
+            ttr: job.ttr(),
+            created: job.created,
+            state: match job.state() {
+                State::Reserved if !job.is_leased() => State::Ready,
+                state => state,
+            },
+            due: job.due,
+            history: job.history(),
+            body: job.body().bytes(),
+            options: self.stored_options(&job),
+        }
+    }
+
+    /// What a change has made of its job; none if the change is of another kind.
+    pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
+        let job = self.jobs.get(change.slot()?);
+        let (pri, due) = (job.pri, job.due);
+        let History { reserves, timeouts, releases, buries, kicks } = job.history();
+        let stored = match change {
+            Change::Reserve(_) => StoredChange::Reserve(reserves),
+            Change::Expire(_) => StoredChange::Expire(timeouts),
+            Change::Kick(_) => StoredChange::Kick(kicks),
+            Change::Lease(_) => StoredChange::Lease(reserves, due),
+            Change::Release(_) => StoredChange::Release { pri, delay: job.delay(), due, count: releases },
+            Change::Bury(_) => StoredChange::Bury { pri, order: due.nanos(), count: buries },
+            _ => return None,
+        };
+        Some((job.id, stored))
+    }
+
+    /// The options of a job, and what came of them so far.
+    pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
+        if job.completion == CompletionPolicy::Drop {
+            return None;
+        }
+        let extras = self.extras(job);
+        let rare = extras.and_then(JobExtras::rare);
+        Some(StoredOptions {
+            completion: job.completion,
+            dedup_key: extras.map_or(StoredKey::None, |extras| extras.dedup_key.written()),
+            ttl: extras.map_or(Span::MAX, JobExtras::ttl),
+            expires: extras.map_or(Time::NEVER, JobExtras::expires),
+            start: rare.map_or(Time::NEVER, |rare| rare.start),
+            order: rare.map_or(0, |rare| rare.order),
+            max_attempts: extras.map_or(0, JobExtras::max_attempts),
+            max_fails: extras.map_or(0, JobExtras::max_fails),
+            fails: extras.map_or(0, JobExtras::fails),
+            outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
+            reducer: extras.and_then(JobExtras::reducer),
+        })
+    }
+
+    /// Gives a job from a log, which has no extras, the options that it had.
+    pub(super) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
+        self.jobs.get_mut(slot).completion = options.completion;
+        let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
+        let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
+        let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
+        if plain && !rare && !limits {
+            return;
+        }
+        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
+        let extras = self.extras_store.get_mut(number);
+        extras.ttl = options.ttl;
+        (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
+        extras.fails = options.fails;
+        (extras.done, extras.result_at) = options.outcome.unwrap_or_default();
+        if rare {
+            let rare = extras.rare_mut();
+            (rare.start, rare.order) = (options.start, options.order);
+            rare.reducer = options.reducer.map(Box::from);
+        }
+        self.memory.jobs += self.extras_store.get(number).cost();
+    }
+}
