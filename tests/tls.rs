@@ -177,7 +177,7 @@ mod tls {
         let mut said = String::new();
         let mut hear = |word: &str| {
             let mut byte = [0];
-            while !(said.ends_with(word) && !word.is_empty()) && out.read(&mut byte).expect("a pipe") == 1 {
+            while (word.is_empty() || !said.ends_with(word)) && out.read(&mut byte).expect("a pipe") == 1 {
                 said.push(char::from(byte[0]));
             }
         };

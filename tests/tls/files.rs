@@ -42,7 +42,7 @@ fn each_thing_that_is_wrong_has_its_line() {
     if nix::unistd::geteuid().is_root() {
         return;
     }
-    fs::set_permissions(folder.file("server.key"), fs::Permissions::from_mode(0)).expect("our file");
+    fs::set_permissions(folder.file("server.key"), fs::Permissions::from_mode(0o0)).expect("our file");
     let ended = run(&[&tls[..], &["--tls-cert", &certificate, "--tls-key", &key]].concat());
     assert!(ended.code == 1 && ended.err.contains("Permission denied"), "{ended:?}");
 }
