@@ -1,7 +1,7 @@
 //! The benchmark of Gearman: beanpole and gearmand, alternately, over real sockets, every reply verified.
 //!
-//! `cargo bench --bench gearman -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes. Owns which
-//! programs are measured; the catalogue has the scenarios.
+//! `cargo bench --bench gearman -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes.
+//! Owns which programs are measured; the catalogue has the scenarios.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! The load benchmark: beanpole and beanstalkd, alternately, over real sockets, every reply verified.
 //!
-//! `cargo bench --bench load -- --quick`, or `--help`. Each scenario runs some times on fresh servers, one after the other, and
-//! what the servers used is read from /proc. Owns the order of things; the catalogue has the scenarios.
+//! `cargo bench --bench load -- --quick`, or `--help`. Each scenario runs some times on fresh servers, one after the
+//! other, and what the servers used is read from /proc. Owns the order of things; the catalogue has the scenarios.
 
 use std::process::ExitCode;
 

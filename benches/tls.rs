@@ -1,7 +1,8 @@
 //! What TLS costs: memory of an idle connection, processor time of an operation beside a plain one, and of a handshake.
 //!
-//! `cargo bench --features tls --bench tls`; needs openssl, which makes the certificate. The server is a process of its own,
-//! whose processor time and heap are read from /proc; clients are threads here. Prints a line for each figure with its bound.
+//! `cargo bench --features tls --bench tls`; needs openssl, which makes the certificate. The server is a process of its
+//! own, whose processor time and heap are read from /proc; clients are threads here. Prints a line for each figure with
+//! its bound.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

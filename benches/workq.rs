@@ -1,7 +1,7 @@
 //! The benchmark of Workq: beanpole alone, over real sockets, every reply verified.
 //!
-//! `cargo bench --bench workq -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes. Owns which
-//! program is measured; the catalogue has the scenarios.
+//! `cargo bench --bench workq -- --quick`, or `--help`. It is driven as the load benchmark is, whose parts it takes.
+//! Owns which program is measured; the catalogue has the scenarios.
 
 use std::process::ExitCode;
 

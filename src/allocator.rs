@@ -1,28 +1,28 @@
 //! The memory allocator of the C library, told once how to behave.
 //!
-//! Owns the settings of glibc's malloc for this program. With its own, malloc learns from each large piece that is freed to
-//! cut pieces of that size from its heaps, and a heap gives nothing back to the system that lies below a piece in use: a
-//! queue that was once long, or clients that once did not read, would take their memory for ever. Other C libraries map and
-//! unmap large pieces anyway, and are left alone.
+//! Owns the settings of glibc's malloc for this program. With its own, malloc learns from each large piece that is
+//! freed to cut pieces of that size from its heaps, and a heap gives nothing back to the system that lies below a piece
+//! in use: a queue that was once long, or clients that once did not read, would take their memory for ever. Other C
+//! libraries map and unmap large pieces anyway, and are left alone.
 
-/// Bytes from which on a piece of memory is mapped by itself, and goes back to the system when it is freed. The engine's
-/// tables and the buffers of replies grow in pieces of at least this size; bodies of the default size limit are below it, for
-/// which mapping would cost too much.
+/// Bytes from which on a piece of memory is mapped by itself, and goes back to the system when it is freed. The
+/// engine's tables and the buffers of replies grow in pieces of at least this size; bodies of the default size limit
+/// are below it, for which mapping would cost too much.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: i32 = 64 * 1024;
 
-/// Bytes that may be free at the end of a heap before they go back to the system. Fewer would go back and forth with every
-/// few bodies.
+/// Bytes that may be free at the end of a heap before they go back to the system. Fewer would go back and forth with
+/// every few bodies.
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 
-/// Bytes that each heap keeps at its end, whatever is given back: bodies above the threshold find room there while there are
-/// few of them. To have the system map each anew costs several times what is done with it.
+/// Bytes that each heap keeps at its end, whatever is given back: bodies above the threshold find room there while
+/// there are few of them. To have the system map each anew costs several times what is done with it.
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
-/// To be called before there are threads. `is_limited`: the address space is, of which each heap but the first reserves 64
-/// MiB; then there is only the first.
+/// To be called before there are threads. `is_limited`: the address space is, of which each heap but the first reserves
+/// 64 MiB; then there is only the first.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
@@ -33,8 +33,8 @@ pub fn configure(is_limited: bool) {
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
         mallopt(M_TOP_PAD, TOP_PAD);
-        // A small piece that is freed joins its free neighbours at once. If it did so in `malloc_trim` only, and what they
-        // become lies at the end of a thread's heap, that would not give it back.
+        // A small piece that is freed joins its free neighbours at once. If it did so in `malloc_trim` only, and what
+        // they become lies at the end of a thread's heap, that would not give it back.
         mallopt(M_MXFAST, 0);
         if is_limited {
             mallopt(M_ARENA_MAX, 1);
@@ -46,8 +46,8 @@ pub fn configure(is_limited: bool) {
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
-/// What gives free memory back to the system that lies below pieces in use, if this C library does not do so by itself. It
-/// holds up whoever allocates meanwhile, a few milliseconds for 100 MB.
+/// What gives free memory back to the system that lies below pieces in use, if this C library does not do so by itself.
+/// It holds up whoever allocates meanwhile, a few milliseconds for 100 MB.
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 

@@ -1,7 +1,7 @@
 //! A small blocking client for the beanstalk protocol.
 //!
-//! Owns one connection, from the outside: it knows the wire and nothing of the server's rooms, so it talks to beanstalkd as
-//! well. For tests, tools, and programs that embed a queue.
+//! Owns one connection, from the outside: it knows the wire and nothing of the server's rooms, so it talks to
+//! beanstalkd as well. For tests, tools, and programs that embed a queue.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -98,9 +98,9 @@ impl Client {
         self.number("INSERTED ")
     }
 
-    /// Reserves a job of the watched tubes, waiting at most `timeout` seconds; without end if that is none. None: the time
-    /// is over. It is refused with `DEADLINE_SOON` if the time to run of a job that this client holds ends within a second
-    /// and there is no other job.
+    /// Reserves a job of the watched tubes, waiting at most `timeout` seconds; without end if that is none. None: the
+    /// time is over. It is refused with `DEADLINE_SOON` if the time to run of a job that this client holds ends within
+    /// a second and there is no other job.
     pub fn reserve(&mut self, timeout: Option<u32>) -> Result<Option<ReservedJob>> {
         match timeout {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,

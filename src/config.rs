@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use crate::binlog::{BinlogSettings, SyncMode};
 use crate::machine;
 
-/// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a password
-/// in the protocol, nobody should be let in unasked.
+/// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a
+/// password in the protocol, nobody should be let in unasked.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 
 /// The port of the beanstalk protocol.
@@ -35,8 +35,8 @@ pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
 /// How long a write may go unsynced; beanstalkd's figure.
 pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
-/// Files kept back from connections: listeners, pollers, the log, a library's short needs, and [`LOCAL_CONNECTIONS`]. If
-/// the limit is so low that this would be more than half of it, half is kept back.
+/// Files kept back from connections: listeners, pollers, the log, a library's short needs, and [`LOCAL_CONNECTIONS`].
+/// If the limit is so low that this would be more than half of it, half is kept back.
 pub const SPARE_FILES: usize = 64;
 
 /// Connections beyond `max_connections` that are kept for Unix sockets and for peers at a loopback address, so that an
@@ -135,23 +135,24 @@ pub struct Config {
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
     pub max_connections: usize,
-    /// TCP connections held at a time from one address, at least 1, if that is limited; more are refused in the same way.
+    /// TCP connections held at a time from one address, at least 1, if that is limited; more are refused in the same
+    /// way.
     pub max_connections_per_address: Option<usize>,
-    /// How long a client may say nothing and read nothing before it is dropped, in seconds; none: without end. It does not
-    /// concern clients that wait or hold jobs, and nobody is dropped by a clock that is moved by hand.
+    /// How long a client may say nothing and read nothing before it is dropped, in seconds; none: without end. It does
+    /// not concern clients that wait or hold jobs, and nobody is dropped by a clock that is moved by hand.
     pub idle_timeout: Option<u32>,
     /// How TCP peers are noticed that are gone.
     pub keepalive: Keepalive,
-    /// Bytes that all that clients cause may take: jobs, tubes, watches, what they have sent and not read. Beyond it, clients
-    /// with much of that are not read, what asks for more is refused, and who does not read is dropped.
+    /// Bytes that all that clients cause may take: jobs, tubes, watches, what they have sent and not read. Beyond it,
+    /// clients with much of that are not read, what asks for more is refused, and who does not read is dropped.
     pub max_memory: u64,
     /// Bytes of replies that may wait for one client; a client with more is not read until it has read them.
     pub max_output: usize,
-    /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps. None if it
-    /// needs no such word, or the program has its own ways.
+    /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps.
+    /// None if it needs no such word, or the program has its own ways.
     pub give_back: Option<fn()>,
-    /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that all that
-    /// may take several turns does.
+    /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that
+    /// all that may take several turns does.
     pub turn_steps: u64,
     /// Tubes at a time; a stray program that makes up names would otherwise eat the memory of jobs.
     pub max_tubes: usize,
@@ -208,8 +209,8 @@ impl Config {
     }
 }
 
-/// Connections that so many open files leave room for. More could not be told that they are too many, and would take the
-/// files that the log needs.
+/// Connections that so many open files leave room for. More could not be told that they are too many, and would take
+/// the files that the log needs.
 pub fn most_connections(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }

@@ -1,4 +1,5 @@
-//! Going into the background, and the file with the number of the process: for the program alone, under the name of gearmand.
+//! Going into the background, and the file with the number of the process: for the program alone, under the name of
+//! gearmand.
 //!
 //! Owns both, and the promise that whoever started the program sees it end when the server listens, and not before.
 

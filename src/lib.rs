@@ -7,11 +7,11 @@
 //! - [`protocol`] turns bytes into the engine's verbs and its answers into bytes: just as pure.
 //! - [`server`] has the sockets, the threads, the one lock and the clock.
 //! - [`words`] does what the command line asks for beside running a server.
-//! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`]; [`gearmand`] reads one that
-//!   was written for gearmand.
+//! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`]; [`gearmand`] reads
+//!   one that was written for gearmand.
 //!
-//! To run a queue inside a program or test, use [`Server`] and [`Client`]; [`Server::with_manual_clock`] lets a test jump
-//! over delays.
+//! To run a queue inside a program or test, use [`Server`] and [`Client`]; [`Server::with_manual_clock`] lets a test
+//! jump over delays.
 
 #![deny(missing_docs, unsafe_code)]
 

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
 use nix::sys::sysinfo::sysinfo;
 
-/// Bytes that a process can have of the 4 GiB that 32 bits can name: the kernel keeps one or two of them, and the rest is
-/// never without gaps.
+/// Bytes that a process can have of the 4 GiB that 32 bits can name: the kernel keeps one or two of them, and the rest
+/// is never without gaps.
 const ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Raises the limit of open files as far as this process may. Where it may not, the number of connections is what the old
-/// limit allows.
+/// Raises the limit of open files as far as this process may. Where it may not, the number of connections is what the
+/// old limit allows.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < hard {
@@ -37,8 +37,9 @@ pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Bytes of memory that this process may have: the least of the machine's memory, of the limits of its control groups, of
-/// its own limits of address space and of data, and of what a pointer can reach. `u64::MAX` if nothing of that is known.
+/// Bytes of memory that this process may have: the least of the machine's memory, of the limits of its control groups,
+/// of its own limits of address space and of data, and of what a pointer can reach. `u64::MAX` if nothing of that is
+/// known.
 pub fn memory() -> u64 {
     let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -71,9 +72,9 @@ fn meminfo_total(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The files that limit the memory of the groups in `/proc/self/cgroup`, and of all groups above them, as far as the mounts
-/// in `/proc/self/mountinfo` show them. In a container the mount may begin at the container's own group, whose path is
-/// then no part of the files' names.
+/// The files that limit the memory of the groups in `/proc/self/cgroup`, and of all groups above them, as far as the
+/// mounts in `/proc/self/mountinfo` show them. In a container the mount may begin at the container's own group, whose
+/// path is then no part of the files' names.
 fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if mounts.is_empty() {

@@ -136,8 +136,8 @@ fn with_log(level: log::LevelFilter, target: Option<Target>, work: impl FnOnce()
     work()
 }
 
-/// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it listens.
-/// If it `reopens`, a hang-up has the log opened again instead of ending the program.
+/// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it
+/// listens. If it `reopens`, a hang-up has the log opened again instead of ending the program.
 fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) -> ExitCode {
     for notice in &settings.notices {
         log::warn!("{notice}");

@@ -1,7 +1,7 @@
 //! THE table of command-line options: usage, parsing and the man page's test walk it.
 //!
-//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each has
-//! a long form. Must not act on what it reads.
+//! Owns names, meanings and the words for what is wrong. beanstalkd's flags keep their meaning and can be bundled; each
+//! has a long form. Must not act on what it reads.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Standard input, output and error, in case the program was started without some of them.
 //!
-//! Owns what happens before `main`. Rust's runtime opens /dev/null in place of those that are closed, and aborts where there
-//! is no /dev/null, as in a bare container. So they are filled before, with whatever can be opened; else the first socket or
-//! file of the binlog would get one of their numbers, and the log be written into it.
+//! Owns what happens before `main`. Rust's runtime opens /dev/null in place of those that are closed, and aborts where
+//! there is no /dev/null, as in a bare container. So they are filled before, with whatever can be opened; else the
+//! first socket or file of the binlog would get one of their numbers, and the log be written into it.
 
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
@@ -16,8 +16,8 @@ static BEFORE_MAIN: extern "C" fn() = fill;
 #[allow(unsafe_code)]
 extern "C" fn fill() {
     for file in STDIN_FILENO..=STDERR_FILENO {
-        // SAFETY: system calls with constant arguments; paths end with a zero. Nothing of Rust's runtime is used, which is
-        // not there yet. An open file gets the lowest number that is free, and those below `file` are not.
+        // SAFETY: system calls with constant arguments; paths end with a zero. Nothing of Rust's runtime is used, which
+        // is not there yet. An open file gets the lowest number that is free, and those below `file` are not.
         unsafe {
             if fcntl(file, F_GETFD) < 0 && open(c"/dev/null".as_ptr().cast::<c_char>(), O_RDWR) < 0 {
                 open(c"/".as_ptr().cast::<c_char>(), O_RDONLY);

@@ -1,8 +1,8 @@
 //! What one client may do to the others: every attack that we know, on the real program, with a bystander beside it.
 //!
-//! `make hostile` runs it; `make hostile ROW=T3` runs one row and `ROW="T3 M1"` two. `rows` has the table of attacks. What a
-//! row asserts is bytes: answers, order, memory, that others are served and nothing is lost. Times are shown, beside those of
-//! beanstalkd where it knows the commands, and judged in the rows about time, if a limit is given.
+//! `make hostile` runs it; `make hostile ROW=T3` runs one row and `ROW="T3 M1"` two. `rows` has the table of attacks.
+//! What a row asserts is bytes: answers, order, memory, that others are served and nothing is lost. Times are shown,
+//! beside those of beanstalkd where it knows the commands, and judged in the rows about time, if a limit is given.
 
 #[path = "attacks/access.rs"]
 mod access;

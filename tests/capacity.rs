@@ -1,8 +1,9 @@
 //! How much there may be of everything: waiting workers, silent connections, reservations, tubes.
 //!
-//! Owns the server's promises about numbers: waiting workers are served in order, a connection that does nothing costs a
-//! little memory and no time, every time to run ends, and cost depends on the work, not on what else exists. Figures are
-//! printed; asserted is only what holds on any machine. One case runs at a time, so that the figures mean something.
+//! Owns the server's promises about numbers: waiting workers are served in order, a connection that does nothing costs
+//! a little memory and no time, every time to run ends, and cost depends on the work, not on what else exists. Figures
+//! are printed; asserted is only what holds on any machine. One case runs at a time, so that the figures mean
+//! something.
 
 mod daemon;
 
@@ -261,8 +262,8 @@ fn work_costs_the_same_beside_many_other_tubes() {
     assert!(many <= 2.0 * few);
 }
 
-/// Creates tubes in ten pieces and compares the first three with the last three, by their medians. If each tube cost more
-/// the more there are, the last would take almost six times as long.
+/// Creates tubes in ten pieces and compares the first three with the last three, by their medians. If each tube cost
+/// more the more there are, the last would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let mut client = Wire::to(&daemon);

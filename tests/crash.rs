@@ -1,9 +1,9 @@
 //! The log on a disk that forgets, tears, fills up and fails.
 //!
 //! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
-//! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and follows
-//! from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its verbs
-//! for jobs with options), `model` what must come back.
+//! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and
+//! follows from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its
+//! verbs for jobs with options), `model` what must come back.
 
 #[path = "crash/disk.rs"]
 mod disk;

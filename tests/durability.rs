@@ -1,11 +1,12 @@
 //! What was acknowledged is there, whatever happened to the process, the disk or the folder.
 //!
-//! Owns the promises of the binlog as a user meets them: the real program and real files, killed, filled up, damaged and
-//! taken away, and a server inside this process on a disk that is slow or fails. The crash tests over a simulated disk,
-//! which are far more thorough about bytes, are elsewhere; here are the kernel, the sockets and the threads.
+//! Owns the promises of the binlog as a user meets them: the real program and real files, killed, filled up, damaged
+//! and taken away, and a server inside this process on a disk that is slow or fails. The crash tests over a simulated
+//! disk, which are far more thorough about bytes, are elsewhere; here are the kernel, the sockets and the threads.
 //!
-//! `BEANPOLE_KILLS=N` gives the loop of kills so many rounds for each kind of sync; `BEANPOLE_RECOVERY=1` measures how long
-//! a million jobs take to come back; `BEANSTALKD=/path/to/it` names the original, unless it is in one of the usual places.
+//! `BEANPOLE_KILLS=N` gives the loop of kills so many rounds for each kind of sync; `BEANPOLE_RECOVERY=1` measures how
+//! long a million jobs take to come back; `BEANSTALKD=/path/to/it` names the original, unless it is in one of the usual
+//! places.
 
 mod daemon;
 

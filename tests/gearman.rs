@@ -1,7 +1,8 @@
-//! Gearman beyond single conversations: times that a conversation cannot name, long lists, and clients that send anything.
+//! Gearman beyond single conversations: times that a conversation cannot name, long lists, and clients that send
+//! anything.
 //!
-//! Nearly everything is on a virtual clock inside this process, with all invariants of the queue checked at every step; what
-//! only a process shows is tried with the program.
+//! Nearly everything is on a virtual clock inside this process, with all invariants of the queue checked at every step;
+//! what only a process shows is tried with the program.
 
 mod daemon;
 #[allow(dead_code, unused_imports)] // files of conversations are not read here

@@ -243,7 +243,8 @@ fn what_is_made_can_be_made() {
     complain(problems);
 }
 
-/// systemd starts a unit and stops those it conflicts with at the same time, unless an order is given: they share a port.
+/// systemd starts a unit and stops those it conflicts with at the same time, unless an order is given: they share a
+/// port.
 #[test]
 fn the_units_start_when_those_in_their_place_have_stopped() {
     for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanpole.socket"] {

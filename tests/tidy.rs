@@ -1,7 +1,8 @@
 //! The walls of the house, and its style, as far as a program can see them.
 //!
-//! Owns the rules of ARCHITECTURE.md: which room may import which, that no files of a room import each other in a circle,
-//! what the pure rooms must not name, and how long a function or file may be. A rule that has to give is changed here, with its reason, not worked around.
+//! Owns the rules of ARCHITECTURE.md: which room may import which, that no files of a room import each other in a
+//! circle, what the pure rooms must not name, and how long a function or file may be. A rule that has to give is
+//! changed here, with its reason, not worked around.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -64,8 +65,8 @@ const ROOMS: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// Files of one room that import each other in a circle today: the first of them, and how many they are. A circle can be
-/// read from no end; so this list may become shorter, and never longer.
+/// Files of one room that import each other in a circle today: the first of them, and how many they are. A circle can
+/// be read from no end; so this list may become shorter, and never longer.
 const CIRCLES: [(&str, usize); 6] = [
     ("protocol/beanstalk/commands", 2),
     ("protocol/gearman/admin", 4),
@@ -194,8 +195,8 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
     named
 }
 
-/// Of each file, the files of its room that it imports. The file of a folder is left out: it names what is in the folder,
-/// and what is there builds on it.
+/// Of each file, the files of its room that it imports. The file of a folder is left out: it names what is in the
+/// folder, and what is there builds on it.
 fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
@@ -289,8 +290,8 @@ fn every_function_fits_a_screen() {
     complain(problems);
 }
 
-/// Of the program as it is built by default: the lock file also has what features that are off bring, what only tests use, and
-/// what other systems need.
+/// Of the program as it is built by default: the lock file also has what features that are off bring, what only tests
+/// use, and what other systems need.
 #[test]
 fn the_default_program_is_made_of_few_packages() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());

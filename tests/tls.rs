@@ -1,7 +1,7 @@
 //! TLS as clients meet it: versions, certificates of both sides, bytes in any pieces, and peers that mean ill.
 //!
-//! Certificates are made by openssl, which must be there; its `s_client` is the foreign client, rustls the one that can be
-//! told to misbehave. The server is the real program.
+//! Certificates are made by openssl, which must be there; its `s_client` is the foreign client, rustls the one that can
+//! be told to misbehave. The server is the real program.
 
 mod daemon;
 
@@ -166,8 +166,8 @@ mod tls {
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// What it prints while it is given this, a line at a time when what stands beside the line before has come. The line `R`
-    /// or `K` by itself is an order to openssl.
+    /// What it prints while it is given this, a line at a time when what stands beside the line before has come. The
+    /// line `R` or `K` by itself is an order to openssl.
     fn s_client_steps(folder: &Folder, address: &str, version: &str, steps: &[(&str, &str)]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec openssl s_client -connect "$0" "$1" 2>&1"#, address, version]);

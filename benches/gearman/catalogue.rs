@@ -1,7 +1,7 @@
 //! THE table of scenarios of the Gearman benchmark: names, meanings and goals.
 //!
-//! Owns what is run and what is asked of it; data is of 64 bytes. How a scenario works is in the module it names. The goals
-//! are ratios to Debian's gearmand.
+//! Owns what is run and what is asked of it; data is of 64 bytes. How a scenario works is in the module it names. The
+//! goals are ratios to Debian's gearmand.
 
 use super::scenario::{goals, row, Kind, Scenario, NONE, NO_GOALS};
 use super::{background, foreground, serial, wake};

@@ -1,7 +1,7 @@
 //! Clients that wait for their results, and workers that sleep when there is nothing to do.
 //!
-//! Owns the load [`Foreground`]: each client submits a job, waits for its result, and submits the next. A worker grabs until
-//! there is nothing, sleeps, and is woken. An operation is a job, from its submission to its result.
+//! Owns the load [`Foreground`]: each client submits a job, waits for its result, and submits the next. A worker grabs
+//! until there is nothing, sleeps, and is woken. An operation is a job, from its submission to its result.
 
 use std::time::Instant;
 

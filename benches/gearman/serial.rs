@@ -1,7 +1,7 @@
 //! One client and one worker that take strict turns, each with blocking reads, as the client libraries have them.
 //!
-//! Owns the steps of the cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB. Nothing is
-//! sent before the last answer is there, so the time of a cycle is that of four round trips.
+//! Owns the steps of the cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB.
+//! Nothing is sent before the last answer is there, so the time of a cycle is that of four round trips.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

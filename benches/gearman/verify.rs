@@ -1,8 +1,8 @@
 //! Whether the server does what it says.
 //!
-//! Owns the data of all jobs, which carry a number each, the results, which are made from it, and the ledger of which handle
-//! belongs to which number and who has taken it. What comes twice, for another job, or with one byte changed ends the
-//! benchmark.
+//! Owns the data of all jobs, which carry a number each, the results, which are made from it, and the ledger of which
+//! handle belongs to which number and who has taken it. What comes twice, for another job, or with one byte changed
+//! ends the benchmark.
 
 /// Bytes of data that hold its number.
 const NUMBER: usize = 8;

@@ -1,7 +1,7 @@
 //! Many workers asleep, and one job at a time: what it costs to wake one of them.
 //!
-//! Owns the load [`Wake`]. The next job is submitted when the last one is done and every worker that was woken has gone back
-//! to sleep.
+//! Owns the load [`Wake`]. The next job is submitted when the last one is done and every worker that was woken has gone
+//! back to sleep.
 
 use std::time::Instant;
 

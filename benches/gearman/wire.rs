@@ -1,7 +1,7 @@
 //! The Gearman protocol from a client's and a worker's side, made for speed.
 //!
-//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a mistake
-//! there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a
+//! mistake there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
 
 /// Something that can be asked at any time: an ECHO_REQ without data.
 pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";

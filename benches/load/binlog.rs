@@ -11,7 +11,8 @@ use super::verify::Bodies;
 /// Puts of one measurement at most.
 const MAX_JOBS: usize = 2_000_000;
 
-/// Puts by so many connections, in batches of so many, with the binlog synced by the server's default or at every write.
+/// Puts by so many connections, in batches of so many, with the binlog synced by the server's default or at every
+/// write.
 pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
     let folder = Folder::new();
     let path = folder.path();

@@ -1,7 +1,7 @@
 //! THE table of scenarios: names, meanings and goals.
 //!
-//! Owns what is run and what is asked of it; bodies are of 64 bytes unless it says otherwise. How a scenario works is in the
-//! module it names. The goals are ratios to Debian's beanstalkd, server and client pinned to one CPU.
+//! Owns what is run and what is asked of it; bodies are of 64 bytes unless it says otherwise. How a scenario works is
+//! in the module it names. The goals are ratios to Debian's beanstalkd, server and client pinned to one CPU.
 
 use super::relay::{relay, Shape};
 use super::scenario::{goals, row, Goals, Kind, Scenario, NONE, NO_GOALS};

@@ -1,7 +1,7 @@
 //! Clients that come, put one job and go.
 //!
-//! Owns connections that live for one job. Their source addresses change within 127/8, so that the ports in TIME_WAIT do not
-//! run out however often it is repeated.
+//! Owns connections that live for one job. Their source addresses change within 127/8, so that the ports in TIME_WAIT
+//! do not run out however often it is repeated.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Clients that put, reserve and delete in turn, one request at a time: the cost of a command, and what it depends on.
 //!
-//! Owns the load [`Cycle`]. What else is in the queue (tubes, jobs, reservations of the same connection) is set up first;
-//! how much slower that makes our own server is a figure of its own.
+//! Owns the load [`Cycle`]. What else is in the queue (tubes, jobs, reservations of the same connection) is set up
+//! first; how much slower that makes our own server is a figure of its own.
 
 use std::time::Instant;
 

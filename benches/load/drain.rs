@@ -1,6 +1,7 @@
 //! A worker that empties a long queue as fast as it can: it deletes a batch and reserves the next in one write.
 //!
-//! Owns the load [`Drain`]. Every job must come once, with the body and id that it was put with, in the order of insertion.
+//! Owns the load [`Drain`]. Every job must come once, with the body and id that it was put with, in the order of
+//! insertion.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! Many connections in one thread: the client side of every scenario.
 //!
-//! Owns sockets, their readiness, buffers, and the count of replies that are still to come. One connection alone is driven
-//! by blocking reads, as a client library would; more are non-blocking and multiplexed. A [`Load`] decides what is asked and
-//! judges every reply. Must not know what is measured.
+//! Owns sockets, their readiness, buffers, and the count of replies that are still to come. One connection alone is
+//! driven by blocking reads, as a client library would; more are non-blocking and multiplexed. A [`Load`] decides what
+//! is asked and judges every reply. Must not know what is measured.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;

@@ -1,7 +1,8 @@
 //! The physical limit: a server that does nothing but read and write.
 //!
-//! Owns a bare single-threaded echo server on `mio`: it counts bytes, answers each whole request with one fixed reply, all
-//! that it read at a time with one write, and looks at none of them but the greeting. No queue server can be cheaper on the same sockets.
+//! Owns a bare single-threaded echo server on `mio`: it counts bytes, answers each whole request with one fixed reply,
+//! all that it read at a time with one write, and looks at none of them but the greeting. No queue server can be
+//! cheaper on the same sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;

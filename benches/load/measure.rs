@@ -45,8 +45,8 @@ impl Scale {
 pub struct Work {
     /// Operations a second.
     pub rate: f64,
-    /// Operations for each second of processor time that server and client used together. With both on one CPU and nobody
-    /// waiting for a clock or a disk, it is what the rate would be if no other program used that CPU.
+    /// Operations for each second of processor time that server and client used together. With both on one CPU and
+    /// nobody waiting for a clock or a disk, it is what the rate would be if no other program used that CPU.
     pub busy_rate: f64,
     /// Processor time of the server for each, in microseconds.
     pub cpu: f64,

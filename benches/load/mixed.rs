@@ -1,7 +1,7 @@
 //! Interactive clients beside bulk producers: does anybody starve?
 //!
-//! Owns the mixture of two loads on one server: fifty clients that put, reserve and delete one at a time, and two producers
-//! that fill another tube in large batches.
+//! Owns the mixture of two loads on one server: fifty clients that put, reserve and delete one at a time, and two
+//! producers that fill another tube in large batches.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Work that comes by the clock: hand-offs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing, which is in real time and never waits for the server: a server that falls behind is late with all that
-//! follows. Sleeps are short and end before the next job is due, so that the client's own lateness is small.
+//! Owns the pacing, which is in real time and never waits for the server: a server that falls behind is late with all
+//! that follows. Sleeps are short and end before the next job is due, so that the client's own lateness is small.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Servers as child processes, and what the kernel knows about them.
 //!
-//! Owns the start on a free port of 127.0.0.1, the end (by its own process id, when a [`Server`] is dropped), its folder for
-//! a binlog, and the reading of /proc. Must not speak any protocol.
+//! Owns the start on a free port of 127.0.0.1, the end (by its own process id, when a [`Server`] is dropped), its
+//! folder for a binlog, and the reading of /proc. Must not speak any protocol.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -150,8 +150,8 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// What it has used so far. `schedstat` counts nanoseconds where `stat` (utime + stime) has ticks of 10 ms, so that is
-    /// taken where it exists.
+    /// What it has used so far. `schedstat` counts nanoseconds where `stat` (utime + stime) has ticks of 10 ms, so that
+    /// is taken where it exists.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         let mut exact = true;

@@ -1,8 +1,8 @@
 //! Jobs that go through: producers on one side, workers that wait on the other.
 //!
-//! Owns the load [`Relay`]. A producer puts its next job when its last one is answered and deleted, so that there are never
-//! more jobs than producers and most workers wait; or it may have a few more under way, so that jobs wait instead. An
-//! operation is a job from put to deletion.
+//! Owns the load [`Relay`]. A producer puts its next job when its last one is answered and deleted, so that there are
+//! never more jobs than producers and most workers wait; or it may have a few more under way, so that jobs wait
+//! instead. An operation is a job from put to deletion.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Results as Markdown: a table of work and a table of other figures.
 //!
-//! Owns medians over runs, ratios, and the judgement of goals. A ratio is the median of the ratios of runs that stood next
-//! to each other in time, so that a machine that is slow for a while slows both sides of it.
+//! Owns medians over runs, ratios, and the judgement of goals. A ratio is the median of the ratios of runs that stood
+//! next to each other in time, so that a machine that is slow for a while slows both sides of it.
 
 use super::measure::{Goal, Outcome, Value, Work};
 use super::scenario::Scenario;
@@ -18,8 +18,8 @@ pub struct Results {
     pub peer: Vec<Outcome>,
     /// Ours, by run.
     pub ours: Vec<Outcome>,
-    /// Server and client share one CPU and wait for nothing else: rates are judged by processor time, which other programs
-    /// on that CPU do not change.
+    /// Server and client share one CPU and wait for nothing else: rates are judged by processor time, which other
+    /// programs on that CPU do not change.
     pub shared_cpu: bool,
     /// What went wrong.
     pub problems: Vec<String>,

@@ -1,7 +1,7 @@
 //! Whether the server does what it says.
 //!
-//! Owns the bodies of all jobs, which carry a number each, and the ledger of which id belongs to which number and who has
-//! taken it. A job that comes twice, under another id, or with one byte changed ends the benchmark.
+//! Owns the bodies of all jobs, which carry a number each, and the ledger of which id belongs to which number and who
+//! has taken it. A job that comes twice, under another id, or with one byte changed ends the benchmark.
 
 /// Bytes of a body that hold its number.
 const NUMBER: usize = 8;

@@ -1,7 +1,7 @@
 //! The beanstalk protocol from a client's side, made for speed.
 //!
-//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a mistake
-//! there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
+//! Owns what requests look like and how replies are told apart. Written apart from the server's own codec, so that a
+//! mistake there cannot hide itself here. Must not know what a reply ought to be: that is the load's business.
 
 /// Something that can be asked at any time.
 pub const QUESTION: &[u8] = b"list-tube-used\r\n";

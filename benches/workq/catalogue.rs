@@ -1,7 +1,7 @@
 //! THE table of scenarios of the Workq benchmark: names, meanings and goals.
 //!
-//! Owns what is run and what is asked of it; data is of 100 bytes. The original cannot be built any more, so there is nothing
-//! to compare with: goals are figures.
+//! Owns what is run and what is asked of it; data is of 100 bytes. The original cannot be built any more, so there is
+//! nothing to compare with: goals are figures.
 
 use super::jobs;
 use super::scenario::{row, Kind, Scenario, NO_GOALS};

@@ -1,7 +1,7 @@
 //! Jobs of Workq: added by one connection, leased and completed by one or many.
 //!
-//! Owns the loads [`Adds`] and [`Leases`], and the ledger in which every job must come exactly once, with the id and data that
-//! it was added with. A TIMEOUT while jobs are ready ends the benchmark.
+//! Owns the loads [`Adds`] and [`Leases`], and the ledger in which every job must come exactly once, with the id and
+//! data that it was added with. A TIMEOUT while jobs are ready ends the benchmark.
 
 use std::time::{Duration, Instant};
 

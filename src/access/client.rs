@@ -1,7 +1,7 @@
 //! What one client may do.
 //!
-//! Owns who a client is to the access file, from its first byte to its last, and the decision over a command whose tube is
-//! known. Must not know sockets: the server says what was proven.
+//! Owns who a client is to the access file, from its first byte to its last, and the decision over a command whose tube
+//! is known. Must not know sockets: the server says what was proven.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Patterns for the names of tubes.
 //!
-//! Owns their spelling: the bytes of a name, of which `%` and two hexadecimal digits are any byte, and a star at the end that
-//! stands for whatever follows.
+//! Owns their spelling: the bytes of a name, of which `%` and two hexadecimal digits are any byte, and a star at the
+//! end that stands for whatever follows.
 
 /// Which tubes a right is for.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! Rights, and what a command needs.
 //!
-//! Owns what the four rights are for, and how a command says which of them it needs on which tubes. Each row in the tables of
-//! commands carries a [`Need`]; one whose tube cannot be told is refused.
+//! Owns what the four rights are for, and how a command says which of them it needs on which tubes. Each row in the
+//! tables of commands carries a [`Need`]; one whose tube cannot be told is refused.
 
 use super::pattern::Pattern;
 
@@ -141,7 +141,8 @@ impl Rights {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Whether they allow all that the others do. A pattern that only several others cover together counts as not covered.
+    /// Whether they allow all that the others do. A pattern that only several others cover together counts as not
+    /// covered.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered = |right: Right, narrow: &Pattern| self.0[right as usize].iter().any(|wide| wide.covers(narrow));
         Right::ALL.into_iter().all(|right| other.0[right as usize].iter().all(|narrow| covered(right, narrow)))

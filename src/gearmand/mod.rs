@@ -1,7 +1,7 @@
 //! The command line of gearmand: what the program takes when it is started under that name.
 //!
-//! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own option. An
-//! init script for gearmand goes on working. Must not act on what it reads.
+//! Owns gearmand's options and what becomes of each here; everything else that has a long name is beanpole's own
+//! option. An init script for gearmand goes on working. Must not act on what it reads.
 
 mod words;
 
@@ -138,8 +138,8 @@ pub fn is_meant(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of the
-/// environment, `GEARMAND_PORT`. The error is one line.
+/// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of
+/// the environment, `GEARMAND_PORT`. The error is one line.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String> {
     let given = words::read(arguments.iter().cloned().collect())?;
     let asks = |long: &str| given.iter().any(|it| it.long == long);

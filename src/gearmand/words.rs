@@ -1,7 +1,7 @@
 //! From the words of a command line, or the lines of a file, to options with their values.
 //!
-//! Owns the forms that gearmand takes: letters in bundles, `--long value` and `--long=value`, and files of either, where
-//! `long=value` and `long value` stand for it as well. Must not know what an option does.
+//! Owns the forms that gearmand takes: letters in bundles, `--long value` and `--long=value`, and files of either,
+//! where `long=value` and `long value` stand for it as well. Must not know what an option does.
 
 use std::collections::VecDeque;
 
@@ -106,8 +106,8 @@ pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// The words of a file. A line that begins with a hyphen has them as a command line does; any other one is an option with its
-/// value. A number sign begins a comment.
+/// The words of a file. A line that begins with a hyphen has them as a command line does; any other one is an option
+/// with its value. A number sign begins a comment.
 fn words_of(text: &str) -> VecDeque<String> {
     let mut words = VecDeque::new();
     for line in text.lines() {

@@ -1,7 +1,7 @@
 //! Replies on their way out.
 //!
-//! Owns their order and how much of them is gone. Short bytes are collected in one piece, so that many replies leave in one
-//! write; large bodies are carried by reference. Must not write anywhere itself.
+//! Owns their order and how much of them is gone. Short bytes are collected in one piece, so that many replies leave in
+//! one write; large bodies are carried by reference. Must not write anywhere itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so without
-/// this a client that is always a little behind would make one buffer grow for ever. The replies of one turn with the largest
-/// bodies that are copied fit into one, so that a thread uses the same buffer again and again.
+/// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so
+/// without this a client that is always a little behind would make one buffer grow for ever. The replies of one turn
+/// with the largest bodies that are copied fit into one, so that a thread uses the same buffer again and again.
 const CHUNK: usize = 256 * 1024;
 
 /// The first size of a buffer: enough for most replies, and for one that waits for the log.

@@ -1,8 +1,8 @@
 //! Who is connected, as far as other clients may know.
 //!
-//! Owns what a protocol remembers of a client beyond its own connection: its name, its address, what it wants to be told, and
-//! what it waits for. Kept for the protocols that need it; a beanstalk client has no entry and costs nothing here. Must not
-//! know sockets.
+//! Owns what a protocol remembers of a client beyond its own connection: its name, its address, what it wants to be
+//! told, and what it waits for. Kept for the protocols that need it; a beanstalk client has no entry and costs nothing
+//! here. Must not know sockets.
 
 use std::fmt::Display;
 
@@ -75,7 +75,8 @@ impl ClientRegistry {
         self.peers.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
-    /// The first client from the number `from` on that has an entry. Numbers are as dense as clients are, so this costs little.
+    /// The first client from the number `from` on that has an entry. Numbers are as dense as clients are, so this costs
+    /// little.
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut peers = self.peers.iter().enumerate().skip(from as usize);
         peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))

@@ -1,6 +1,7 @@
 //! One connection's side of its protocol, whichever that is.
 //!
-//! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's words.
+//! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's
+//! words.
 
 use super::guard::{self, Guarded};
 use super::upload::Upload;
@@ -83,7 +84,8 @@ impl Dialogue {
         }
     }
 
-    /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for it.
+    /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for
+    /// it.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room)
     }
@@ -202,8 +204,8 @@ impl Request {
     }
 }
 
-/// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client that
-/// waits goes on waiting.
+/// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client
+/// that waits goes on waiting.
 pub fn tell(event: &Event, engine: &Engine, registry: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
     match registry.get_mut(event.client()) {

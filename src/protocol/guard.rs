@@ -1,7 +1,8 @@
 //! Who may give a command.
 //!
-//! Owns the way from a command to the tubes that it is about, and the refusal of what a client may not do: nothing is counted,
-//! changed or told but the error. What commands need stands in their tables, what clients may do is the business of `access`.
+//! Owns the way from a command to the tubes that it is about, and the refusal of what a client may not do: nothing is
+//! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
+//! business of `access`.
 
 use super::{beanstalk, gearman, workq, Context, Continuation, Flow, Output, Request};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
@@ -64,7 +65,8 @@ pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Resul
     }
 }
 
-/// The commands of this name in all protocols: which protocol, how it spells the name, and what a client must be allowed to do.
+/// The commands of this name in all protocols: which protocol, how it spells the name, and what a client must be
+/// allowed to do.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     let beanstalk = beanstalk::COMMANDS.iter().map(|row| ("beanstalk", row.word.trim().to_owned(), row.need));
     let packets = gearman::PACKETS.iter().filter(|row| row.parse.is_some());
@@ -116,7 +118,8 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Once they were looked at, only tubes come to them that the client may take jobs from, and its rights do not become fewer.
+/// Once they were looked at, only tubes come to them that the client may take jobs from, and its rights do not become
+/// fewer.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Decision::Made(Ok(()));

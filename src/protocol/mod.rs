@@ -1,8 +1,8 @@
 //! The protocols: bytes to verbs of the engine, and its answers to bytes.
 //!
 //! Owns everything about wires and nothing about queues. Each protocol is incremental (it takes whatever bytes have
-//! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the server
-//! brings bytes in and out and says what time it is.
+//! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the
+//! server brings bytes in and out and says what time it is.
 
 mod buffer;
 mod client_registry;

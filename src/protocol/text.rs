@@ -7,7 +7,8 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are wrong.
+/// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are
+/// wrong.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let start = bytes.iter().position(|&byte| byte != b' ')?;
     digits(&bytes[start..])
@@ -19,8 +20,8 @@ pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign, and
-/// whatever follows the digits is left.
+/// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign,
+/// and whatever follows the digits is left.
 pub fn lenient_number32(bytes: &[u8]) -> Option<u32> {
     let white = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let bytes = &bytes[bytes.iter().take_while(|byte| white(byte)).count()..];

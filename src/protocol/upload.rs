@@ -1,7 +1,7 @@
 //! Bytes that a client has announced and that come in parts: the body of a job, a result.
 //!
-//! Owns where the next of them belong, and what ends or swallows them. A large body is read from the socket to where it stays.
-//! Must not know what it is for: that is the business of each protocol's decoder.
+//! Owns where the next of them belong, and what ends or swallows them. A large body is read from the socket to where it
+//! stays. Must not know what it is for: that is the business of each protocol's decoder.
 
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
@@ -11,8 +11,8 @@ const WINDOW: usize = 64 * 1024;
 /// Bytes that are taken for a body of which nothing has come.
 const FIRST: usize = 4 * 1024;
 
-/// A body on its way in. It takes memory as it comes: what was announced and does not come takes none. If there is no room
-/// for the next part of it, the rest is dropped.
+/// A body on its way in. It takes memory as it comes: what was announced and does not come takes none. If there is no
+/// room for the next part of it, the rest is dropped.
 #[derive(Debug)]
 pub struct Upload {
     /// As long as what has arrived, and a window for more; if the body is dropped, just the window.
@@ -52,8 +52,8 @@ impl Upload {
         self.bytes.capacity() as u64
     }
 
-    /// Sees to it that `more` bytes fit behind those that have come, if there is `room`: twice as many as before, so that few
-    /// are copied, and no more than the body has.
+    /// Sees to it that `more` bytes fit behind those that have come, if there is `room`: twice as many as before, so
+    /// that few are copied, and no more than the body has.
     fn make_room(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more).min(self.size);
@@ -68,7 +68,8 @@ impl Upload {
         }
     }
 
-    /// Where the next bytes belong, to be read there directly; tell [`Upload::filled`] how many were. None: all are here.
+    /// Where the next bytes belong, to be read there directly; tell [`Upload::filled`] how many were. None: all are
+    /// here.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         if self.filled == self.size {
             return None;

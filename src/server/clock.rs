@@ -45,8 +45,8 @@ impl Clock {
         }
     }
 
-    /// The time of the command behind one at `before`, in the same turn. Each takes longer than the nanosecond that is put
-    /// between them, so this is never ahead of the clock, and costs no look at it.
+    /// The time of the command behind one at `before`, in the same turn. Each takes longer than the nanosecond that is
+    /// put between them, so this is never ahead of the clock, and costs no look at it.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

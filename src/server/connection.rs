@@ -1,7 +1,8 @@
 //! One connection, in the hands of the pool thread that owns it.
 //!
 //! Owns the way in: what was read and not yet understood, what was understood and not yet done. Buffers are lent by the
-//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the `Outbox`.
+//! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the
+//! `Outbox`.
 
 mod access;
 #[cfg(feature = "tls")]
@@ -102,7 +103,8 @@ pub struct Connection {
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
     half_closed: bool,
-    /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no more.
+    /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no
+    /// more.
     urgent: bool,
     /// All that the peer sent was read.
     ended: bool,
@@ -195,8 +197,8 @@ impl Connection {
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.say_end();
-        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here, which
-        // ends the reports as well.
+        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here,
+        // which ends the reports as well.
         if Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
         }
@@ -234,8 +236,8 @@ impl Connection {
         self.outbox.push() && (self.clear || self.outbox.flush(&mut worker.scratch.out) != Flushed::Broken)
     }
 
-    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the peer has
-    /// not received yet is lost.
+    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
+    /// peer has not received yet is lost.
     pub fn discard(&self, worker: &mut WorkerScratch) {
         for _ in 0..LAST_READS {
             match self.outbox.stream().read(&mut [IoSliceMut::new(&mut worker.buffer)]) {
@@ -356,8 +358,8 @@ impl Connection {
         }
     }
 
-    /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows it into
-    /// the buffer.
+    /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows
+    /// it into the buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> usize {
         let most = if worker.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory().allowance()).max(LEAST_READ);
@@ -408,7 +410,8 @@ impl Connection {
         read.max(1)
     }
 
-    /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through it.
+    /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through
+    /// it.
     fn understand(&mut self, input: &mut Input, hub: &Hub, worker: &WorkerScratch) -> Option<Request> {
         let mut first = self.pending.pop_front();
         // Nothing new, unless it went to its place already, past the buffer.
@@ -439,8 +442,8 @@ impl Connection {
         first
     }
 
-    /// Understands and carries out some requests, until one of them, its replies or the time says that it is enough; false if
-    /// there is none.
+    /// Understands and carries out some requests, until one of them, its replies or the time says that it is enough;
+    /// false if there is none.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> bool {
         let Some(mut request) = self.understand(input, hub, worker) else { return false };
         // A body that is complete now must not count twice when its job is taken in.

@@ -1,9 +1,9 @@
 //! The way out of one connection, open to every thread that has a reply for it.
 //!
-//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order, and
-//! flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its bytes behind
-//! and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting worker writes it
-//! out itself, without waking the worker's thread, and no lock is held during a write.
+//! Owns the order of replies. Whoever has one appends it here while it holds the engine's lock, which fixes the order,
+//! and flushes after letting go of that lock. One thread flushes at a time; another that comes meanwhile leaves its
+//! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
+//! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,12 +24,12 @@ use crate::protocol::Output;
 /// Stretches of output handed to the kernel in one write.
 const SLICES: usize = 16;
 
-/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold up
-/// the timer, or a thread that has its own.
+/// Writes in a row that one thread makes for a connection before its owner goes on: another's connection must not hold
+/// up the timer, or a thread that has its own.
 const ROUNDS: usize = 4;
 
-/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must be kept:
-/// to have the system map so much memory for each turn costs more than the commands.
+/// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must
+/// be kept: to have the system map so much memory for each turn costs more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// The way to the thread that owns a connection.
@@ -81,7 +81,8 @@ pub struct Outbox {
     /// The connection's number with its owner.
     token: usize,
     state: Mutex<OutboxState>,
-    /// If the peer speaks TLS. Locked alone, or under nothing but itself; a write and a read wait for each other, for both change it.
+    /// If the peer speaks TLS. Locked alone, or under nothing but itself; a write and a read wait for each other, for
+    /// both change it.
     #[cfg(feature = "tls")]
     tls: Option<Mutex<Session>>,
 }
@@ -91,7 +92,8 @@ struct OutboxState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
-    /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it has.
+    /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it
+    /// has.
     awaits_log: u32,
     /// The next command waits for space in the log.
     lacks_space: bool,
@@ -112,8 +114,8 @@ struct OutboxState {
 }
 
 impl OutboxState {
-    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what every
-    /// connection is counted for anyway, nothing is.
+    /// Takes the output on account as it is, unless a thread is writing: it charges when it has finished. Up to what
+    /// every connection is counted for anyway, nothing is.
     fn charge(&mut self, memory: &Memory) {
         if self.flushing || self.charged == 0 && self.output.is_empty() {
             return;
@@ -149,8 +151,8 @@ impl OutboxState {
 pub enum WriteState {
     /// Read on.
     Open,
-    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else touches
-    /// the output, and the owner may [`Outbox::send`] without asking again.
+    /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else
+    /// touches the output, and the owner may [`Outbox::send`] without asking again.
     Clear,
     /// The client waits for an event.
     Waiting,
@@ -260,8 +262,8 @@ impl Outbox {
         (state.charged, state.stuck)
     }
 
-    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the engine
-    /// locked.
+    /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the
+    /// engine locked.
     pub fn hold(&self) {
         self.state.lock().awaits_log += 1;
     }
@@ -294,8 +296,8 @@ impl Outbox {
         }
     }
 
-    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A client
-    /// with more than `most` bytes to read already is given up: news come whether it reads or not.
+    /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A
+    /// client with more than `most` bytes to read already is given up: news come whether it reads or not.
     pub fn tell(&self, out: &mut Output, most: usize) -> bool {
         let mut state = self.state.lock();
         if state.broken || state.output.len() > most {
@@ -335,8 +337,8 @@ impl Outbox {
         self.owner.send(Note::Resume(self.token));
     }
 
-    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to be
-    /// told when it no longer is. If not, a hand-off to this client wakes nobody.
+    /// Asks, for the owner, what to do next. `more`: it has things to do behind what may be forbidden now, and wants to
+    /// be told when it no longer is. If not, a hand-off to this client wakes nobody.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let write_state = if state.broken {
@@ -363,8 +365,8 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`]. False if it no
-    /// longer is: the socket is full, and the rest waits, or the peer is gone.
+    /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`].
+    /// False if it no longer is: the socket is full, and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {

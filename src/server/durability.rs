@@ -1,9 +1,9 @@
 //! The log in the server: replies that wait for it, and the threads that write and sync it.
 //!
-//! Owns the holding back of replies: one that promises durability stays in its connection's output until the log is safe up
-//! to the records that it depends on. One write (and with `-f0` one sync) at the end of a round of a pool thread serves all
-//! connections of that round; on a slow disk the log's own threads do it, so that commands which need no disk are answered
-//! meanwhile. Must not know the format of the log.
+//! Owns the holding back of replies: one that promises durability stays in its connection's output until the log is
+//! safe up to the records that it depends on. One write (and with `-f0` one sync) at the end of a round of a pool
+//! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
+//! no disk are answered meanwhile. Must not know the format of the log.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,8 @@ const GATHER: Duration = Duration::from_millis(1);
 /// A connection whose replies wait.
 struct Hold {
     position: u64,
-    /// A job was put: that cannot be promised while the disk fails, while other replies then go out with a lesser promise.
+    /// A job was put: that cannot be promised while the disk fails, while other replies then go out with a lesser
+    /// promise.
     put: bool,
     outbox: Arc<Outbox>,
 }
@@ -112,15 +113,16 @@ impl Durability {
         }
     }
 
-    /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outbox` is told
-    /// when they need no longer. With the engine locked.
+    /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outbox` is
+    /// told when they need no longer. With the engine locked.
     pub fn must_wait(&self, before: Required, after: Required) -> bool {
         after.count != before.count
             && after.any > self.wal.durable()
             && (after.put_count > before.put_count || !self.wal.is_failing())
     }
 
-    /// Has `outbox` told when what was promised is safe, to whom news of a result come. With the engine locked, before the news.
+    /// Has `outbox` told when what was promised is safe, to whom news of a result come. With the engine locked, before
+    /// the news.
     pub fn hold_news(&self, required: Required, outbox: &Arc<Outbox>) {
         if required.puts > self.wal.durable() {
             outbox.hold();
@@ -131,8 +133,8 @@ impl Durability {
         }
     }
 
-    /// Has `outbox` told when. With the engine still locked, and after the outbox knows that it is held: it may be told at
-    /// once, by whoever has just seen the disk fail.
+    /// Has `outbox` told when. With the engine still locked, and after the outbox knows that it is held: it may be told
+    /// at once, by whoever has just seen the disk fail.
     pub fn hold(&self, before: Required, after: Required, outbox: &Arc<Outbox>) {
         let hold = Hold { position: after.any, put: after.put_count > before.put_count, outbox: outbox.clone() };
         self.holds.lock().push_back(hold);
@@ -194,7 +196,8 @@ impl Durability {
         }
     }
 
-    /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on it.
+    /// Lets go of the replies that need wait no longer, and, if the disk fails, of the commands that wait for space on
+    /// it.
     pub fn release(&self, spare: &mut Output) {
         if self.wal.is_failing() {
             self.space.go_on(usize::MAX);
@@ -211,8 +214,8 @@ impl Durability {
                 free.extend(holds.pop_front().map(|hold| hold.outbox));
             }
             if self.wal.is_failing() {
-                // What was done is true as long as the server runs, and durable when the disk is back; only a new job must
-                // not be acknowledged before it is.
+                // What was done is true as long as the server runs, and durable when the disk is back; only a new job
+                // must not be acknowledged before it is.
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
@@ -279,7 +282,8 @@ fn run_syncer(hub: &Hub, log: &Durability) {
         let _ = log.wal.write(hub) && log.wal.sync(hub);
         log.wal.check(hub);
         log.release(&mut spare);
-        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says anything.
+        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
+        // anything.
         if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || log.wal.is_failing() {
             log.space.maintain();
         }

@@ -1,8 +1,8 @@
 //! Who a client is, as far as its connection shows, and the access file as it is now.
 //!
-//! Owns the reading of the file, at the start and again when it is asked for, what the kernel says about who is at the other
-//! end of a Unix socket, and what is logged of tokens that are wrong. Must not decide who may do what: that is the business
-//! of `access`.
+//! Owns the reading of the file, at the start and again when it is asked for, what the kernel says about who is at the
+//! other end of a Unix socket, and what is logged of tokens that are wrong. Must not decide who may do what: that is
+//! the business of `access`.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -18,8 +18,8 @@ use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
 use crate::machine;
 
-/// Clients at a time that have not proven who they are. Beyond them, listeners wait a moment before they accept, then turn
-/// clients away.
+/// Clients at a time that have not proven who they are. Beyond them, listeners wait a moment before they accept, then
+/// turn clients away.
 pub const MAX_STRANGERS: usize = 1024;
 
 /// How long a client may take to prove who it is, the handshake of TLS included.
@@ -66,8 +66,8 @@ impl Gate {
         self.table.read().prove(&[Proof::Nothing]).is_some()
     }
 
-    /// The client at the other end of a connection. `proofs`: what it has proven beside what the kernel knows. `is_private`:
-    /// nobody on the way can read what it says.
+    /// The client at the other end of a connection. `proofs`: what it has proven beside what the kernel knows.
+    /// `is_private`: nobody on the way can read what it says.
     pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
         let is_unix = matches!(stream, Stream::Unix(_));
         if is_unix {

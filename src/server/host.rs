@@ -94,9 +94,9 @@ fn identity() -> String {
 /// Why the process could not become another user: beanstalkd's exit code for it, and the reason.
 pub type UserError = (u8, String);
 
-/// What the program gives up at its start, before there are threads: it cannot gain privileges by running another program, and
-/// others may not read the files that it makes, unless they are told a mode of their own. Not for a server inside another
-/// program, whose business this is.
+/// What the program gives up at its start, before there are threads: it cannot gain privileges by running another
+/// program, and others may not read the files that it makes, unless they are told a mode of their own. Not for a server
+/// inside another program, whose business this is.
 pub fn harden() {
     if let Err(error) = nix::sys::prctl::set_no_new_privs() {
         log::warn!("privileges of other programs cannot be given up: {error}");

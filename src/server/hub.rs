@@ -1,8 +1,8 @@
 //! The engine behind its one lock, and what must happen around every use of it.
 //!
-//! Owns the *turn*: lock, let pass what is due, run some commands, collect the events, unlock, and only then send to other
-//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a write or a
-//! line of log.
+//! Owns the *turn*: lock, let pass what is due, run some commands, collect the events, unlock, and only then send to
+//! other clients and set the alarm. Lock order: engine, then one connection's output. No lock is held during a read, a
+//! write or a line of log.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -31,19 +31,20 @@ use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Wire};
 
-/// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so that
-/// clients come in between.
+/// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
+/// that clients come in between.
 const OTHERS: u64 = 2;
 
-/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that time.
+/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that
+/// time.
 const GIVE_BACK: Span = Span::from_secs(1);
 
-/// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some, and
-/// a deadline by itself is still kept to the moment.
+/// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some,
+/// and a deadline by itself is still kept to the moment.
 const TICK_REST: Span = Span::from_millis(1);
 
-/// A client that is told things unasked may have this many times the usual output waiting before it is dropped: what is sent
-/// to it cannot wait until it reads.
+/// A client that is told things unasked may have this many times the usual output waiting before it is dropped: what is
+/// sent to it cannot wait until it reads.
 const NEWS: usize = 16;
 
 /// Bytes of it that it may have waiting when all memory is taken.
@@ -155,8 +156,8 @@ impl Hub {
         })
     }
 
-    /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of it.
-    /// Of several verbs, [`Core::settle`] must come after each but the last.
+    /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of
+    /// it. Of several verbs, [`Core::settle`] must come after each but the last.
     pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
@@ -487,7 +488,8 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// Everything a command of `client` may touch; for one command, before which the engine must know what the log can take.
+    /// Everything a command of `client` may touch; for one command, before which the engine must know what the log can
+    /// take.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, .. } = self;
@@ -546,8 +548,8 @@ impl Core {
         }
     }
 
-    /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that they
-    /// concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
+    /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that
+    /// they concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut Scratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {

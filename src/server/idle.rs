@@ -1,9 +1,9 @@
 //! Connections whose client says nothing: which of one pool thread's are to be closed, and when to look.
 //!
-//! Owns when each was last heard of. All are checked in portions, each [`LOOKS`] times in the time that they may be silent,
-//! so that a million connections cause no stall. A command costs no more than a note that something came: the time is taken
-//! at the next check. So a connection is closed late, by up to the time between four checks, and never early. Must not know
-//! sockets or the engine: the thread tells what it finds there.
+//! Owns when each was last heard of. All are checked in portions, each [`LOOKS`] times in the time that they may be
+//! silent, so that a million connections cause no stall. A command costs no more than a note that something came: the
+//! time is taken at the next check. So a connection is closed late, by up to the time between four checks, and never
+//! early. Must not know sockets or the engine: the thread tells what it finds there.
 
 use std::ops::Range;
 use std::time::Duration;

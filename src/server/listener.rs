@@ -1,7 +1,7 @@
 //! Listener threads: one per listening address, each in a blocking accept.
 //!
-//! Owns the handing of connections to pool threads, in turn, and the answer to those that are turned away. A shortage of
-//! files or memory makes it wait, never spin and never end.
+//! Owns the handing of connections to pool threads, in turn, and the answer to those that are turned away. A shortage
+//! of files or memory makes it wait, never spin and never end.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -135,8 +135,8 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread would
-    /// reset the connection, and the answer would be lost.
+    /// Says why, as far as the socket takes it at once. What came already is read first: a close with bytes unread
+    /// would reset the connection, and the answer would be lost.
     fn turn_away(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

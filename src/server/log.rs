@@ -1,8 +1,8 @@
 //! The log: one line an event, to stderr or where `logfile` brings it.
 //!
-//! Owns the form of a line: time stamp, level, text. Under journald, which stamps lines itself, a line is the level in its
-//! own notation and the text. A log that nobody reads holds up nobody: lines are lost then, and counted. Must not decide what is
-//! worth a line.
+//! Owns the form of a line: time stamp, level, text. Under journald, which stamps lines itself, a line is the level in
+//! its own notation and the text. A log that nobody reads holds up nobody: lines are lost then, and counted. Must not
+//! decide what is worth a line.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::logfile::{self, severity, Target};
 
-/// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then none
-/// waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
+/// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then
+/// none waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
 const PATIENCE: u16 = 250;
 
 struct Stderr {

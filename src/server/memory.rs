@@ -1,7 +1,7 @@
 //! The server's side of the account of memory: what connections take, and how much more there may be.
 //!
-//! Owns the bounds. The engine counts what it holds itself; connections count here what they have sent and is not done, and
-//! what they have not read. The sum is at most `--max-memory`. Must not know connections: each asks for itself.
+//! Owns the bounds. The engine counts what it holds itself; connections count here what they have sent and is not done,
+//! and what they have not read. The sum is at most `--max-memory`. Must not know connections: each asks for itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,16 +14,16 @@ const KEPT_MOST: u64 = 64 << 20;
 /// The part of all memory that buffers may take, but for bodies that are arriving: those need only find room.
 const BUFFERS: u64 = 4;
 
-/// The part of what is left for buffers that one connection may take. So many connections can take it all, but each finds
-/// something left.
+/// The part of what is left for buffers that one connection may take. So many connections can take it all, but each
+/// finds something left.
 const SHARE: u64 = 8;
 
-/// However short memory is, a connection may read this many bytes at a time, since a command that gives memory back has to
-/// be read first.
+/// However short memory is, a connection may read this many bytes at a time, since a command that gives memory back has
+/// to be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// When the account has grown by this much, it is tried whether the system has memory for more: limits of the process are not
-/// always known.
+/// When the account has grown by this much, it is tried whether the system has memory for more: limits of the process
+/// are not always known.
 const TRIAL: u64 = 2 << 20;
 
 /// When the system has no more, and clients have given back this much, it may be taken again.
@@ -168,15 +168,16 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Whether there is memory for one connection more. While it is short, too: a worker has to connect to give some back.
+    /// Whether there is memory for one connection more. While it is short, too: a worker has to connect to give some
+    /// back.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Tries whether the system has memory for more, when the account has grown since the last time or there was none. One
-    /// caller at a time. What must be there is what clients may take until the next trial, and some spare for the program
-    /// itself, which grows with the account, since the allocator's waste does.
+    /// Tries whether the system has memory for more, when the account has grown since the last time or there was none.
+    /// One caller at a time. What must be there is what clients may take until the next trial, and some spare for the
+    /// program itself, which grows with the account, since the allocator's waste does.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);

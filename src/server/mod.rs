@@ -1,9 +1,9 @@
 //! The server: the only room with sockets, threads, locks and a clock.
 //!
-//! Owns the way from a configuration to a server that runs. One listener thread per address hands each connection to one of a
-//! fixed pool of threads for life; a pool thread waits for whichever of its connections speaks, then reads, runs the commands
-//! under the engine's lock and writes the replies; one timer thread runs what is due. Must not know commands or rules of the
-//! queue.
+//! Owns the way from a configuration to a server that runs. One listener thread per address hands each connection to
+//! one of a fixed pool of threads for life; a pool thread waits for whichever of its connections speaks, then reads,
+//! runs the commands under the engine's lock and writes the replies; one timer thread runs what is due. Must not know
+//! commands or rules of the queue.
 
 mod admission;
 mod clock;
@@ -97,8 +97,9 @@ impl StartError {
     }
 }
 
-/// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of Gearman
-/// shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in goes on.
+/// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of
+/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The program that it runs in goes
+/// on.
 ///
 /// ```
 /// use beanpole::{Client, Server};
@@ -178,8 +179,8 @@ impl Server {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be tested
-    /// in no time.
+    /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be
+    /// tested in no time.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
@@ -261,8 +262,9 @@ impl Server {
         self.hub.drain();
     }
 
-    /// Reads the access file and the certificate again, if there are any. Connections keep the certificate that they have. Clients whose name, proof or right has gone are disconnected, all others
-    /// have their new rights soon afterwards. An error is one line; then everything stays as it was.
+    /// Reads the access file and the certificate again, if there are any. Connections keep the certificate that they
+    /// have. Clients whose name, proof or right has gone are disconnected, all others have their new rights soon
+    /// afterwards. An error is one line; then everything stays as it was.
     pub fn reload(&self) -> Result<(), String> {
         #[cfg(feature = "tls")]
         let tls = self.hub.config().tls.as_ref().map(tls::load).transpose()?;
@@ -275,8 +277,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to clients that
-    /// read it, for a second at the most, and all connections are closed. Returns when that is done.
+    /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to
+    /// clients that read it, for a second at the most, and all connections are closed. Returns when that is done.
     pub fn stop(&self) {
         self.running.lock().stop();
     }
@@ -291,8 +293,8 @@ impl Server {
         self.hub.shutdown().wait();
     }
 
-    /// Returns when so many connections have come since the start, and all that clients had sent before this call is done.
-    /// For tests with a clock that is moved by hand: then time passes behind a command, not before it.
+    /// Returns when so many connections have come since the start, and all that clients had sent before this call is
+    /// done. For tests with a clock that is moved by hand: then time passes behind a command, not before it.
     #[doc(hidden)]
     pub fn quiesce(&self, connections: u64) {
         self.running.lock().quiesce(connections);

@@ -137,8 +137,8 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who else
-    /// speaks: then somebody with one command waits for one turn of others, however many they are.
+    /// Serves until told to stop. Of the connections with more to do, one has its turn each time that it is looked who
+    /// else speaks: then somebody with one command waits for one turn of others, however many they are.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut turns = 0;
@@ -160,7 +160,8 @@ impl PoolThread {
                     let _ = waiting.send(());
                 }
             }
-            // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
+            // Very many who speak at once share the time of some, lest the last of them waits for all that the others
+            // want.
             self.worker.scratch.sharers = (events.iter().count() / CROWD) as u64;
             for event in &events {
                 if event.token() != WAKER {
@@ -200,8 +201,8 @@ impl PoolThread {
         }
     }
 
-    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent nor
-    /// read anything for a while. Tells when to look again.
+    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent
+    /// nor read anything for a while. Tells when to look again.
     fn relieve(&mut self) -> Option<Duration> {
         let memory = self.hub.memory();
         if !memory.is_tight() {
@@ -229,8 +230,8 @@ impl PoolThread {
         Some(RELIEF)
     }
 
-    /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells when to
-    /// look again.
+    /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells
+    /// when to look again.
     fn judge(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_prove_by(until)) {

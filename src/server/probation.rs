@@ -1,7 +1,8 @@
 //! Clients that must prove who they are, and answers that are kept back.
 //!
-//! Owns what one pool thread has to do about them, and when: who has not proven who it is in time goes, and the answer to a
-//! wrong token comes late, so that guessing is slow. Everything here waits for the same time, so that lists keep the order.
+//! Owns what one pool thread has to do about them, and when: who has not proven who it is in time goes, and the answer
+//! to a wrong token comes late, so that guessing is slow. Everything here waits for the same time, so that lists keep
+//! the order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What runs: listeners, threads, and their end.
 //!
-//! Owns the order of starting and stopping. A client that may shut the server down asks for it here; then a thread of its
-//! own stops the server, since the thread that carried out the client's command cannot wait for its own end.
+//! Owns the order of starting and stopping. A client that may shut the server down asks for it here; then a thread of
+//! its own stops the server, since the thread that carried out the client's command cannot wait for its own end.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -100,8 +100,8 @@ impl Running {
         }
     }
 
-    /// Starts all threads; the listeners' last, since there must be somebody to hand connections to. After an error some
-    /// run, and are to be stopped.
+    /// Starts all threads; the listeners' last, since there must be somebody to hand connections to. After an error
+    /// some run, and are to be stopped.
     pub fn start(&mut self) -> io::Result<()> {
         for number in 0..self.hub.config().threads.max(1) {
             let (thread, owner) = PoolThread::new(self.hub.clone())?;
@@ -130,8 +130,8 @@ impl Running {
         self.owners.iter().for_each(|owner| owner.send(Note::Renew(table.clone())));
     }
 
-    /// Returns when so many connections have come since the start, and no pool thread finds anything to do. What one of them
-    /// did last may have given another work, hence the second round.
+    /// Returns when so many connections have come since the start, and no pool thread finds anything to do. What one of
+    /// them did last may have given another work, hence the second round.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         while self.hub.total_connections() < connections && !self.hub.is_stopping() && Instant::now() < end {
@@ -146,8 +146,8 @@ impl Running {
         }
     }
 
-    /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second at
-    /// the most. The second time, there is nothing left to do.
+    /// Stops in order: no new connections, then every reply that is due is sent to clients that read it, for a second
+    /// at the most. The second time, there is nothing left to do.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {

@@ -1,7 +1,7 @@
 //! Signals: the only way to talk to a running server from outside its sockets.
 //!
-//! Owns their meaning: TERM and INT end the server in order, and HUP too unless there is something to open or read again; USR1 makes it refuse
-//! new jobs for good.
+//! Owns their meaning: TERM and INT end the server in order, and HUP too unless there is something to open or read
+//! again; USR1 makes it refuse new jobs for good.
 
 use std::io;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub enum SignalAction {
     Stop,
 }
 
-/// Catches the signals from now on, so that none that comes during the start is lost. A server that `reopens` its log at a
-/// hang-up does so even if it was started to ignore that signal, which would not end it.
+/// Catches the signals from now on, so that none that comes during the start is lost. A server that `reopens` its log
+/// at a hang-up does so even if it was started to ignore that signal, which would not end it.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
     let ignored = ignored();
     // A file that may not grow is an error of the write, not the end.

@@ -1,7 +1,7 @@
 //! Streams and listeners, TCP or Unix.
 //!
-//! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server listens
-//! on is never taken away, ours is removed at the end. Must not know protocols.
+//! Owns the difference between the two, the binding of addresses, and Unix socket files: one that a living server
+//! listens on is never taken away, ours is removed at the end. Must not know protocols.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -61,8 +61,8 @@ impl Stream {
         }
     }
 
-    /// Bytes that the system still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if that
-    /// cannot be told.
+    /// Bytes that the system still keeps for the peer: not acknowledged over TCP, not read from a Unix socket. 0 if
+    /// that cannot be told.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -88,8 +88,8 @@ impl Stream {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read ends
-    /// at their mark although there is more behind it.
+    /// Has `registry` report this stream's readiness under `token`, once at each change; urgent bytes too, since a read
+    /// ends at their mark although there is more behind it.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         match self {
@@ -152,8 +152,8 @@ pub enum Listener {
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that we made, by its path and by what it is: somebody may have put another in its place. Removed when it
-/// is dropped.
+/// A socket file that we made, by its path and by what it is: somebody may have put another in its place. Removed when
+/// it is dropped.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -161,8 +161,8 @@ pub struct SocketFile {
     inode: u64,
 }
 
-/// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so that
-/// no other server takes it for dead, and its clients wait until they are accepted.
+/// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so
+/// that no other server takes it for dead, and its clients wait until they are accepted.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -265,8 +265,9 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]; the caller has seen to it that nothing is accepted afterwards. A socket that was
-    /// handed to us is not ours to shut down, since its giver keeps it for the next server: there, we call ourselves.
+    /// Ends a blocked [`Listener::accept`]; the caller has seen to it that nothing is accepted afterwards. A socket
+    /// that was handed to us is not ours to shut down, since its giver keeps it for the next server: there, we call
+    /// ourselves.
     pub fn wake(&self, inherited: bool) {
         let result = match self {
             Listener::Tcp(listener, _) if inherited => call_tcp(listener),
@@ -351,8 +352,8 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to signals, in
-/// a script that has locked the folder itself.
+/// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to
+/// signals, in a script that has locked the folder itself.
 fn turn_in(folder: &Path) -> Option<Flock<File>> {
     let mut file = File::open(folder).ok()?;
     for _ in 0..TURN_TRIES {
@@ -367,8 +368,8 @@ fn turn_in(folder: &Path) -> Option<Flock<File>> {
     None
 }
 
-/// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in, is
-/// alive. Never blocks.
+/// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in,
+/// is alive. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

@@ -1,8 +1,9 @@
 //! Space in the log: the commands that wait for it, and the thread that makes it.
 //!
-//! Owns the list of connections whose next command needs more space than the log has on the disk, first come first served,
-//! and the thread that makes and removes segments. Such a connection is not read, and its pool thread serves the others, so
-//! that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how space is counted.
+//! Owns the list of connections whose next command needs more space than the log has on the disk, first come first
+//! served, and the thread that makes and removes segments. Such a connection is not read, and its pool thread serves
+//! the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how
+//! space is counted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +21,15 @@ use crate::protocol::Output;
 /// How often a failing or full disk is tried.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their turn.
+/// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their
+/// turn.
 const PORTION: Duration = Duration::from_millis(1);
 
 /// How long space is kept for a connection that waited for it: it may be busy with a client that does not read.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// How often one command waits, if what was made for it is used up by work that cannot wait, such as compaction; then it is
-/// carried out as it is, and refused if there is no space.
+/// How often one command waits, if what was made for it is used up by work that cannot wait, such as compaction; then
+/// it is carried out as it is, and refused if there is no space.
 const WAITS: u8 = 64;
 
 /// What a connection waits for, or has waited for and not used yet.
@@ -70,8 +72,8 @@ enum Task {
 }
 
 impl Space {
-    /// Whether a command that takes so many bytes in the log may be carried out; if not, [`Space::wait`]. `first`: it is the
-    /// first of its turn. With the engine locked.
+    /// Whether a command that takes so many bytes in the log may be carried out; if not, [`Space::wait`]. `first`: it
+    /// is the first of its turn. With the engine locked.
     pub fn admits(&self, claim: &mut Claim, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = claim.waits > 0;
         let kept = if waited { 0 } else { self.kept.load(Ordering::Relaxed) };
@@ -86,8 +88,8 @@ impl Space {
         admits
     }
 
-    /// Has `outbox` told when there is space for so many bytes. With the engine locked, and after the outbox knows that it
-    /// waits: it may be told at once.
+    /// Has `outbox` told when there is space for so many bytes. With the engine locked, and after the outbox knows that
+    /// it waits: it may be told at once.
     pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
         *claim = Claim { bytes, waits: claim.waits.max(1) };
         self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
@@ -134,8 +136,8 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Tells the first `count` of those who wait to go on. They find out by themselves whether there is space; if the disk is
-    /// full or fails, their commands are refused.
+    /// Tells the first `count` of those who wait to go on. They find out by themselves whether there is space; if the
+    /// disk is full or fails, their commands are refused.
     pub fn go_on(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -148,8 +150,8 @@ impl Space {
         some.into_iter().for_each(|waiting| waiting.outbox.has_space());
     }
 
-    /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is as
-    /// much as fits into a segment, so that nobody waits until there is space for all of them.
+    /// Waits until there is something to do; `retry`: the disk must be tried again soon. A portion of those who wait is
+    /// as much as fits into a segment, so that nobody waits until there is space for all of them.
     fn next(&self, retry: bool, portion: u64) -> Task {
         let mut state = self.state.lock();
         loop {

@@ -44,7 +44,8 @@ fn take(number: RawFd) -> io::Result<Listener> {
     if !look.is_listener().unwrap_or(false) || look.r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));
     }
-    // SAFETY: it is open, and the environment says that it was opened for this very process; nobody else in it takes it.
+    // SAFETY: it is open, and the environment says that it was opened for this very process; nobody else in it takes
+    // it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;

@@ -112,7 +112,8 @@ fn succeeds(line: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// What this program does where the server is: takes places, prints how many it got, and keeps them until its input ends.
+/// What this program does where the server is: takes places, prints how many it got, and keeps them until its input
+/// ends.
 pub fn crowd() {
     let connect = |_| {
         let stream = TcpStream::connect(ADDRESS).expect("a connection");

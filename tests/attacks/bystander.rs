@@ -69,7 +69,8 @@ impl Bystander {
         std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends after the round trip under way; the round trips since they were asked for, and what went wrong, if anything.
+    /// Ends after the round trip under way; the round trips since they were asked for, and what went wrong, if
+    /// anything.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().expect("it runs once").join();

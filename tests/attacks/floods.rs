@@ -56,7 +56,8 @@ fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     (wire.stream().try_clone().expect("a connection"), id)
 }
 
-/// Sends without a pause until it is told to stop, and reads all replies; returns how many pairs of commands were answered.
+/// Sends without a pause until it is told to stop, and reads all replies; returns how many pairs of commands were
+/// answered.
 fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
     let commands = format!("reserve-job {id}\r\nrelease {id} 0 0\r\n").repeat(PAIRS);
     let replies = format!("RESERVED {id} 1\r\nx\r\nRELEASED\r\n").repeat(PAIRS);

@@ -1,6 +1,7 @@
 //! Much traffic with few calls: commands in large pieces, replies by the line.
 //!
-//! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send what the server takes.
+//! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send what the server
+//! takes.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! What a row is given: a program to attack, a bystander beside the attack, and a place for what was seen.
 //!
-//! Owns the start of either program, the sampling of memory, and the bounds that hold for all rows about memory. Figures are
-//! noted before they are judged, so that a row which fails still shows them.
+//! Owns the start of either program, the sampling of memory, and the bounds that hold for all rows about memory.
+//! Figures are noted before they are judged, so that a row which fails still shows them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -133,8 +133,8 @@ impl Trial {
         result
     }
 
-    /// Attacks while memory is watched. The attackers are gone when `attack` returns. With a `--max-memory`, the program must
-    /// keep to it; in any case, what it took for them must come back.
+    /// Attacks while memory is watched. The attackers are gone when `attack` returns. With a `--max-memory`, the
+    /// program must keep to it; in any case, what it took for them must come back.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
         self.catching(attack);
@@ -162,8 +162,8 @@ impl Trial {
         }
     }
 
-    /// Waits until the program has done what it was sent: until its memory stays, and its processor has little to do. The
-    /// kernel's buffers fill before the program's own do.
+    /// Waits until the program has done what it was sent: until its memory stays, and its processor has little to do.
+    /// The kernel's buffers fill before the program's own do.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));

@@ -1,4 +1,5 @@
-//! The binlog's options: jobs outlive the program, and a folder that cannot be used ends it with beanstalkd's exit code.
+//! The binlog's options: jobs outlive the program, and a folder that cannot be used ends it with beanstalkd's exit
+//! code.
 
 use std::fs;
 use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};

@@ -1,5 +1,5 @@
-//! What systemd hands over and is told. A shell stands in for it: the sockets come as its standard files, and it moves them
-//! to where systemd puts them.
+//! What systemd hands over and is told. A shell stands in for it: the sockets come as its standard files, and it moves
+//! them to where systemd puts them.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -96,7 +96,8 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
     }
 }
 
-/// While a new server takes over, two have the socket: each ends when it is told to, whoever accepts what comes meanwhile.
+/// While a new server takes over, two have the socket: each ends when it is told to, whoever accepts what comes
+/// meanwhile.
 #[test]
 fn servers_that_share_a_socket_end_one_by_one() {
     let folder = Folder::new();

@@ -27,8 +27,8 @@ fn serves(path: &Path) {
     client.put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Makes a socket file that nobody listens on. Nobody ever has: a listener that is dropped may live on for a moment, in a
-/// child of another test that is about to begin.
+/// Makes a socket file that nobody listens on. Nobody ever has: a listener that is dropped may live on for a moment, in
+/// a child of another test that is about to begin.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");

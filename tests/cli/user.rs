@@ -23,8 +23,8 @@ pub fn nobody() -> User {
 /// The program started by nobody, out of a folder that everybody can read. For root.
 fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // By a program of its own: a file that is open for writing anywhere, if only in a child of another test that is about
-    // to begin, cannot be run.
+    // By a program of its own: a file that is open for writing anywhere, if only in a child of another test that is
+    // about to begin, cannot be run.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -101,7 +101,8 @@ fn who_is_not_root_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// A service manager may have changed the user already; the option in a shared file of options is no reason to fail then.
+/// A service manager may have changed the user already; the option in a shared file of options is no reason to fail
+/// then.
 #[test]
 fn becoming_who_one_is_already_works_without_root() {
     if !is_root() {

@@ -36,8 +36,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one left.
-/// Returns how often it crashed.
+/// Lives one life on `disk` until it crashes at `point`, and more lives after that; each must find what the last one
+/// left. Returns how often it crashed.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);

@@ -1,7 +1,7 @@
 //! Segments that are damaged while the server is down.
 //!
-//! Owns the promise about that: whatever can still be read is kept, the rest is reported, the damaged file is set aside and
-//! never removed, and strictness refuses all of it.
+//! Owns the promise about that: whatever can still be read is kept, the rest is reported, the damaged file is set aside
+//! and never removed, and strictness refuses all of it.
 
 use std::collections::BTreeMap;
 

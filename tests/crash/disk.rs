@@ -1,8 +1,8 @@
 //! A disk in memory that does what bad disks do.
 //!
-//! Owns, for each file, what is on the disk for good and what was only written; it forgets, tears, fills up and fails on
-//! command, always the same way for the same seed. Creating, renaming and removing are durable when they return, as the
-//! `Storage` trait has it. Must not know what the bytes mean.
+//! Owns, for each file, what is on the disk for good and what was only written; it forgets, tears, fills up and fails
+//! on command, always the same way for the same seed. Creating, renaming and removing are durable when they return, as
+//! the `Storage` trait has it. Must not know what the bytes mean.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -282,7 +282,8 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts a deed; an error if it fails or everything has stopped. The flag tells whether it stops at this very deed.
+    /// Counts a deed; an error if it fails or everything has stopped. The flag tells whether it stops at this very
+    /// deed.
     fn deed(&mut self, deed: Deed) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.deeds >= self.crash_at;
         self.crashed |= stops;

@@ -1,7 +1,7 @@
 //! A queue with its log on a faulty disk, and chance as its clients.
 //!
-//! Owns one life of a server: verbs, each followed by its records, and between them whatever the syncer does, in any order.
-//! Must not judge: the model does.
+//! Owns one life of a server: verbs, each followed by its records, and between them whatever the syncer does, in any
+//! order. Must not judge: the model does.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A disk that fails while the server runs.
 //!
-//! Owns the promise about that: no reply that was given is broken by a power cut, whatever failed before; a full disk takes
-//! deletes to the last job; and when the disk is back, all goes on by itself.
+//! Owns the promise about that: no reply that was given is broken by a power cut, whatever failed before; a full disk
+//! takes deletes to the last job; and when the disk is back, all goes on by itself.
 
 use beanpole::binlog::{Health, SyncMode};
 use beanpole::engine::{

@@ -48,8 +48,8 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// A segment's header: behind its two numbers, those of the place before it, the oldest segment, the place that is synced, and
-/// the ids.
+/// A segment's header: behind its two numbers, those of the place before it, the oldest segment, the place that is
+/// synced, and the ids.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     let mut bytes = b"beanpole\x02\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers) {

@@ -1,7 +1,8 @@
 //! What the log must remember, kept beside it.
 //!
-//! Owns, for each job, how it stands by all that is safe, and the changes that are not safe yet, of which a crash may keep
-//! any. After a crash [`Model::compare`] tells whether the queue that came back is one of those that may come back.
+//! Owns, for each job, how it stands by all that is safe, and the changes that are not safe yet, of which a crash may
+//! keep any. After a crash [`Model::compare`] tells whether the queue that came back is one of those that may come
+//! back.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Verbs of chance for jobs with terms, and for those who take them.
 //!
-//! Owns the second half of what happens in a [`Life`]: what producers and workers of all protocols ask of such jobs. Must not
-//! judge: the model does.
+//! Owns the second half of what happens in a [`Life`]: what producers and workers of all protocols ask of such jobs.
+//! Must not judge: the model does.
 
 use beanpole::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 

@@ -1,7 +1,8 @@
 //! A disk that fails more than once, or at the wrong moment: what takes over must not take away.
 //!
-//! Owns histories that chance seldom finds: a new segment that fails as well, a sync that fails behind compaction, an end in
-//! the middle of the last sync, very many segments that go at once on a full disk, and files that do not belong there.
+//! Owns histories that chance seldom finds: a new segment that fails as well, a sync that fails behind compaction, an
+//! end in the middle of the last sync, very many segments that go at once on a full disk, and files that do not belong
+//! there.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,9 @@
 //! The real program as a child process, for tests from the outside.
 //!
-//! Owns the start (on a free port or in a folder of its own, ready when this returns), the end (by its own process id, when
-//! a [`Daemon`] is dropped), its log, and the figures that the kernel has about it. Must not know what a test is about. A
-//! daemon is killed after [`LIFETIME`] in any case, so that a test which waits for it in vain fails rather than hangs.
+//! Owns the start (on a free port or in a folder of its own, ready when this returns), the end (by its own process id,
+//! when a [`Daemon`] is dropped), its log, and the figures that the kernel has about it. Must not know what a test is
+//! about. A daemon is killed after [`LIFETIME`] in any case, so that a test which waits for it in vain fails rather
+//! than hangs.
 //!
 //! ```text
 //! let daemon = Daemon::start(&["-z", "1000"]);       // -p 0 is added unless there is a -l or -p

@@ -1,8 +1,8 @@
 //! A disk that does not answer holds up nobody who needs no disk.
 //!
-//! The server runs inside this process with one pool thread, on a disk on which one kind of operation blocks until the test
-//! lets it go on. What is judged is the order: who is answered while it blocks, and what comes after it. The only time is a
-//! guard against a test that hangs.
+//! The server runs inside this process with one pool thread, on a disk on which one kind of operation blocks until the
+//! test lets it go on. What is judged is the order: who is answered while it blocks, and what comes after it. The only
+//! time is a guard against a test that hangs.
 
 use std::io;
 use std::path::Path;
@@ -174,8 +174,8 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends puts in one breath, each with a delete of an earlier job behind it if there are such; the ids, in the order of the
-/// replies.
+/// Sends puts in one breath, each with a delete of an earlier job behind it if there are such; the ids, in the order of
+/// the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
     for (place, body) in bodies.iter().enumerate() {
@@ -335,8 +335,8 @@ fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// A write waits for a sync that has just begun, and nobody could know yet that the disk is slow. Whoever shares the pool
-/// thread with the one that writes is answered all the same.
+/// A write waits for a sync that has just begun, and nobody could know yet that the disk is slow. Whoever shares the
+/// pool thread with the one that writes is answered all the same.
 #[test]
 fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     let home = Home::new();

@@ -1,8 +1,8 @@
 //! What a queue may look like after a crash, kept by those who work with it.
 //!
-//! Owns, for each job, the descriptions that may be true of it: the one that was acknowledged last, and those that commands
-//! without an answer would have made of it since. A command enters its outcome before it is sent; its answer strikes out
-//! all that was before. Must not talk to a server.
+//! Owns, for each job, the descriptions that may be true of it: the one that was acknowledged last, and those that
+//! commands without an answer would have made of it since. A command enters its outcome before it is sent; its answer
+//! strikes out all that was before. Must not talk to a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

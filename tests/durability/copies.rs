@@ -1,5 +1,5 @@
-//! Copies of a log: by the program, of a folder at rest and of one that is written meanwhile; and plain ones, which are whole
-//! or found to be damaged.
+//! Copies of a log: by the program, of a folder at rest and of one that is written meanwhile; and plain ones, which are
+//! whole or found to be damaged.
 
 use std::fs;
 use std::path::Path;

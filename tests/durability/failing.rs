@@ -1,7 +1,7 @@
 //! A disk that fails: writes or syncs end in an error, at once or after a while, and later work again.
 //!
-//! The server runs inside this process. What a process killed at some moment would leave behind is a copy of the files at
-//! that moment, on which a second server starts.
+//! The server runs inside this process. What a process killed at some moment would leave behind is a copy of the files
+//! at that moment, on which a second server starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;

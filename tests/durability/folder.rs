@@ -208,7 +208,8 @@ fn the_files_are_for_their_owner_alone() {
     assert!(count >= 3, "{count} files");
 }
 
-/// Jobs in segments of 4 KB, and a byte in the middle of one body is changed. Returns the ids and bodies, and which one it is.
+/// Jobs in segments of 4 KB, and a byte in the middle of one body is changed. Returns the ids and bodies, and which one
+/// it is.
 fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
     let home = Home::new();
     let daemon = home.start(&["-f0", "-s", "4096"]);

@@ -70,8 +70,8 @@ fn a_folder_that_is_removed_and_made_again_loses_nothing() {
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
     fs::remove_dir_all(home.path()).unwrap();
-    // The put that meets the empty place is answered when the folder is back, and then it is kept: others hear of it at once.
-    // If the loss was noticed before, it is refused.
+    // The put that meets the empty place is answered when the folder is back, and then it is kept: others hear of it at
+    // once. If the loss was noticed before, it is refused.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");

@@ -1,7 +1,8 @@
 //! A folder in which beanstalkd kept its log is taken over, whole and once.
 //!
 //! Debian's beanstalkd does the work and is asked about every job in the end. Each job ends with a deed that beanstalkd
-//! writes down: what it does not write (that a job was reserved or touched, or released without a delay), nobody can know.
+//! writes down: what it does not write (that a job was reserved or touched, or released without a delay), nobody can
+//! know.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -227,7 +228,8 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     }
 }
 
-/// beanstalkd moves jobs out of its oldest files and removes these, so that some deletes are of jobs in no file any more.
+/// beanstalkd moves jobs out of its oldest files and removes these, so that some deletes are of jobs in no file any
+/// more.
 #[test]
 fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
     let home = Home::new();

@@ -1,8 +1,8 @@
 //! The server is killed in the middle of its work, again and again.
 //!
-//! Four producers and four workers put, reserve, delete, release, bury, kick and touch; after each kill every job is held
-//! against the [`Book`]. A command that had no answer yet may have happened or not. Processes die here, not machines: what
-//! was written is there, so it must hold with every kind of sync.
+//! Four producers and four workers put, reserve, delete, release, bury, kick and touch; after each kill every job is
+//! held against the [`Book`]. A command that had no answer yet may have happened or not. Processes die here, not
+//! machines: what was written is there, so it must hold with every kind of sync.
 
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};

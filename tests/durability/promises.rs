@@ -1,7 +1,7 @@
 //! A reply promises also what somebody else has changed, if it tells of it: it waits until the log has that.
 //!
-//! The server runs inside this process, on a disk whose syncs block until the test lets them go on. What is judged is who is
-//! answered while they block, and that all are afterwards.
+//! The server runs inside this process, on a disk whose syncs block until the test lets them go on. What is judged is
+//! who is answered while they block, and that all are afterwards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What the tests of durability share: a folder with a log, its servers one after the other, chance, and many questions at
-//! a time.
+//! What the tests of durability share: a folder with a log, its servers one after the other, chance, and many questions
+//! at a time.
 //!
 //! Must not know what a test is about.
 

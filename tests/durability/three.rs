@@ -1,7 +1,7 @@
 //! Jobs of all three protocols through the end of the process.
 //!
-//! Owns what a restart leaves of the terms of a job: everything, with moments that go on; and, in a loop of kills, that no
-//! job which was acknowledged is lost, doubled, or back after its end was acknowledged.
+//! Owns what a restart leaves of the terms of a job: everything, with moments that go on; and, in a loop of kills, that
+//! no job which was acknowledged is lost, doubled, or back after its end was acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Result;

@@ -1,5 +1,5 @@
-//! Clients that send anything: no packet ends the server, every answer is whole, and every client that waits hears how its job
-//! ended, once.
+//! Clients that send anything: no packet ends the server, every answer is whole, and every client that waits hears how
+//! its job ended, once.
 
 use std::time::Duration;
 

@@ -152,8 +152,8 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
     });
 }
 
-/// One client sends commands as fast as it can and reads all replies. That is its right, but not that others wait for it.
-/// Returns how long the round trips of another client of the same thread took, in order.
+/// One client sends commands as fast as it can and reads all replies. That is its right, but not that others wait for
+/// it. Returns how long the round trips of another client of the same thread took, in order.
 fn beside_a_flood(command: &str, length: Duration) -> Vec<Duration> {
     let daemon = Daemon::start(&["-t", "1"]);
     let stream = daemon.tcp();

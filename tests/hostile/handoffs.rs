@@ -1,4 +1,5 @@
-//! The hand-off race: a reply that another thread writes, and the reply behind it, which the connection's own thread writes.
+//! The hand-off race: a reply that another thread writes, and the reply behind it, which the connection's own thread
+//! writes.
 //!
 //! On each connection replies come in the order of commands: RESERVED before the answer to whatever was sent behind the
 //! reserve, however the two threads meet.

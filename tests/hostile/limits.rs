@@ -104,7 +104,8 @@ fn is_let_in(client: &mut Wire) -> bool {
     }
 }
 
-/// The system's limit is lower than the server's own: those that there is no file for are told so, and the others served.
+/// The system's limit is lower than the server's own: those that there is no file for are told so, and the others
+/// served.
 #[test]
 fn no_files_left() {
     let Some(daemon) = few_files() else { return };

@@ -195,8 +195,8 @@ fn bystand(daemon: &Daemon, counts: &Counts) {
     }
 }
 
-/// Workers come, ask, and are gone while jobs are on their way to them, in other threads than their own. Those that stay
-/// are told nothing that was meant for those before them, and in the end every job is accounted for.
+/// Workers come, ask, and are gone while jobs are on their way to them, in other threads than their own. Those that
+/// stay are told nothing that was meant for those before them, and in the end every job is accounted for.
 #[test]
 fn of_workers_amid_hand_offs() {
     let daemon = Daemon::start(&["-t", "4"]);

@@ -112,8 +112,8 @@ fn over_the_margin_only() {
     calm(&daemon);
 }
 
-/// Many reservations have run out by the time the server goes on, and holders whose own are among them ask at once: none is
-/// warned of the end of what it no longer has. All jobs are ready.
+/// Many reservations have run out by the time the server goes on, and holders whose own are among them ask at once:
+/// none is warned of the end of what it no longer has. All jobs are ready.
 #[test]
 fn over_the_deadlines_of_many() {
     let daemon = Daemon::start(&[]);

@@ -49,8 +49,8 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read ends at the mark of an urgent byte even if there is more behind it. The server is stopped meanwhile, so that all
-/// of it lies there when it reads.
+/// A read ends at the mark of an urgent byte even if there is more behind it. The server is stopped meanwhile, so that
+/// all of it lies there when it reads.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);

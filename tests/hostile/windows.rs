@@ -1,7 +1,7 @@
 //! Clients that do not read, or read slowly, what they asked for.
 //!
-//! What a server may hold for such a client is bounded: the replies that wait, in total, whatever the client has asked for
-//! and however long it goes on.
+//! What a server may hold for such a client is bounded: the replies that wait, in total, whatever the client has asked
+//! for and however long it goes on.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -196,7 +196,8 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     calm(&daemon);
 }
 
-/// A job that is deleted while somebody is still being sent it takes its memory until that has ended, one way or the other.
+/// A job that is deleted while somebody is still being sent it takes its memory until that has ended, one way or the
+/// other.
 #[test]
 fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     const BODY: usize = 8 << 20;
@@ -230,7 +231,8 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     calm(&daemon);
 }
 
-/// The list of tubes has no bound of its own: what does not fit into the memory that may be taken is not made for a client.
+/// The list of tubes has no bound of its own: what does not fit into the memory that may be taken is not made for a
+/// client.
 #[test]
 fn long_lists_that_nobody_reads_are_on_account() {
     const TUBES: usize = 20_000;

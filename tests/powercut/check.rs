@@ -1,8 +1,8 @@
 //! Whether the queue that came back is one that may come back.
 //!
-//! Owns the list of what is checked, with the switches, and the comparison. What survives must be a prefix of each client's
-//! commands, and of all of them together as far as their order is known. Where it is none, each job alone tells what is
-//! wrong. Must not talk to a server.
+//! Owns the list of what is checked, with the switches, and the comparison. What survives must be a prefix of each
+//! client's commands, and of all of them together as far as their order is known. Where it is none, each job alone
+//! tells what is wrong. Must not talk to a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,8 +213,8 @@ impl Case<'_> {
         verdict
     }
 
-    /// Finds places in all lanes at which, of two commands of which one was answered before the other was sent, the first is
-    /// never missing alone.
+    /// Finds places in all lanes at which, of two commands of which one was answered before the other was sent, the
+    /// first is never missing alone.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =

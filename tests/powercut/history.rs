@@ -1,7 +1,7 @@
 //! A history: the program under the shim, what its clients do, and how it ends.
 //!
-//! Owns the kinds of histories, what follows from a seed, and the way from one generation to the next. Whether something
-//! comes quickly may decide what a history has in it, and never what is judged.
+//! Owns the kinds of histories, what follows from a seed, and the way from one generation to the next. Whether
+//! something comes quickly may decide what a history has in it, and never what is judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,8 +158,8 @@ impl<'a> History<'a> {
         self.folder.join("log")
     }
 
-    /// The first generation, or the next one behind a cut of the last; its trace, unless the log did not come back as it
-    /// should.
+    /// The first generation, or the next one behind a cut of the last; its trace, unless the log did not come back as
+    /// it should.
     pub fn record(&mut self, before: Option<(&[Event], &Path, Cut)>) -> Result<Option<PathBuf>> {
         self.generation += 1;
         let trace = Arc::new(Trace::new(&self.folder, &format!("generation-{}", self.generation))?);

@@ -1,7 +1,7 @@
 //! A log that beanstalkd has left, for histories that begin with it.
 //!
-//! Owns the few kinds of its records that are needed: jobs that are ready, delayed, buried or deleted, in format 7. Must not
-//! damage any: what becomes of those is for other tests.
+//! Owns the few kinds of its records that are needed: jobs that are ready, delayed, buried or deleted, in format 7.
+//! Must not damage any: what becomes of those is for other tests.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

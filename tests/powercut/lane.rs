@@ -1,7 +1,7 @@
 //! A client that does things to a queue, one after the other, and keeps a book of them.
 //!
-//! Owns one lane of a history while it is made: the choice of commands by chance, their order, and what is written down of
-//! them in the trace. Its tubes are its own. Must not judge what a cut leaves.
+//! Owns one lane of a history while it is made: the choice of commands by chance, their order, and what is written down
+//! of them in the trace. Its tubes are its own. Must not judge what a cut leaves.
 
 use std::collections::BTreeMap;
 use std::io::Result;

@@ -1,7 +1,7 @@
 //! What was asked and told, read out of a trace: by lanes, which are clients whose commands have an order.
 //!
-//! Owns the words of the marks, and what a cut at some place may keep of a lane: no less than was promised, no more than was
-//! asked. Must not know disks.
+//! Owns the words of the marks, and what a cut at some place may keep of a lane: no less than was promised, no more
+//! than was asked. Must not know disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -97,9 +97,9 @@ impl Promise {
     }
 }
 
-/// The marks, in their places: `sent LANE STEP PROMISE WORDS`, `did LANE STEP CHANGE`, `told LANE STEP REPLY`, `about LANE STEP
-/// KEY` (a reply speaks of this job), `void LANE STEP COUNT` (of the changes of this step so many were kept, and of later
-/// ones that were asked for until then none), `seen FIRST LAST` (ids) and `is KIND OPTIONS`.
+/// The marks, in their places: `sent LANE STEP PROMISE WORDS`, `did LANE STEP CHANGE`, `told LANE STEP REPLY`, `about
+/// LANE STEP KEY` (a reply speaks of this job), `void LANE STEP COUNT` (of the changes of this step so many were kept,
+/// and of later ones that were asked for until then none), `seen FIRST LAST` (ids) and `is KIND OPTIONS`.
 fn marks(events: &[Event]) -> impl Iterator<Item = (usize, Vec<&str>)> {
     events.iter().enumerate().filter_map(|(place, event)| match event {
         Event::Mark(text) => Some((place, text.splitn(5, ' ').collect())),

@@ -1,7 +1,7 @@
 //! Where a history is cut.
 //!
-//! Owns the choice of places: any, but most of them where something has just happened that might be lost, or was told too
-//! early. Must not know what a cut leaves.
+//! Owns the choice of places: any, but most of them where something has just happened that might be lost, or was told
+//! too early. Must not know what a cut leaves.
 
 use std::collections::HashSet;
 

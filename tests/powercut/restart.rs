@@ -1,7 +1,7 @@
 //! One cut of a recorded history, and the start after it.
 //!
-//! Owns the way from a trace and a place in it to a folder, and the whole judgement of one restart. Everything follows from
-//! the trace, the place and a seed.
+//! Owns the way from a trace and a place in it to a folder, and the whole judgement of one restart. Everything follows
+//! from the trace, the place and a seed.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,12 +1,12 @@
 //! What the program does to the files of its log, written down as it happens.
 //!
-//! A library to be loaded before the C library (`LD_PRELOAD`), which the test compiles by itself: no part of any crate. It
-//! passes each call on and appends a record of it to one file, which the test appends to as well; so there is one order of
-//! all that happened. `trace.rs` reads the records. A sync is not passed on but waits, or fails, as the test says: what it
-//! would do is simulated. Owns no bytes of the log; must not change what the program sees, but for syncs.
+//! A library to be loaded before the C library (`LD_PRELOAD`), which the test compiles by itself: no part of any crate.
+//! It passes each call on and appends a record of it to one file, which the test appends to as well; so there is one
+//! order of all that happened. `trace.rs` reads the records. A sync is not passed on but waits, or fails, as the test
+//! says: what it would do is simulated. Owns no bytes of the log; must not change what the program sees, but for syncs.
 //!
-//! `POWERCUT_FOLDER` is the folder that is watched, `POWERCUT_TRACE` the file of the records, and `POWERCUT_CONTROL` a file of
-//! numbers by which the test steers; without them every call is just passed on.
+//! `POWERCUT_FOLDER` is the folder that is watched, `POWERCUT_TRACE` the file of the records, and `POWERCUT_CONTROL` a
+//! file of numbers by which the test steers; without them every call is just passed on.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::os::unix::ffi::OsStringExt;
@@ -55,8 +55,8 @@ const NUMBERS: usize = 6;
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
-/// Held while entries of folders change, and while a file is written at its own place: the order of records is that of the
-/// calls then.
+/// Held while entries of folders change, and while a file is written at its own place: the order of records is that of
+/// the calls then.
 static ORDER: Mutex<()> = Mutex::new(());
 
 struct State {

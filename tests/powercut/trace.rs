@@ -1,7 +1,7 @@
 //! The record of a history: what the program did to its files and what its clients said and were told, in one order.
 //!
-//! Owns the form of a trace, which `shim.rs` writes as well, and the numbers by which the shim is steered. A trace needs
-//! nothing else to be replayed. Must not know what its marks mean.
+//! Owns the form of a trace, which `shim.rs` writes as well, and the numbers by which the shim is steered. A trace
+//! needs nothing else to be replayed. Must not know what its marks mean.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,8 +1,8 @@
 //! How one job may look after a cut that kept some changes and lost others.
 //!
-//! Owns the weaker promise: each change that was not promised is there or not, whatever became of the others. It tells what
-//! was lost where the queue as a whole is no prefix. A record says how many times something was done to a job by then, so
-//! one that is there makes up for lost ones.
+//! Owns the weaker promise: each change that was not promised is there or not, whatever became of the others. It tells
+//! what was lost where the queue as a whole is no prefix. A record says how many times something was done to a job by
+//! then, so one that is there makes up for lost ones.
 
 use std::collections::BTreeSet;
 

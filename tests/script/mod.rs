@@ -16,8 +16,9 @@
 //! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must get this packet, whole
 //! ```
 //!
-//! A connection's name has capitals and digits; `b:name`, `g:name` and `w:name` speak beanstalk, Gearman and Workq whatever
-//! the others do. A packet may be given by its number. `\H` is what job handles begin with, `H:` and the host's name and `:`.
+//! A connection's name has capitals and digits; `b:name`, `g:name` and `w:name` speak beanstalk, Gearman and Workq
+//! whatever the others do. A packet may be given by its number. `\H` is what job handles begin with, `H:` and the
+//! host's name and `:`.
 //!
 //! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at an end), `\(text*N)` (N times). In what must come: `<n>` is digits,
 //! `<any>` anything on the line, `<len>` the number of bytes in the `|` lines below. Lines with `#` are comments.

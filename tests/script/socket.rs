@@ -31,8 +31,8 @@ pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
-    /// Waits until the server has done all that it was sent; it is told how many connections there have been. A server that
-    /// cannot be asked is given [`Sockets::quiet`] before time passes.
+    /// Waits until the server has done all that it was sent; it is told how many connections there have been. A server
+    /// that cannot be asked is given [`Sockets::quiet`] before time passes.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
     /// How long to listen for bytes that must not come, and to let the server work before time passes.
     pub quiet: Duration,
@@ -127,7 +127,8 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // A reader that runs meanwhile finds the byte alone; where it does not, nothing is lost but the test's point.
+            // A reader that runs meanwhile finds the byte alone; where it does not, nothing is lost but the test's
+            // point.
             std::thread::yield_now();
         }
         self.quiesce();

@@ -1,4 +1,5 @@
-//! Conversations inside this process: engine and protocol alone, on a virtual clock, every invariant checked at every step.
+//! Conversations inside this process: engine and protocol alone, on a virtual clock, every invariant checked at every
+//! step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

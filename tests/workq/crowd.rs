@@ -90,8 +90,8 @@ pub fn server_with(config: Config) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// So many clients lease all jobs of a full queue, each until there is none left; every job goes to one of them, and nobody is
-/// sent away while there is one. Tells how long it took.
+/// So many clients lease all jobs of a full queue, each until there is none left; every job goes to one of them, and
+/// nobody is sent away while there is one. Tells how long it took.
 pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) -> Duration {
     let expected = jobs.end - jobs.start;
     Client::connect(address).add("shared", jobs);

@@ -1,7 +1,7 @@
 //! Random and mutated bytes, through decoder, session and engine.
 //!
-//! Owns the making of nonsense. What must hold: nothing panics, the engine's invariants hold after every piece (the world
-//! checks them), and a connection that is left open still answers a plain command at its end.
+//! Owns the making of nonsense. What must hold: nothing panics, the engine's invariants hold after every piece (the
+//! world checks them), and a connection that is left open still answers a plain command at its end.
 
 use std::time::Duration;
 

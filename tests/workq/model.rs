@@ -1,8 +1,8 @@
 //! A naive model of Workq, held against the server's answers on random schedules of a virtual clock.
 //!
-//! Owns what Workq means, said as plainly as possible: lists that are searched from end to end. Must not share code with the
-//! server. Every command comes a microsecond after the last one and times are in whole milliseconds, so two things rarely
-//! happen at one moment; where they would, the schedule ends.
+//! Owns what Workq means, said as plainly as possible: lists that are searched from end to end. Must not share code
+//! with the server. Every command comes a microsecond after the last one and times are in whole milliseconds, so two
+//! things rarely happen at one moment; where they would, the schedule ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -91,7 +91,8 @@ impl Model {
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
-    /// The best ready job of a queue: the largest priority, jobs without a schedule first, then by schedule, then as they came.
+    /// The best ready job of a queue: the largest priority, jobs without a schedule first, then by schedule, then as
+    /// they came.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));

@@ -1,7 +1,8 @@
 //! THE table of beanstalk commands: what they are called, how their arguments are read, and where they are counted.
 //!
-//! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it decides
-//! what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests walk it.
+//! Owns the words. A line belongs to the first row that it begins with, in this order, which is beanstalkd's: it
+//! decides what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests
+//! walk it.
 
 use hmac_sha256::Hash;
 

@@ -1,7 +1,7 @@
 //! From bytes to requests.
 //!
-//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR LF
-//! pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
+//! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::commands::{parse, CommandName, COMMANDS};
 use super::reply;
@@ -151,8 +151,8 @@ pub enum Command {
     UnknownCommand,
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an unfinished
-/// line again, with more behind it.
+/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an
+/// unfinished line again, with more behind it.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,

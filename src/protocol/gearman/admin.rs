@@ -1,7 +1,7 @@
 //! THE table of text commands, and how a line becomes one.
 //!
-//! Owns their words, and the short answers. A word counts in capitals as well; the words of a line are parted by spaces. Must
-//! not carry a command out: that is `session`'s business, and of lists `listing`'s.
+//! Owns their words, and the short answers. A word counts in capitals as well; the words of a line are parted by
+//! spaces. Must not carry a command out: that is `session`'s business, and of lists `listing`'s.
 
 use super::commands::lenient;
 use super::names::{from_word, push_word};

@@ -1,14 +1,15 @@
 //! When a scheduled job is due.
 //!
-//! Owns the calendar of SUBMIT_JOB_SCHED: the next minute, in UTC, that matches all its fields. Must not know what a job is.
+//! Owns the calendar of SUBMIT_JOB_SCHED: the next minute, in UTC, that matches all its fields. Must not know what a
+//! job is.
 
 use crate::engine::{Span, Time};
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Days to look ahead. The 29th of February falls on each day of the week at least once in 40 years (2096 to 2104 has no
-/// leap year between).
+/// Days to look ahead. The 29th of February falls on each day of the week at least once in 40 years (2096 to 2104 has
+/// no leap year between).
 const HORIZON: u64 = 41 * 366;
 
 /// The fields of SUBMIT_JOB_SCHED; none matches everything.

@@ -1,7 +1,7 @@
 //! THE table of Gearman packets: their numbers, names and arguments, and how those are read.
 //!
-//! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol document,
-//! and from 37 on of gearmand's `libgearman/command.hpp`.
+//! Owns the words. Decoding, the man page and the tests walk it. Numbers and arguments are those of the protocol
+//! document, and from 37 on of gearmand's `libgearman/command.hpp`.
 
 use std::num::NonZeroU64;
 
@@ -249,8 +249,8 @@ fn client_id(args: &[&[u8]]) -> Box<[u8]> {
     id[..id.len().min(MAX_CLIENT_ID)].into()
 }
 
-/// Reads a number as C's `strtoll` does: any white space, an optional sign, and whatever follows the digits is left; out of
-/// range is the nearest that is in.
+/// Reads a number as C's `strtoll` does: any white space, an optional sign, and whatever follows the digits is left;
+/// out of range is the nearest that is in.
 pub fn lenient(text: &[u8]) -> Option<i64> {
     let white = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let text = &text[text.iter().take_while(|byte| white(byte)).count()..];

@@ -1,7 +1,7 @@
 //! The lists of the text protocol.
 //!
-//! Owns their columns, and how a list is cut into pages, so that no list keeps other clients waiting. A job or function that
-//! comes or goes between two pages may be missing or not; every other is listed once.
+//! Owns their columns, and how a list is cut into pages, so that no list keeps other clients waiting. A job or function
+//! that comes or goes between two pages may be missing or not; every other is listed once.
 
 use super::admin::AdminCommand;
 use super::names::{push_handle, push_line, push_name, push_word};

@@ -1,8 +1,9 @@
 //! The Gearman protocol, as gearmand speaks it.
 //!
-//! Owns its packets, its text commands, their framing and the replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`]
-//! carries one out, and [`tell`] reports an event to a worker that sleeps or a client that waits for a result. Must not remember
-//! anything about the queue. What differs from gearmand on purpose is listed in `man/beanpole-gearman.7`.
+//! Owns its packets, its text commands, their framing and the replies. [`Decoder`] turns bytes into [`Request`]s,
+//! [`execute`] carries one out, and [`tell`] reports an event to a worker that sleeps or a client that waits for a
+//! result. Must not remember anything about the queue. What differs from gearmand on purpose is listed in
+//! `man/beanpole-gearman.7`.
 
 mod admin;
 mod calendar;

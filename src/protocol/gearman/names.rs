@@ -1,12 +1,13 @@
 //! How names and handles look in text, and what is allowed in them.
 //!
-//! Owns the lengths that are taken, the escape that keeps a name from forging a line of text, and the form of a job's handle.
-//! Must not know which answer they are part of.
+//! Owns the lengths that are taken, the escape that keeps a name from forging a line of text, and the form of a job's
+//! handle. Must not know which answer they are part of.
 
 use crate::engine::JobId;
 use crate::protocol::text::push_number;
 
-/// The longest name of a function, which is what libgearman takes (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a function too.
+/// The longest name of a function, which is what libgearman takes (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a
+/// function too.
 pub const MAX_FUNCTION: usize = 512;
 
 /// The longest unique id (gearmand: `GEARMAN_MAX_UNIQUE_SIZE`, of which it stores one byte less; here all are kept).
@@ -15,8 +16,8 @@ pub const MAX_UNIQUE: usize = 64;
 /// As much of a client's id as is kept (gearmand: `GEARMAND_SERVER_CON_ID_SIZE`, less its NUL).
 pub const MAX_CLIENT_ID: usize = 127;
 
-/// As much of the host's name as is in a handle: with `H:`, `:` and twenty digits it has 63 bytes at most, which is what
-/// clients have room for (protocol document, "Binary Packet").
+/// As much of the host's name as is in a handle: with `H:`, `:` and twenty digits it has 63 bytes at most, which is
+/// what clients have room for (protocol document, "Binary Packet").
 const MAX_HOST: usize = 40;
 
 /// The longest prefix of handles, for the same reason.

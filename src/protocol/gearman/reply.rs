@@ -11,7 +11,8 @@ use crate::protocol::Output;
 /// What a packet of the server begins with.
 const MAGIC: &[u8; 4] = b"\0RES";
 
-/// Why a request is not carried out. The codes are libgearman's names of errors without `GEARMAN_`, which its clients know.
+/// Why a request is not carried out. The codes are libgearman's names of errors without `GEARMAN_`, which its clients
+/// know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// One word for programs.

@@ -1,8 +1,8 @@
 //! From bytes to requests.
 //!
-//! Owns the framing of packets and of lines of text, which the first byte of each tells apart, for every packet anew, as
-//! gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can make it
-//! read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing of packets and of lines of text, which the first byte of each tells apart, for every packet anew,
+//! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
+//! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
 use std::num::NonZeroU64;
 
@@ -212,8 +212,8 @@ impl Command {
     }
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers an
-/// unfinished line, or unfinished arguments, again with more behind them.
+/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers
+/// an unfinished line, or unfinished arguments, again with more behind them.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,

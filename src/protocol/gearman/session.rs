@@ -20,7 +20,8 @@ use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSet
 /// What one connection must remember beside the queue.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// The job whose WORK_EXCEPTION was taken last: workers written for the document's old meaning send a WORK_FAIL behind it.
+    /// The job whose WORK_EXCEPTION was taken last: workers written for the document's old meaning send a WORK_FAIL
+    /// behind it.
     excepted: Option<JobId>,
 }
 
@@ -186,8 +187,8 @@ fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     }
 }
 
-/// A function that was once used stays in the lists until it is dropped. Beyond the bound on such names it is in them while it
-/// is used, which is no reason to refuse it.
+/// A function that was once used stays in the lists until it is dropped. Beyond the bound on such names it is in them
+/// while it is used, which is no reason to refuse it.
 fn list_for_good(engine: &mut Engine, client: ClientId, function: &[u8]) {
     let _ = engine.keep_tube(client, function);
 }

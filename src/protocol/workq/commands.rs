@@ -1,7 +1,7 @@
 //! THE table of Workq commands: what they are called, what they take, and in which order their fields are checked.
 //!
-//! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and data,
-//! number of flags, fields. The order of the checks inside a row's function is the original's as well (A1),
+//! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and
+//! data, number of flags, fields. The order of the checks inside a row's function is the original's as well (A1),
 //! because a client sees only the first error.
 
 use super::fields;
@@ -108,7 +108,8 @@ pub const COMMANDS: [CommandRow; 14] = [
     row((CommandName::InspectJob, Need::LOOK_JOB), ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
 ];
 
-/// Takes a line apart, without its CR LF, and finds its row. The number of arguments is right, that of flags may not be.
+/// Takes a line apart, without its CR LF, and finds its row. The number of arguments is right, that of flags may not
+/// be.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     // Between words stand spaces, any number of them, and nothing else; the first word begins the line.
     let mut words = line.split(|byte| *byte == b' ');
@@ -141,8 +142,8 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     }
 }
 
-/// A word that begins with a hyphen and has an equals sign somewhere: what stands before the first one, and from there to
-/// the second.
+/// A word that begins with a hyphen and has an equals sign somewhere: what stands before the first one, and from there
+/// to the second.
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = word.strip_prefix(b"-")?;
     let mut parts = inside.split(|byte| *byte == b'=');

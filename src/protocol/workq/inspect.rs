@@ -1,7 +1,7 @@
 //! What `inspect` shows.
 //!
-//! Owns the keys and their order. Clients read as many lines as the count in front says, so it must be right; the original's
-//! was not for the server. Must not change anything.
+//! Owns the keys and their order. Clients read as many lines as the count in front says, so it must be right; the
+//! original's was not for the server. Must not change anything.
 
 use super::fields::{is_name, millis, shown_priority};
 use super::session::{find, name_of, ttr_of};
@@ -58,8 +58,8 @@ pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
     }
 }
 
-/// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some would
-/// break the reply.
+/// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some
+/// would break the reply.
 pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let shown = |tube: &TubeStats| {
@@ -138,8 +138,8 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     }
 }
 
-/// As it was asked for; 0 for a job that lives until it is done. What is longer than the engine's time lasts was cut there,
-/// and is shown as the longest that can be asked for.
+/// As it was asked for; 0 for a job that lives until it is done. What is longer than the engine's time lasts was cut
+/// there, and is shown as the longest that can be asked for.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl() != Span::MAX => millis(extras.ttl()),
@@ -148,8 +148,8 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     }
 }
 
-/// The numbers of the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job waits for somebody to
-/// kick it, so it is pending.
+/// The numbers of the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job waits for
+/// somebody to kick it, so it is pending.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
         State::Finished => match engine.outcome(job) {

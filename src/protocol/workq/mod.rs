@@ -1,7 +1,7 @@
 //! The Workq protocol, as its document and the original server have it, without what was broken in the original.
 //!
-//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] carries one out, and [`tell`]
-//! reports an event to a client that waited. Must not remember anything about the queue.
+//! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] carries one out, and
+//! [`tell`] reports an event to a client that waited. Must not remember anything about the queue.
 
 mod commands;
 mod fields;

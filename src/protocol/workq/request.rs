@@ -1,7 +1,7 @@
 //! From bytes to requests.
 //!
-//! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must not
-//! look at the queue: what a request finds there is `session`'s business.
+//! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must
+//! not look at the queue: what a request finds there is `session`'s business.
 
 use super::commands::{read, CommandName, CommandRow, Line, COMMANDS};
 use super::fields::{self, MAX_DATA};
@@ -15,8 +15,8 @@ use crate::protocol::DecodeLimits;
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one, which
-/// only `lease` has a use for, is kept here, so that it is not looked through again and again.
+/// An unfinished line up to this size is left with the caller, who offers it again with more behind it; a longer one,
+/// which only `lease` has a use for, is kept here, so that it is not looked through again and again.
 const KEEP: usize = 4 * 1024;
 
 /// More than a log needs for a job beside its payload: the longest name, and some numbers.
@@ -276,7 +276,8 @@ impl Decoder {
         }
     }
 
-    /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind it.
+    /// What follows a line with data behind it. A wrong field is known before the data has come, and answered behind
+    /// it.
     fn data(
         &mut self,
         row: &CommandRow,

@@ -1,7 +1,7 @@
 //! Carrying out requests.
 //!
-//! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must not
-//! know how bytes arrive or leave.
+//! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must
+//! not know how bytes arrive or leave.
 
 use super::fields::{millis, MAX_TTR};
 use super::request::{Command, Request, Submission};
@@ -144,8 +144,8 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.extras(job).and_then(|extras| extras.id())
 }
 
-/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end: what is
-/// told is when a lease of it ends.
+/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end:
+/// what is told is when a lease of it ends.
 pub(super) fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }

@@ -11,7 +11,8 @@ pub type Uuid = [u8; 16];
 /// which makes its letter a capital. Clients that look for a version 4 UUID find one.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
-/// The eighth byte of a derived UUID, of which the last two bits are turned over where the top two of the number are set.
+/// The eighth byte of a derived UUID, of which the last two bits are turned over where the top two of the number are
+/// set.
 const LETTER: u8 = b'e';
 
 /// The two high bits of the ninth byte, which say that the rest is laid out by RFC 4122.
@@ -20,8 +21,8 @@ const VARIANT: u64 = 0b10 << 62;
 /// Where the hyphens stand in front of.
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// Reads a UUID in any spelling that the original takes, in either case: 8-4-4-4-12 digits or 32 of them, bare, in braces
-/// or behind `urn:uuid:`. What is cut off or followed by anything is none; the original was not as careful, and
+/// Reads a UUID in any spelling that the original takes, in either case: 8-4-4-4-12 digits or 32 of them, bare, in
+/// braces or behind `urn:uuid:`. What is cut off or followed by anything is none; the original was not as careful, and
 /// died of it.
 pub fn parse(text: &[u8]) -> Option<Uuid> {
     let bare = match text {

@@ -1,7 +1,7 @@
 //! What a connection remembers of who its client is.
 //!
-//! Owns the change from a stranger to a client with a name, and what follows from a wrong token. The decision over commands is
-//! not taken here.
+//! Owns the change from a stranger to a client with a name, and what follows from a wrong token. The decision over
+//! commands is not taken here.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,7 @@
 //! What a certificate says.
 //!
-//! Owns the names that a client has by it, and whether its time has come or is over. Whoever asks has verified its signature.
+//! Owns the names that a client has by it, and whether its time has come or is over. Whoever asks has verified its
+//! signature.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,7 @@
 //! TLS between sockets and everything else; only with the cargo feature `tls`.
 //!
-//! Owns the files that make a server known to its clients, and what becomes of bytes on their way in and out. Must not know
-//! protocols, nor who may do what: it tells which names a client's certificate has.
+//! Owns the files that make a server known to its clients, and what becomes of bytes on their way in and out. Must not
+//! know protocols, nor who may do what: it tells which names a client's certificate has.
 
 mod certificate;
 mod files;

@@ -1,8 +1,8 @@
 //! One TLS connection.
 //!
-//! Owns the state of the encryption, and bytes of it that are half come or not gone. Idle, it keeps no buffers: bytes are
-//! taken apart and put together in those of the thread. Between two calls no whole record is left unread, so that a thread
-//! which only wants to send is never handed what somebody has sent.
+//! Owns the state of the encryption, and bytes of it that are half come or not gone. Idle, it keeps no buffers: bytes
+//! are taken apart and put together in those of the thread. Between two calls no whole record is left unread, so that a
+//! thread which only wants to send is never handed what somebody has sent.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,7 +27,8 @@ const SEAL: usize = 64 * 1024;
 /// The most bytes read at a time: several whole records.
 const READ: usize = 64 * 1024;
 
-/// Bytes of answers to what the peer's TLS wants that may wait for it; a peer that asks on and on and reads nothing is gone.
+/// Bytes of answers to what the peer's TLS wants that may wait for it; a peer that asks on and on and reads nothing is
+/// gone.
 const MAX_ANSWERS: usize = 64 * 1024;
 
 thread_local! {
@@ -91,8 +92,8 @@ impl Session {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads once, at most `most` bytes or a little more, and hands what was in them to `take`. Answers to what the peer's TLS
-    /// wants are sent as far as the socket takes them.
+    /// Reads once, at most `most` bytes or a little more, and hands what was in them to `take`. Answers to what the
+    /// peer's TLS wants are sent as far as the socket takes them.
     pub fn read(&mut self, stream: &Stream, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;
