@@ -8,6 +8,7 @@
 #   CARGO, CARGOFLAGS        the cargo to use and its flags          CARGO_TARGET_DIR, CARGO_BUILD_TARGET   as cargo has them
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
+#   ROWS, ROUNDS             of `cluster`: which faults, how often each
 #   TLS=1                    builds, and tests, the program with TLS
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 
@@ -33,6 +34,8 @@ PORT = 11300
 ARGS =
 SEED =
 RESTARTS =
+ROWS = 1,2,3,4,5,6,8,10,11,12,14
+ROUNDS = 1
 ALSO =
 TRACE =
 CUT =
@@ -56,7 +59,7 @@ HAS_MUSL = $(wildcard $(shell $(RUSTC) --print target-libdir --target $(MUSL) 2>
 # Binds the address and gives it back without serving, since the second place can never be listened on.
 TAKEN = $(findstring in use,$(shell '$(PROGRAM)' -l 127.0.0.1:$(PORT) -l unix:/ 2>&1))
 
-.PHONY: all build run static test lint check compat crash powercut fmt bench bench-quick install uninstall dist clean help
+.PHONY: all build run static test lint check compat crash cluster powercut fmt bench bench-quick install uninstall dist clean help
 
 all: build ## build (what plain `make` does)
 
@@ -115,6 +118,9 @@ crash: ## kill it under load, and cut the power of a simulated disk, again and a
 	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
 	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
+cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20
+	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)'
+
 powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
 	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
@@ -127,7 +133,9 @@ GEARMAN_FETCHED = target/compat/gearmand
 GEARMAN_ORACLE = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand $(GEARMAN_FETCHED)/usr/sbin/gearmand 2>/dev/null | head -n 1))
 GEARMAND_INIT = $(shell ls $(GEARMAN_FETCHED)/etc/init.d/gearman-job-server /etc/init.d/gearman-job-server 2>/dev/null | head -n 1)
 GEARMAN_LIBRARIES = apt-cache depends gearman-job-server | awk '/^ *Depends: lib/ {print $$2}'
-.PHONY: oracle may-fetch fetch-beanstalkd fetch-gearmand
+ETCD_FETCHED = target/compat/etcd
+ETCD = $(shell ls /usr/bin/etcd $(ETCD_FETCHED)/usr/bin/etcd 2>/dev/null | head -n 1)
+.PHONY: oracle may-fetch fetch-beanstalkd fetch-gearmand fetch-etcd
 oracle: $(if $(ORACLE),,fetch-beanstalkd) $(if $(GEARMAN_ORACLE),,fetch-gearmand)
 may-fetch:
 	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
@@ -135,6 +143,11 @@ may-fetch:
 	        'or make compat BEANSTALKD=/path/to/it GEARMAND=/path/to/it' >&2; \
 	    exit 1; \
 	fi
+fetch-etcd: may-fetch
+	@echo 'fetching the Debian package etcd-server into $(ETCD_FETCHED)'; \
+	rm -rf $(ETCD_FETCHED) && mkdir -p $(ETCD_FETCHED) && cd $(ETCD_FETCHED) && \
+	{ apt-get update && apt-get download etcd-server && dpkg -x etcd-server_*.deb .; } >fetch.log 2>&1 || \
+	{ cat fetch.log >&2; exit 1; }
 fetch-beanstalkd: may-fetch
 	@echo 'fetching the Debian package beanstalkd into $(FETCHED)'; \
 	rm -rf $(FETCHED) && mkdir -p $(FETCHED) && cd $(FETCHED) && \

@@ -6,10 +6,12 @@ mod rounds;
 
 use std::process::ExitCode;
 
-use beanpole::engine::Fingerprints;
-use beanpole::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
-use beanpole::protocol::beanstalk::{execute, Command, CommandCounters, Decoder, Request};
-use beanpole::protocol::{ClientRegistry, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage};
+use beanpole::internals::engine::Fingerprints;
+use beanpole::internals::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
+use beanpole::internals::protocol::beanstalk::{execute, Command, CommandCounters, Decoder, Request};
+use beanpole::internals::protocol::{
+    ClientRegistry, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage,
+};
 use rounds::Cases;
 
 /// Requests in a batch.

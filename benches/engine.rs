@@ -6,7 +6,7 @@ mod rounds;
 
 use std::process::ExitCode;
 
-use beanpole::engine::{Body, ClientId, Engine, JobId, Kick, Limits, NewJob, Reserve, Span, Time, DEFAULT};
+use beanpole::internals::engine::{Body, ClientId, Engine, JobId, Kick, Limits, NewJob, Reserve, Span, Time, DEFAULT};
 use rounds::Cases;
 
 /// Verbs in one round.

@@ -51,7 +51,7 @@ pub fn configure(_is_limited: bool) {}
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 
-/// This one does.
+/// musl's allocator gives memory back by itself.
 #[cfg(not(target_env = "gnu"))]
 pub const GIVE_BACK: Option<fn()> = None;
 

@@ -68,16 +68,16 @@ impl From<io::Error> for ClientError {
 /// A job in this client's hands, or one that it looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReservedJob {
-    /// Its number.
+    /// The id that the server gave it at `put`.
     pub id: u64,
-    /// Its bytes.
+    /// The body, byte for byte, without the CR LF behind it.
     pub body: Vec<u8>,
 }
 
 type Result<T> = std::result::Result<T, ClientError>;
 
 impl Client {
-    /// Connects over TCP.
+    /// Connects over TCP, without Nagle's delay. Waits as long as the system does.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -117,7 +117,7 @@ impl Client {
         self.ask_for_job(&format!("reserve-job {id}"), "RESERVED ")
     }
 
-    /// Deletes a job.
+    /// Deletes a job that this client holds, or that nobody holds; else `NOT_FOUND`.
     pub fn delete(&mut self, id: u64) -> Result<()> {
         self.expect(&format!("delete {id}"), "DELETED")
     }
@@ -165,7 +165,7 @@ impl Client {
         self.number("WATCHING ")
     }
 
-    /// Looks at a job.
+    /// Returns a job in whatever state and tube, without reserving it.
     pub fn peek(&mut self, id: u64) -> Result<ReservedJob> {
         self.ask_for_job(&format!("peek {id}"), "FOUND ")
     }

@@ -56,12 +56,12 @@ pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 /// Bytes of account of a connection, and bytes of output that it may have beside that without being counted for more.
 pub const CONNECTION_COST: u64 = 1024;
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// A host name or number, or none for the default, and a port if it has its own.
     Tcp(Option<String>, Option<u16>),
-    /// The same, with TLS.
+    /// The same as for `Tcp`, with TLS.
     Tls(Option<String>, Option<u16>),
     /// The path of a Unix socket.
     Unix(PathBuf),
@@ -72,7 +72,7 @@ pub enum Address {
 pub struct TlsFiles {
     /// The server's certificate, and behind it those that lead to an authority.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
     /// The authorities that sign the certificates of clients, which must show one then.
     pub client_authority: Option<PathBuf>,
@@ -90,10 +90,10 @@ pub struct Keepalive {
     pub count: u32,
 }
 
-/// See the module's page.
+/// What a server is told to do. [`Config::default`] has beanstalkd's defaults, [`Config::embedded`] suits tests.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen.
+    /// Addresses to listen on for beanstalk clients.
     pub listen: Vec<Address>,
     /// Where to listen for Gearman's clients.
     pub gearman: Vec<Address>,
@@ -101,7 +101,7 @@ pub struct Config {
     pub workq: Vec<Address>,
     /// The TCP port for addresses of theirs that have none of their own; 0 lets the system choose.
     pub gearman_port: u16,
-    /// The same for Workq's.
+    /// The TCP port for addresses in `workq` that have none of their own; 0 lets the system choose.
     pub workq_port: u16,
     /// What the protocols are told to do.
     pub protocols: crate::protocol::ProtocolSettings,
@@ -125,12 +125,14 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// The user to become once the addresses are bound.
     pub user: Option<String>,
-    /// Pool threads.
+    /// Threads that serve connections, at least 1.
     pub threads: usize,
     /// The folder of the log; without one, jobs live in memory only.
     pub log_folder: Option<PathBuf>,
     /// How the log is kept.
     pub log: BinlogSettings,
+    /// Until when clients may be answered, if another server may take this one's place.
+    pub lease: std::sync::Arc<crate::lease::Lease>,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
@@ -187,6 +189,7 @@ impl Default for Config {
                 mode: SyncMode::Every(DEFAULT_SYNC_MILLIS),
                 strict: false,
             },
+            lease: std::sync::Arc::default(),
             max_job_size: DEFAULT_MAX_JOB_SIZE,
             max_connections: most_connections(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_connections_per_address: None,

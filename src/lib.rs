@@ -1,36 +1,78 @@
 //! beanpole: a small work-queue server that takes beanstalkd's place.
 //!
-//! The rooms, each with its own page:
-//!
-//! - [`engine`] is the queue: pure, without sockets, threads or a clock.
-//! - [`access`] says who may do what: just as pure.
-//! - [`protocol`] turns bytes into the engine's verbs and its answers into bytes: just as pure.
-//! - [`server`] has the sockets, the threads, the one lock and the clock.
-//! - [`words`] does what the command line asks for beside running a server.
-//! - [`options`] reads a command line into a [`Config`], whose defaults depend on the [`machine`]; [`gearmand`] reads
-//!   one that was written for gearmand.
-//!
-//! To run a queue inside a program or test, use [`Server`] and [`Client`]; [`Server::with_manual_clock`] lets a test
-//! jump over delays.
+//! [`Server`] runs a queue inside a program or test, [`Client`] talks to it or to any other beanstalk server, and
+//! [`Server::with_manual_clock`] lets a test jump over delays. [`Config`] has every limit. How the server is built
+//! stands in ARCHITECTURE.md.
 
+// Rooms document what a name does not say; what the library shows is documented in full.
 #![deny(missing_docs, unsafe_code)]
 
+#[allow(missing_docs)]
+mod access;
+#[allow(missing_docs)]
+mod binlog;
 mod client;
+#[allow(missing_docs)]
+mod cluster;
 mod config;
+#[allow(missing_docs)]
+mod engine;
+#[allow(missing_docs)]
+mod gearmand;
+mod lease;
+mod lock_order;
+#[allow(missing_docs)]
+mod machine;
+#[allow(missing_docs)]
+mod options;
+#[allow(missing_docs)]
+mod protocol;
+mod server;
+#[allow(missing_docs)]
+mod words;
 
-pub mod access;
-pub mod binlog;
-pub mod engine;
-pub mod gearmand;
-pub mod machine;
-pub mod options;
-pub mod protocol;
-pub mod server;
-pub mod words;
-
+pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, ReservedJob};
-pub use config::{
-    Address, Config, Keepalive, TlsFiles, CONNECTION_COST, DEFAULT_HOST, DEFAULT_MAX_JOB_SIZE, DEFAULT_PORT,
-    MAX_JOB_SIZE_CEILING,
-};
-pub use server::{ManualClock, Server, StartError};
+pub use config::{Address, Config, Keepalive, TlsFiles};
+pub use lease::Lease;
+pub use protocol::{ProtocolSettings, Wire};
+pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
+
+/// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod internals {
+    pub mod access {
+        pub use crate::access::*;
+    }
+    pub mod binlog {
+        pub use crate::binlog::*;
+    }
+    pub mod cluster {
+        pub use crate::cluster::*;
+    }
+    pub mod config {
+        pub use crate::config::*;
+    }
+    pub mod engine {
+        pub use crate::engine::*;
+    }
+    pub mod gearmand {
+        pub use crate::gearmand::*;
+    }
+    pub mod machine {
+        pub use crate::machine::*;
+    }
+    pub mod options {
+        pub use crate::options::*;
+    }
+    pub mod protocol {
+        pub use crate::protocol::*;
+    }
+    pub mod server {
+        pub use crate::server::*;
+    }
+    pub mod words {
+        pub use crate::words::*;
+    }
+}

@@ -104,7 +104,7 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
 struct Mount<'a> {
     /// The folder of the file system that is shown.
     root: &'a str,
-    /// Where it is shown.
+    /// The folder under which the hierarchy is mounted.
     point: &'a str,
     kind: &'a str,
     /// Options of the file system; in version 1 of control groups they name the controllers.

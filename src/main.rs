@@ -8,18 +8,22 @@ mod allocator;
 mod daemon;
 #[cfg(target_os = "linux")]
 mod standard_files;
+mod standby;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use beanpole::gearmand::{self, Gearmand};
-use beanpole::options::{parse, usage, Command, Settings, BAD_USAGE};
-use beanpole::server::{host, log as server_log, logfile, signals, systemd};
-use beanpole::{machine, words, Config, Server, StartError};
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
+use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
+use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
+use beanpole::internals::{machine, words};
+use beanpole::{Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
 use signals::SignalAction;
+use standby::Turn;
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
 const WATCH_STACK: usize = 64 * 1024;
@@ -41,10 +45,10 @@ fn main() -> ExitCode {
         }
     }
     match arguments.and_then(|arguments| parse(&arguments)) {
-        Ok(Command::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Action::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
         // To stderr, as beanstalkd does.
-        Ok(Command::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
-        Ok(Command::Run(settings)) => {
+        Ok(Action::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
+        Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
             return with_log(level, None, || run(*settings, false, |_| {}));
         }
@@ -70,10 +74,10 @@ fn complain(text: &str) {
 fn as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
     let port = std::env::var("GEARMAND_PORT").ok();
     match arguments.and_then(|arguments| gearmand::parse(&arguments, port.as_deref())) {
-        Ok(gearmand::Command::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
-        Ok(gearmand::Command::Help) => print(&gearmand::usage()),
-        Ok(gearmand::Command::Checked) => {}
-        Ok(gearmand::Command::Run(wanted)) => return run_gearmand(*wanted),
+        Ok(GearmandAction::Version) => print(&format!("beanpole {} as gearmand\n", env!("CARGO_PKG_VERSION"))),
+        Ok(GearmandAction::Help) => print(&gearmand::usage()),
+        Ok(GearmandAction::Checked) => {}
+        Ok(GearmandAction::Run(wanted)) => return run_gearmand(*wanted),
         Err(problem) => {
             complain(&format!("gearmand: {problem} (gearmand -h lists the options)\n"));
             return ExitCode::from(gearmand::BAD_USAGE);
@@ -151,6 +155,9 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
             return ExitCode::from(1);
         }
     };
+    if let Some(cluster) = settings.cluster.clone() {
+        return run_one_of_several(&cluster, settings, signals, reloads);
+    }
     let watched = settings.config.protocols.allow_shutdown || settings.config.ends_when_drained;
     let server = match start(settings) {
         Ok(server) => server,
@@ -164,6 +171,32 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     told(None);
     systemd::notify("READY=1");
     serve(&server, signals, watched, HangUp { reopens, reloads })
+}
+
+/// Runs as one server of several: stands by, and serves when it is its turn.
+fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> ExitCode {
+    let active = match standby::stand_by(cluster, &settings, &mut signals, reloads) {
+        Turn::Active(active) => active,
+        Turn::Ended(code) => return code,
+    };
+    // A promise means that the shared log holds it.
+    settings.config.log.mode = SyncMode::Always;
+    settings.config.lease = active.lease.clone();
+    let begun = standby::watch(&active, signals.handle()).map_err(|error| error.to_string()).and_then(|switching| {
+        let server = Server::with_storage(settings.config, active.storage.clone());
+        server.map(|server| (server, switching)).map_err(|error| error.to_string())
+    });
+    let (server, switching) = match begun {
+        Ok(begun) => begun,
+        Err(problem) => {
+            log::error!("{problem}");
+            let _ = active.release();
+            return ExitCode::from(1);
+        }
+    };
+    log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
+    serve(&server, signals, false, HangUp { reopens: false, reloads });
+    standby::hand_over(&active, &switching)
 }
 
 /// Until a signal, or a client that may, ends the server.

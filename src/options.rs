@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use crate::binlog::SyncMode;
+use crate::cluster::Location;
 use crate::config::{
     most_connections, Address, Config, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
 };
@@ -16,8 +17,7 @@ pub const BAD_USAGE: u8 = 5;
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
-    /// Run a server.
+pub enum Action {
     Run(Box<Settings>),
     /// Print the version and end.
     Version,
@@ -28,7 +28,6 @@ pub enum Command {
 /// How to run the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The server.
     pub config: Config,
     /// How much to log: 0 to 2.
     pub verbosity: u32,
@@ -37,15 +36,36 @@ pub struct Settings {
     /// An address, a port: options that inherited sockets make idle.
     pub listen_options: Vec<String>,
     listen_given: bool,
+    /// It is one server of several.
+    pub cluster: Option<Cluster>,
+}
+
+/// Of a server that shares its binlog with others.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Where the servers share their log.
+    pub location: Location,
+    /// The name of this one.
+    pub node: String,
+    /// Where clients and relays find it, if that is not the first TCP address it listens on.
+    pub advertise: Option<String>,
+    /// It passes clients on to the active server while it stands by.
+    pub relay: bool,
+}
+
+impl Cluster {
+    fn new(location: Location) -> Cluster {
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .map_or_else(|_| "node".into(), |name| name.trim().to_owned());
+        Cluster { location, node, advertise: None, relay: false }
+    }
 }
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// One row.
 pub struct Opt {
     /// Its letter, if it has one.
     pub short: Option<char>,
-    /// Its long name.
     pub long: &'static str,
     /// What its value is called, if it takes one.
     pub value: Option<&'static str>,
@@ -77,9 +97,8 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
     Opt { short: None, long, value: Some(value), help, optional: true, apply }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 40] = [
+pub const OPTIONS: [Opt; 44] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
@@ -103,6 +122,10 @@ pub const OPTIONS: [Opt; 40] = [
     with('b', "binlog", "DIR", "keep jobs in DIR as well, so that they outlive the server", |settings, text| { settings.config.log_folder = Some(PathBuf::from(text)); Ok(()) }),
     with('f', "sync-interval", "MS", "sync it at most MS ms after a write; 0: before any reply (default 50)", sync_interval),
     flag('F', "no-sync", "leave syncing the binlog to the system", |settings, _| { settings.config.log.mode = SyncMode::Never; Ok(()) }),
+    long("journal", "URL", "share the binlog with other servers in etcd://A,B,C/NAME; needs -b", |settings, text| Location::parse(text).map(|location| settings.cluster = Some(Cluster::new(location)))),
+    long("node", "NAME", "with --journal: the name of this server (default: the name of the host)", |settings, text| { clustered(settings)?.node = text.to_owned(); Ok(()) }),
+    long("advertise", "ADDR", "with --journal: where clients reach it (default: its first TCP address)", |settings, text| { clustered(settings)?.advertise = Some(text.to_owned()); Ok(()) }),
+    word("relay", "with --journal: pass clients on to the active server", |settings, _| { clustered(settings)?.relay = true; Ok(()) }),
     with('s', "segment-size", "SIZE", "size of a file of the binlog (default 10485760)", segment_size),
     word("strict", "refuse to start if the binlog is damaged", |settings, _| { settings.config.log.strict = true; Ok(()) }),
     maybe("gearman", "ADDR", "speak Gearman too, there; may be repeated (default 127.0.0.1:4730)", |settings, text| side_door(text).map(|address| settings.config.gearman.push(address))),
@@ -133,7 +156,7 @@ impl Settings {
 }
 
 /// Reads a command line, which is without the program's name. The error is one line.
-pub fn parse(arguments: &[String]) -> Result<Command, String> {
+pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let mut parser = getopts::Options::new();
     for opt in &OPTIONS {
         let short = opt.short.map_or(String::new(), |letter| letter.to_string());
@@ -169,7 +192,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
     finish(&mut settings)?;
-    Ok(Command::Run(Box::new(settings)))
+    Ok(Action::Run(Box::new(settings)))
 }
 
 /// The value of an option whose value may be left out, where it was given.
@@ -196,15 +219,15 @@ fn complaint(fail: getopts::Fail) -> String {
 }
 
 /// beanstalkd reads from left to right and ends at the first of the two, in a bundle as well.
-fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Command> {
+fn first_of_help_and_version(matches: &getopts::Matches, arguments: &[String]) -> Option<Action> {
     let place = |long: &str, letter: char| {
         let argument = *matches.opt_positions(long).first()?;
         Some((argument, place_in(arguments, argument, letter)))
     };
     match (place("help", 'h'), place("version", 'v')) {
         (None, None) => None,
-        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Command::Help),
-        _ => Some(Command::Version),
+        (Some(help), version) if version.is_none_or(|version| help < version) => Some(Action::Help),
+        _ => Some(Action::Version),
     }
 }
 
@@ -218,7 +241,6 @@ fn place_in(arguments: &[String], argument: usize, letter: char) -> usize {
     }
 }
 
-/// The text for -h.
 pub fn usage() -> String {
     let mut text = String::from("Usage: beanpole [OPTIONS]\n\nA work queue that takes beanstalkd's place.\n\n");
     for opt in &OPTIONS {
@@ -228,6 +250,11 @@ pub fn usage() -> String {
         text += &format!("  {:29} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
     }
     text + "\nSIZE may end in K, M or G. SIGUSR1: take no more jobs. SIGTERM: stop. See beanpole(8).\n"
+}
+
+/// What --journal, which must stand before, has begun.
+fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
+    settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
 }
 
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
@@ -308,7 +335,6 @@ fn tls_client_authority(settings: &mut Settings, path: &str) -> Result<(), Strin
     tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))
 }
 
-/// What options say together.
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Config { listen, gearman, workq, tls, .. } = &mut settings.config;
     let listens = [&*listen, gearman, workq].into_iter().flatten().any(|address| matches!(address, Address::Tls(..)));
@@ -457,7 +483,7 @@ mod tests {
 
     fn settings(line: &str) -> Settings {
         match parse(&words(line)) {
-            Ok(Command::Run(settings)) => *settings,
+            Ok(Action::Run(settings)) => *settings,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -491,10 +517,10 @@ mod tests {
     #[test]
     fn the_first_of_help_and_version_wins() {
         for line in ["-v", "-vh", "-V -v -h", "--version -h", "-Vvh", "-p 1 -v stray"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Version)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Version)), "{line}");
         }
         for line in ["-h", "-hv", "-V --help -v"] {
-            assert!(matches!(parse(&words(line)), Ok(Command::Help)), "{line}");
+            assert!(matches!(parse(&words(line)), Ok(Action::Help)), "{line}");
         }
     }
 

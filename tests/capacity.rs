@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use beanpole::engine::{Awaited, Body, ClientId, Engine, Limits, NewJob, ReservePolicy, Span, Time};
+use beanpole::internals::engine::{Awaited, Body, ClientId, Engine, Limits, NewJob, ReservePolicy, Span, Time};
 use beanpole::Client;
 use daemon::{wait_until, Daemon};
 use wire::{allow_files, at_rest, figure, put, served, stat, Wire};

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use beanpole::options::{parse, Command};
+use beanpole::internals::options::{parse, Action};
 use beanpole::{Address, Config, Server};
 use script::{load, run, Connection, Conversation, Sockets, Step, What, Wire};
 use within::{speech, Pieces, Within};
@@ -43,7 +43,7 @@ fn config(conversation: &Conversation) -> Config {
         size.and_then(|size| size.parse().ok()).expect("a number of bytes")
     });
     let config = match parse(&options) {
-        Ok(Command::Run(settings)) => settings.config,
+        Ok(Action::Run(settings)) => settings.config,
         other => panic!("{}: {other:?}", conversation.place),
     };
     let max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);

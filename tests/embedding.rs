@@ -7,8 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use beanpole::protocol::Wire;
-use beanpole::{Address, Client, ClientError, Config, Server};
+use beanpole::internals::protocol::Wire;
+use beanpole::{Address, Client, ClientError, Config, JobState, JobTotals, Server};
 
 /// The path of a socket that no other test uses; nothing is there yet.
 fn socket(name: &str) -> PathBuf {
@@ -203,4 +203,45 @@ fn a_clock_moved_by_hand_passes_each_moment_on_its_way() {
     assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
     let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();
     assert_eq!([figure("state"), figure("timeouts"), figure("age")], ["ready", "1", "20"]);
+}
+
+#[test]
+fn a_test_sees_and_empties_the_queue_that_it_embeds() {
+    let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    client.use_tube("mail").unwrap();
+    let held = client.put(b"held", 0, 0, 60).unwrap();
+    client.watch("mail").unwrap();
+    assert_eq!(client.reserve(Some(0)).unwrap().expect("the job").id, held);
+    let late = client.put(b"late", 7, 3600, 60).unwrap();
+    client.use_tube("other").unwrap();
+    client.put(b"ready", 0, 0, 60).unwrap();
+    let totals = JobTotals { ready: 1, reserved: 1, delayed: 1, buried: 0 };
+    let stats = server.stats();
+    assert_eq!((stats.jobs, stats.total_jobs, stats.connections, stats.waiting), (totals, 3, 1, 0));
+    let mail = server.tubes().into_iter().find(|tube| tube.name == b"mail").expect("a tube");
+    assert_eq!((mail.jobs, mail.watching), (JobTotals { ready: 0, ..totals }, 1));
+    clock.advance(Duration::from_secs(10));
+    let mut jobs = server.jobs("mail");
+    jobs.sort_by_key(|job| job.id);
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [held, late]);
+    assert_eq!((jobs[0].state, jobs[0].reserves, jobs[0].time_left), (JobState::Reserved, 1, Duration::from_secs(50)));
+    assert_eq!((jobs[1].state, jobs[1].priority, &jobs[1].body[..]), (JobState::Delayed, 7, &b"late"[..]));
+    assert_eq!(server.clear(), 3);
+    assert_eq!((server.stats().jobs, server.jobs("mail"), server.clear()), (JobTotals::default(), Vec::new(), 0));
+    is_refused(client.delete(held), "NOT_FOUND");
+    let next = client.put(b"next", 0, 0, 60).unwrap();
+    assert_eq!(server.jobs("other")[0].id, next);
+    server.check();
+}
+
+#[test]
+fn very_many_jobs_are_cleared_a_turn_at_a_time() {
+    let server = Server::with(Config { turn_steps: 16, ..Config::embedded() }).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    for _ in 0..1000 {
+        client.put(b"", 0, 0, 60).unwrap();
+    }
+    assert_eq!((server.jobs("default").len(), server.clear(), server.stats().jobs.ready), (1000, 1000, 0));
+    server.check();
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use beanpole::engine::{JOB_COST, TUBE_COST, WATCH_COST};
-use beanpole::options::{usage, Opt, OPTIONS};
-use beanpole::protocol::beanstalk::{COMMANDS, MAX_LINE};
-use beanpole::CONNECTION_COST;
+use beanpole::internals::config::CONNECTION_COST;
+use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
+use beanpole::internals::options::{usage, Opt, OPTIONS};
+use beanpole::internals::protocol::beanstalk::{COMMANDS, MAX_LINE};
 use beanpole::{Client, Config, Server};
 
 /// The README is for a first look; more than this nobody reads at a stretch.
@@ -140,7 +140,7 @@ fn the_help_is_the_table() {
     let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
     let help = String::from_utf8(run.stderr).expect("text");
     assert_eq!((run.status.code(), run.stdout.len()), (Some(0), 0));
-    assert_eq!(help, format!("{}\n{}", usage(), beanpole::words::usage()));
+    assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::words::usage()));
     let options = usage();
     let lines: Vec<&str> = options.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(lines.len(), OPTIONS.len());
@@ -313,11 +313,15 @@ fn the_segment_shown_is_one() {
 #[test]
 fn the_page_tells_of_each_word() {
     let page = read("man/beanpole.8");
-    for word in &beanpole::words::WORDS {
+    for word in &beanpole::internals::words::WORDS {
         // A bracket is an argument that may be left out.
         let arguments = word.arguments.replace(" [", " Op Ar ").replace(']', "");
         assert_eq!(page.matches(&format!("Cm {} Ar {arguments}\n", word.name)).count(), 2, "{}", word.name);
-        assert!(beanpole::words::usage().contains(&format!("  {} {} ", word.name, word.arguments)), "{}", word.name);
+        assert!(
+            beanpole::internals::words::usage().contains(&format!("  {} {} ", word.name, word.arguments)),
+            "{}",
+            word.name
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, Server};
 
 /// Runs; the variable `BEANPOLE_WILD` asks for more.

@@ -33,7 +33,7 @@ pub struct Sides {
 
 /// Runs the scenarios that are asked for, and prints their tables.
 pub fn run(args: &Args, sides: &Sides) {
-    beanpole::machine::raise_file_limit();
+    beanpole::internals::machine::raise_file_limit();
     let pinned = args.pin && pin();
     let start = Instant::now();
     println!("{}\n", headline(args, sides, pinned));

@@ -16,7 +16,6 @@ pub struct ClientAccess {
     known: Option<(Arc<Entry>, Proof)>,
     /// A token may be given: nobody on the way can read it.
     takes_tokens: bool,
-    /// A token was wrong.
     failed: bool,
     /// It may take jobs of all tubes that it watches; what it watches from now on is checked one by one.
     pub watched_are_checked: bool,

@@ -15,7 +15,6 @@ pub struct Pattern {
 /// What is wrong with a pattern, and at which of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PatternError {
-    /// There is nothing.
     Empty,
     /// A star stands before the end.
     Star(usize),
@@ -24,12 +23,10 @@ pub enum PatternError {
 }
 
 impl Pattern {
-    /// Every tube.
     pub fn all() -> Pattern {
         Pattern { bytes: Box::default(), open: true }
     }
 
-    /// Reads one pattern.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         if text.is_empty() && !open {

@@ -7,22 +7,18 @@ use std::fmt;
 /// A mistake, and where it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
-    /// The line, from 1.
     pub line: usize,
     /// The character in it, from 1.
     pub column: usize,
-    /// What is wrong.
     pub problem: Problem,
 }
 
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
-    /// It is not UTF-8.
     NotText,
     /// It has a name and nothing else.
     NoProof,
-    /// It has no right.
     NoRights,
     /// This line has the same name.
     SameName(usize),

@@ -8,18 +8,15 @@ use super::pattern::Pattern;
 /// What somebody may do with the jobs of a tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
-    /// Put jobs.
     Put,
     /// Reserve jobs, and say what becomes of those.
     Take,
-    /// See jobs and figures.
     Look,
     /// Kick, pause, and delete what others have put.
     Admin,
 }
 
 impl Right {
-    /// All of them.
     pub const ALL: [Right; 4] = [Right::Put, Right::Take, Right::Look, Right::Admin];
 
     /// What the access file calls it.
@@ -40,7 +37,6 @@ pub enum Scope {
     Open,
     /// Any one; then the command shows or does no more than its rights allow.
     AnyTube,
-    /// Every one.
     AllTubes,
     /// The one that the client uses.
     Used,
@@ -59,7 +55,6 @@ pub enum Scope {
 pub struct Need {
     /// One of these is enough.
     pub rights: &'static [Right],
-    /// Where.
     pub scope: Scope,
 }
 
@@ -89,11 +84,9 @@ impl Need {
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
     /// To see the tubes that are named.
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
-    /// To see a job.
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
     /// To ask what became of a job, as those do who put it.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
-    /// To change the server.
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
     /// To change the tube in use.
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
@@ -121,7 +114,6 @@ impl Default for Need {
 pub struct Rights([Vec<Pattern>; 4]);
 
 impl Rights {
-    /// One more.
     pub fn grant(&mut self, right: Right, pattern: Pattern) {
         self.0[right as usize].push(pattern);
     }

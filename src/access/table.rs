@@ -10,7 +10,6 @@ use super::right::Rights;
 /// What shows that a client has a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// Nothing is asked for.
     Nothing,
     /// A certificate for this name, signed by the authority that the server was given.
     Certificate(Box<str>),
@@ -31,18 +30,15 @@ pub struct Entry {
     pub line: usize,
     /// Each of them is enough.
     pub proofs: Vec<Proof>,
-    /// What it may do.
     pub rights: Rights,
 }
 
-/// See the module's page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
     entries: Vec<Arc<Entry>>,
 }
 
 impl AccessTable {
-    /// Of these lines.
     pub fn new(entries: Vec<Entry>) -> AccessTable {
         AccessTable { entries: entries.into_iter().map(Arc::new).collect() }
     }

@@ -13,7 +13,10 @@
 //! A full record has all of a job, a short one what became of it: buried, kicked, delayed or deleted. All numbers are
 //! little-endian, as on every machine that beanstalkd is common on. Zeros fill the rest of a file.
 
-use crate::engine::History;
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::engine::{is_tube_name_byte, History};
 
 /// The longest name of a tube.
 const MAX_NAME: u64 = 200;
@@ -227,14 +230,15 @@ impl ForeignRecord {
 }
 
 /// The bytes of a number. `at` is within a job of either version, and `bytes` are one.
+// The slice is as long as the array.
+#[allow(clippy::expect_used)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("so many bytes")
 }
 
 /// Whether a tube may be called so.
 fn is_tube_name(name: &[u8]) -> bool {
-    let is_legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(byte);
-    name.first() != Some(&b'-') && name.iter().all(is_legal)
+    name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
 /// Tests count the bytes that are looked at.

@@ -9,8 +9,6 @@
 //! `reading` takes them into the engine; `writer` brings bytes into files; [`Storage`] alone touches these. Must not
 //! know protocols, connections or threads.
 
-#![allow(missing_docs)] // where a name and its type say all, a sentence would say nothing
-
 mod backup;
 mod beanstalkd;
 mod bytes;

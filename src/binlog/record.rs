@@ -4,6 +4,9 @@
 //! changed with it. All numbers are little-endian, all times nanoseconds, absolute ones since the epoch. Must not know
 //! files, and never trusts what it reads.
 
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 use super::job_options;
 use super::segment::{Key, Place};
 use crate::engine::{Engine, History, JobExtras, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time};
@@ -140,6 +143,8 @@ pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
 }
 
 /// Fills in the checksums of the record that is `head` and then `tail`, and stands at this offset.
+// `head` begins with the prefix of a record, which its caller has just written.
+#[allow(clippy::expect_used)]
 pub fn seal(key: Key, at: u64, head: &mut [u8], tail: &[u8]) {
     let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
     if length > SHORT_PAYLOAD {

@@ -5,6 +5,9 @@
 //! body is read straight to where it will stay. Must not trust the bytes: no input can make it panic, read too far or
 //! take memory.
 
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 use std::io;
 
 use super::record::{Head, Record, LOOK};

@@ -4,6 +4,9 @@
 //! beanpole-binlog(5) describes it byte by byte and must be changed with it. Must not know records or files, and never
 //! trusts what it reads.
 
+// No byte of a file is a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
 
@@ -122,18 +125,27 @@ impl Beginning {
             let other = version != VERSION && ours.is_none() && (1..MOST_VERSIONS).contains(&version);
             return if other { Beginning::Version(version) } else { Beginning::Nothing };
         };
+        // A slice of eight bytes is an array of eight bytes.
+        #[allow(clippy::expect_used)]
         let number = |place: usize| {
             let at = 12 + 8 * place;
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
         };
-        Beginning::Header(Header {
+        let header = Header {
             log: number(0),
             segment: number(1),
             before: Place { segment: number(2), at: number(3) },
             oldest: number(4),
             synced: Place { segment: number(5), at: number(6) },
             ids: number(7),
-        })
+        };
+        // No server writes a segment that comes before the one in front of it, or that needs a later one.
+        let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
+        if is_sound {
+            Beginning::Header(header)
+        } else {
+            Beginning::Nothing
+        }
     }
 
     /// The header, if it is one.

@@ -12,14 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::journal::{Journal, LARGE};
 use super::segment::segment_name;
 use super::storage::Storage;
 use super::types::Health;
 use super::writer::{SyncMode, Writer};
 use crate::engine::Engine;
+use crate::lock_order::{Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);
@@ -35,10 +34,10 @@ pub trait JournalAccess {
 pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
-    writer: Mutex<Writer>,
-    syncing: Mutex<()>,
+    writer: Mutex<Writer, WRITER>,
+    syncing: Mutex<(), SYNCING>,
     /// One at a time looks after the segments: they must be begun and removed in the order of their numbers.
-    tidying: Mutex<()>,
+    tidying: Mutex<(), MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,

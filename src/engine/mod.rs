@@ -11,8 +11,6 @@
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
 //! [`Engine::go_on`]. Must not import any other room.
 
-#![allow(missing_docs)] // where a name and its type say all, a sentence would say nothing
-
 mod account;
 mod bodies;
 mod body;
@@ -49,6 +47,7 @@ mod stats;
 mod steps;
 mod stored;
 mod submit;
+mod text;
 mod time;
 mod timers;
 mod transitions;
@@ -78,6 +77,7 @@ pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
 pub use stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use submit::{Refused, Submitted};
+pub use text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, DEFAULT};
 pub use watching::{Dropped, WantedTubes};

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use super::text::{push_hex, push_uuid};
+
 /// Bytes of a name that is kept as it is.
 const SHORT: usize = 22;
 
@@ -80,11 +82,9 @@ impl Name {
     pub fn text(&self) -> Cow<'_, [u8]> {
         let Form::Hex { grouped, bytes } = &self.0 else { return self.key().into() };
         let mut text = Vec::with_capacity(36);
-        for byte in bytes {
-            if *grouped && DASHES.contains(&text.len()) {
-                text.push(b'-');
-            }
-            text.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        match grouped {
+            true => push_uuid(&mut text, bytes),
+            false => push_hex(&mut text, &bytes[..]),
         }
         text.into()
     }

@@ -25,10 +25,9 @@ const LOG_FILE: &str = "/var/log/gearmand.log";
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Command {
-    /// Run a server.
+pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// All is well; end.
+    /// The arguments are right, and only that was asked for (`--check-args`).
     Checked,
     /// Print the version and end.
     Version,
@@ -39,28 +38,21 @@ pub enum Command {
 /// Where lines of log go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Log {
-    /// To stderr.
     Stderr,
-    /// To this file.
     File(PathBuf),
-    /// To the system's log.
     Syslog,
-    /// Nowhere.
     Nowhere,
 }
 
-/// How to run.
 #[derive(Debug)]
 pub struct Gearmand {
-    /// The server.
     pub settings: Settings,
     /// Where lines of log go.
     pub log: Log,
-    /// Which of them.
+    /// The most detailed lines that are written to the log.
     pub level: LevelFilter,
     /// Where the number of the process is written.
     pub pid_file: Option<PathBuf>,
-    /// Go into the background.
     pub daemon: bool,
     port: u16,
     hosts: Vec<String>,
@@ -71,11 +63,9 @@ pub struct Gearmand {
 
 type Apply = fn(&mut Gearmand, &str) -> Result<(), String>;
 
-/// One row.
-pub struct Opt {
+pub struct GearmandOpt {
     /// Its letter, if it has one.
     pub short: Option<char>,
-    /// Its long name.
     pub long: &'static str,
     /// Whether it takes a value.
     pub value: bool,
@@ -85,17 +75,16 @@ pub struct Opt {
     apply: Apply,
 }
 
-const fn row(short: char, long: &'static str, value: bool, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: Some(short), long, value, help, apply }
+const fn row(short: char, long: &'static str, value: bool, help: &'static str, apply: Apply) -> GearmandOpt {
+    GearmandOpt { short: Some(short), long, value, help, apply }
 }
 
-const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply) -> Opt {
-    Opt { short: None, long, value, help, apply }
+const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply) -> GearmandOpt {
+    GearmandOpt { short: None, long, value, help, apply }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 33] = [
+pub const OPTIONS: [GearmandOpt; 33] = [
     row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
     row('d', "daemon", false, "go into the background, and end there when connections are taken", |it, _| { it.daemon = true; Ok(()) }),
     long("exceptions", false, "tell every client why a job failed", |it, _| it.ours("exceptions", "")),
@@ -140,11 +129,11 @@ pub fn is_meant(name: &std::ffi::OsStr) -> bool {
 
 /// Reads a command line, which is without the program's name, and the file of options that it names. `port` is that of
 /// the environment, `GEARMAND_PORT`. The error is one line.
-pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String> {
+pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = words::read(arguments.iter().cloned().collect())?;
     let asks = |long: &str| given.iter().any(|it| it.long == long);
     if asks("help") || asks("version") {
-        return Ok(if asks("help") { Command::Help } else { Command::Version });
+        return Ok(if asks("help") { GearmandAction::Help } else { GearmandAction::Version });
     }
     let mut gearmand = Gearmand::new();
     if let Some(port) = port {
@@ -162,7 +151,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<Command, String
         gearmand.take(option)?;
     }
     gearmand.finish()?;
-    Ok(if asks("check-args") { Command::Checked } else { Command::Run(Box::new(gearmand)) })
+    Ok(if asks("check-args") { GearmandAction::Checked } else { GearmandAction::Run(Box::new(gearmand)) })
 }
 
 impl Gearmand {
@@ -304,7 +293,6 @@ fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The text for -h.
 pub fn usage() -> String {
     let mut text = String::from("Usage: gearmand [OPTIONS]\n\nbeanpole in the place of gearmand.\n\n");
     for opt in &OPTIONS {
@@ -320,14 +308,14 @@ mod tests {
     use super::*;
     use crate::config::Keepalive;
 
-    fn parsed(line: &str) -> Result<Command, String> {
+    fn parsed(line: &str) -> Result<GearmandAction, String> {
         let line = format!("--config-file /dev/null {line}");
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), None)
     }
 
     fn gearmand(line: &str) -> Gearmand {
         match parsed(line) {
-            Ok(Command::Run(gearmand)) => *gearmand,
+            Ok(GearmandAction::Run(gearmand)) => *gearmand,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -428,9 +416,9 @@ mod tests {
 
     #[test]
     fn help_and_version_and_a_check_run_nothing() {
-        assert!(matches!(parsed("-h"), Ok(Command::Help)));
-        assert!(matches!(parsed("-V"), Ok(Command::Version)));
-        assert!(matches!(parsed("--check-args -p 3"), Ok(Command::Checked)));
+        assert!(matches!(parsed("-h"), Ok(GearmandAction::Help)));
+        assert!(matches!(parsed("-V"), Ok(GearmandAction::Version)));
+        assert!(matches!(parsed("--check-args -p 3"), Ok(GearmandAction::Checked)));
         assert!(usage().lines().all(|line| line.len() <= 110));
         assert!(is_meant("/usr/sbin/gearmand".as_ref()) && !is_meant("/usr/bin/beanpole".as_ref()));
     }
@@ -440,7 +428,7 @@ mod tests {
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             match parse(&words, Some("4799")) {
-                Ok(Command::Run(gearmand)) => gearmand.settings.config.gearman.clone(),
+                Ok(GearmandAction::Run(gearmand)) => gearmand.settings.config.gearman.clone(),
                 other => panic!("{other:?}"),
             }
         };

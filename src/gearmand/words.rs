@@ -11,11 +11,9 @@ use crate::options;
 /// An option as it was given.
 #[derive(Debug)]
 pub struct Given {
-    /// Its long name.
     pub long: String,
     /// Its value; empty if it takes none.
     pub value: String,
-    /// How it was written.
     pub shown: String,
 }
 

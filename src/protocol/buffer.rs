@@ -23,7 +23,6 @@ const SLACK: usize = 4 * 1024;
 /// A longer buffer is moved from one output to another, a shorter one copied.
 const MOVED: usize = 4 * 1024;
 
-/// A stretch of output.
 #[derive(Debug)]
 pub enum Chunk {
     /// Replies and small bodies, copied together.
@@ -50,17 +49,16 @@ pub struct Output {
 }
 
 impl Output {
-    /// Nothing yet; allocates nothing.
+    /// An empty queue, which allocates nothing.
     pub const fn new() -> Output {
         Output { chunks: VecDeque::new(), gone: 0 }
     }
 
-    /// How many bytes wait.
+    /// Bytes that are not consumed yet.
     pub fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>() - self.gone
     }
 
-    /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -83,7 +81,7 @@ impl Output {
         self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(size)));
     }
 
-    /// Appends a job's body.
+    /// Appends a job's body: copied if it is small, shared with the job if it is large.
     pub fn body(&mut self, body: BodyRef) {
         match body {
             BodyRef::Small(bytes) => self.text().extend_from_slice(bytes),

@@ -9,14 +9,11 @@ use std::fmt::Display;
 use super::Wire;
 use crate::engine::ClientId;
 
-/// One client.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
-    /// What it speaks.
     pub wire: Wire,
     /// Where it comes from, in words.
     pub address: Box<str>,
-    /// What it calls itself.
     pub name: Box<[u8]>,
     /// It is told why a job failed, not just that it did (Gearman's option `exceptions`).
     pub exceptions: bool,
@@ -38,7 +35,6 @@ impl ClientRegistry {
         ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
 
-    /// A client has come.
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         self.counts[wire as usize] += 1;
         if wire == Wire::Beanstalk {
@@ -59,7 +55,6 @@ impl ClientRegistry {
         self.peers[place] = Some(Box::new(peer));
     }
 
-    /// A client has gone.
     pub fn leave(&mut self, client: ClientId) {
         let gone = self.peers.get_mut(client.0 as usize).and_then(Option::take);
         self.counts[gone.map_or(Wire::Beanstalk, |peer| peer.wire) as usize] -= 1;
@@ -82,7 +77,6 @@ impl ClientRegistry {
         peers.find_map(|(number, peer)| Some((ClientId(number as u32), peer.as_deref()?)))
     }
 
-    /// How many speak this.
     pub fn count(&self, wire: Wire) -> usize {
         self.counts[wire as usize]
     }

@@ -11,22 +11,17 @@ use crate::engine::{Engine, Event, ReservePolicy};
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
 pub enum Dialogue {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Decoder),
     /// In the Gearman protocol; apart, so that those who speak another need no room for it.
     Gearman(Box<(gearman::Decoder, gearman::Session)>),
-    /// In the Workq protocol.
     Workq(workq::Decoder),
 }
 
 /// Something that a client asks for.
 #[derive(Debug)]
 pub enum Request {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Request),
-    /// In the Gearman protocol.
     Gearman(gearman::Request),
-    /// In the Workq protocol.
     Workq(Box<workq::Request>),
     /// The rest of one that was too much for a turn.
     Continue(Box<Continuation>),
@@ -35,11 +30,8 @@ pub enum Request {
 /// The rest of a command that was too much for one turn.
 #[derive(Debug)]
 pub enum Continuation {
-    /// In the beanstalk protocol.
     Beanstalk(beanstalk::Continuation),
-    /// In the Gearman protocol.
     Gearman(gearman::Continuation),
-    /// In the Workq protocol.
     Workq(workq::Continuation),
     /// The decision whether the client may give a command.
     Guard(Box<Guarded>),
@@ -66,7 +58,6 @@ impl Wire {
 }
 
 impl Dialogue {
-    /// Of a new connection.
     pub fn new(wire: Wire) -> Dialogue {
         match wire {
             Wire::Beanstalk => Dialogue::Beanstalk(beanstalk::Decoder::default()),
@@ -166,8 +157,8 @@ impl Request {
     /// Bytes that its records may take in the log.
     pub fn log_size(&self) -> u64 {
         match self {
-            Request::Beanstalk(request) => request.log_size(),
-            Request::Gearman(request) => request.log_size(),
+            Request::Beanstalk(request) => request.command.log_size(),
+            Request::Gearman(request) => request.command.log_size(),
             Request::Workq(request) => request.log_size(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.log_size(),
@@ -181,8 +172,8 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
         own + match self {
-            Request::Beanstalk(request) => request.footprint(),
-            Request::Gearman(request) => request.footprint(),
+            Request::Beanstalk(request) => request.command.footprint(),
+            Request::Gearman(request) => request.command.footprint(),
             Request::Workq(request) => request.footprint(),
             Request::Continue(rest) => match &**rest {
                 Continuation::Beanstalk(rest) => rest.footprint(),
@@ -197,7 +188,7 @@ impl Request {
     pub fn name(&self) -> &'static str {
         match self {
             Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
-            Request::Gearman(request) => request.name(),
+            Request::Gearman(request) => request.name,
             Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
             Request::Continue(_) => "the rest of a command",
         }

@@ -8,12 +8,10 @@ use super::{beanstalk, gearman, workq, Context, Continuation, Flow, Output, Requ
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
 
-/// What a command names.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
     /// No tube and no job.
     Nothing,
-    /// This tube.
     Tube(&'a [u8]),
     /// These tubes, with spaces between them; there may be very many.
     Tubes(&'a [u8]),
@@ -24,9 +22,7 @@ pub enum Subject<'a> {
 /// A command whose many tubes are looked at in several turns.
 #[derive(Debug)]
 pub struct Guarded {
-    /// The command.
     pub request: Request,
-    /// Where to go on.
     from: usize,
 }
 

@@ -4,7 +4,11 @@
 //! arrived), never blocks, and no input can make it panic. Must not know sockets, threads, locks or the clock: the
 //! server brings bytes in and out and says what time it is.
 
+// What a peer sends is never a reason to stop: each exception has its proof.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 mod buffer;
+mod calendar;
 mod client_registry;
 mod dialogue;
 mod guard;
@@ -23,14 +27,14 @@ pub use guard::needs;
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Time};
 
-/// The protocols there are.
+/// The protocol that the clients of a listener speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wire {
-    /// beanstalkd's.
+    /// The beanstalk protocol, on port 11300 by default.
     Beanstalk,
-    /// gearmand's.
+    /// The Gearman protocol, on port 4730 by default.
     Gearman,
-    /// Workq's.
+    /// The Workq protocol, on port 9922 by default.
     Workq,
 }
 
@@ -56,9 +60,7 @@ impl Default for ProtocolSettings {
 /// What the protocols tell about the process that they run in, and the engine cannot know.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Process number.
     pub pid: u32,
-    /// The program's version.
     pub version: String,
     /// Sixteen hexadecimal digits that tell this process from every other; not readable as a number.
     pub id: String,
@@ -68,7 +70,6 @@ pub struct Facts {
     pub handle_prefix: Box<[u8]>,
     /// Version of the operating system.
     pub os: String,
-    /// Kind of machine.
     pub platform: String,
     /// When the server was started.
     pub started: Time,
@@ -87,13 +88,12 @@ pub struct Usage {
     pub system_micros: u64,
     /// Connections turned away because there were too many.
     pub rejected_connections: u64,
-    /// Tokens that were wrong.
     pub failed_auths: u64,
 }
 
 /// The process around the protocols.
 pub trait Host: Send + Sync {
-    /// What never changes.
+    /// Facts that never change while the process runs.
     fn facts(&self) -> &Facts;
     /// What does; asked for only when a client wants to know.
     fn usage(&self) -> Usage;
@@ -108,13 +108,13 @@ pub struct LogFigures {
     pub current: u64,
     /// Records written again by compaction.
     pub migrated: u64,
-    /// Records written.
+    /// Records appended since the start.
     pub written: u64,
     /// Stretches that could not be read at the start.
     pub skipped: u64,
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
-    /// Bytes on the disk.
+    /// Bytes of all segments on the disk.
     pub disk: u64,
     /// How it is, in one word.
     pub state: &'static str,
@@ -122,23 +122,20 @@ pub struct LogFigures {
 
 /// Everything a command may touch. Put together by the server under its lock.
 pub struct Context<'a> {
-    /// The queue.
     pub engine: &'a mut Engine,
     /// How often each command was given.
     pub counters: &'a mut beanstalk::CommandCounters,
-    /// Who is connected.
     pub registry: &'a mut ClientRegistry,
     /// What the protocols are told to do.
     pub settings: &'a ProtocolSettings,
-    /// The process.
     pub host: &'a dyn Host,
     /// The log, if there is one.
     pub log: Option<LogFigures>,
     /// What the client may do; none if everybody may do everything.
     pub access: Option<&'a mut ClientAccess>,
-    /// The time.
+    /// The time of the command, which never goes back.
     pub now: Time,
-    /// Who gives the command.
+    /// The client that gives the command.
     pub client: ClientId,
     /// The client has shut down its sending side, so it can be made to wait no more.
     pub half_closed: bool,
@@ -159,11 +156,11 @@ impl Context<'_> {
 /// What happens after a command.
 #[derive(Debug)]
 pub enum Flow {
-    /// The next command.
+    /// Carry out the next command.
     Next,
     /// Nothing, until an event ends the client's wait.
     Wait,
-    /// The connection closes.
+    /// Close the connection when its replies are sent.
     Close,
     /// The rest of the command, in another turn, before any other of this client: it was too much for one.
     Continue(Box<Continuation>),

@@ -2,6 +2,8 @@
 //!
 //! Owns their grammar. A parser takes bytes and returns what it read and what is left; none panics on any input.
 
+use crate::engine::is_tube_name_byte;
+
 /// Appends a number in decimal.
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -22,16 +24,31 @@ pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
 
 /// Reads a number as C's `strtoul` does, of which beanstalkd keeps the low 32 bits: any white space, an optional sign,
 /// and whatever follows the digits is left.
-pub fn lenient_number32(bytes: &[u8]) -> Option<u32> {
-    let white = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
-    let bytes = &bytes[bytes.iter().take_while(|byte| white(byte)).count()..];
-    let (negative, bytes) = match bytes {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        _ => (false, bytes),
+pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
+    let number = c_number(bytes)?;
+    (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)
+}
+
+/// Reads a number as C's `strtoll` does: like [`strtoul32`], but a number out of range becomes the nearest in range.
+pub fn strtoll(bytes: &[u8]) -> Option<i64> {
+    c_number(bytes).map(|number| number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+}
+
+/// Any white space, an optional sign, digits, and anything behind them. Beyond 128 bits the number stays at the limit.
+fn c_number(bytes: &[u8]) -> Option<i128> {
+    let white = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
+    let (sign, digits) = match &bytes[white..] {
+        [b'-', rest @ ..] => (-1, rest),
+        [b'+', rest @ ..] => (1, rest),
+        rest => (1, rest),
     };
-    let (number, _) = digits(bytes)?;
-    Some(if negative { number.wrapping_neg() } else { number } as u32)
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).map(|byte| sign * i128::from(byte - b'0'));
+    digits.fold(None, |number, digit| Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit)))
+}
+
+/// Reads a text that is all digits, of at most 64 bits.
+pub fn whole_number(text: &[u8]) -> Option<u64> {
+    digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -50,8 +67,8 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 /// The longest run of bytes that a tube name may hold, and what is left.
 pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(byte);
-    bytes.split_at(bytes.iter().take_while(|byte| is_name(byte)).count())
+    let length = bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count();
+    bytes.split_at(length)
 }
 
 /// Whether the bytes are a whole tube name: 1 to 200 of the legal bytes, the first of them no hyphen.
@@ -87,7 +104,23 @@ mod tests {
             ("", None),
             ("- 1", None),
         ] {
-            assert_eq!(lenient_number32(text.as_bytes()), expected, "{text:?}");
+            assert_eq!(strtoul32(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_strtoll_does() {
+        for (text, expected) in [
+            ("3.5", Some(3)),
+            (" -5x", Some(-5)),
+            ("+7", Some(7)),
+            ("abc", None),
+            ("", None),
+            ("-", None),
+            ("99999999999999999999", Some(i64::MAX)),
+            ("-99999999999999999999", Some(i64::MIN)),
+        ] {
+            assert_eq!(strtoll(text.as_bytes()), expected, "{text:?}");
         }
     }
 

@@ -120,12 +120,12 @@ impl Upload {
 
 /// The two bytes behind a body, which should be CR LF and may come one by one.
 #[derive(Debug, Default)]
-pub struct End {
+pub struct BodyEnd {
     bytes: [u8; 2],
     filled: usize,
 }
 
-impl End {
+impl BodyEnd {
     /// Takes what is there of it: whether it is CR LF, once that is known.
     pub fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
         while self.filled < 2 {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn an_end_may_come_in_parts() {
         for (parts, whole) in [([b"\r", b"\n"], true), ([b"\n", b"\r"], false)] {
-            let mut end = End::default();
+            let mut end = BodyEnd::default();
             assert_eq!(end.take(&mut parts[0].as_slice()), None);
             assert_eq!(end.take(&mut parts[1].as_slice()), Some(whole));
         }

@@ -31,7 +31,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them.
     pub const ALL: [Refusal; 5] =
         [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory, Refusal::Strangers];
 
@@ -56,7 +55,6 @@ impl Permit {
     const UNCOUNTED: Permit = Permit(u32::MAX);
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Admission {
     most: usize,
@@ -76,7 +74,6 @@ struct Addresses {
 }
 
 impl Admission {
-    /// With nobody connected.
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
         Admission {
             most: config.max_connections,

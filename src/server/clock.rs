@@ -7,7 +7,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Span, Time};
 
-/// Where time comes from.
 #[derive(Debug)]
 pub enum Clock {
     /// The machine. A jump of the wall clock after the start moves nothing.
@@ -27,7 +26,6 @@ fn wall() -> Time {
 }
 
 impl Clock {
-    /// The machine's clock.
     pub fn system() -> Clock {
         Clock::System { wall: wall(), anchor: Instant::now() }
     }
@@ -37,7 +35,7 @@ impl Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }
 
-    /// The time.
+    /// Nanoseconds since 1970, which never go back.
     pub fn now(&self) -> Time {
         match self {
             Clock::System { wall, anchor } => *wall + Span::from_nanos(anchor.elapsed().as_nanos() as u64),

@@ -15,13 +15,14 @@ use std::time::Instant;
 
 use super::delivery::{Flushed, Outbox, WriteState};
 use super::gate::Stranger;
-use super::hub::{Hub, Scratch};
+use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
 use super::socket::PeerAddress;
 use super::space::Claim;
 use crate::access::ClientAccess;
-use crate::engine::ClientId;
-use crate::protocol::{Dialogue, Flow, Request, Wire};
+use crate::binlog::Required;
+use crate::engine::{ClientId, Time};
+use crate::protocol::{Dialogue, Flow, Output, Request, Wire};
 
 /// Commands carried out under one hold of the engine's lock.
 const BATCH: usize = 128;
@@ -53,33 +54,25 @@ const LAST_BUFFER: usize = 256 * 1024;
 
 /// What one pool thread lends to the connection that it works for.
 #[derive(Debug)]
-pub struct WorkerScratch {
+pub struct ThreadScratch {
     /// For turns of the engine.
-    pub scratch: Scratch,
+    pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// Empty.
+    /// An empty queue whose memory the next connection uses.
     pending: VecDeque<Request>,
     /// Other connections have more to do.
     pub others: bool,
-    /// Why the thread stops working for a connection.
-    stop: Stop,
+    /// The last turn of the connection at work has used up its steps.
+    is_turn_spent: bool,
 }
 
-/// The thread's work for one connection, until it looks after the others.
-#[derive(Debug, Default)]
-struct Stop {
-    /// A turn has used up its steps.
-    tired: bool,
-}
-
-impl Default for WorkerScratch {
-    fn default() -> WorkerScratch {
-        let (scratch, buffer) = (Scratch::default(), vec![0; FIRST_BUFFER]);
-        WorkerScratch { scratch, buffer, pending: VecDeque::new(), others: false, stop: Stop::default() }
+impl Default for ThreadScratch {
+    fn default() -> ThreadScratch {
+        let (turn, buffer) = (TurnScratch::default(), vec![0; FIRST_BUFFER]);
+        ThreadScratch { turn, buffer, pending: VecDeque::new(), others: false, is_turn_spent: false }
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Connection {
     outbox: Arc<Outbox>,
@@ -95,18 +88,18 @@ pub struct Connection {
     uploading: u64,
     /// When it last sent something, if that is on account.
     heard: Option<Instant>,
-    /// It has sent something since.
+    /// It has sent something since the last charge.
     spoke: bool,
     /// Space in the log that its next command waits for.
     claim: Claim,
-    /// There may be bytes to read.
+    /// The poller reported bytes that are not read yet.
     readable: bool,
     /// The peer has shut down its sending side; bytes sent before may still be unread.
     half_closed: bool,
     /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no
     /// more.
     urgent: bool,
-    /// All that the peer sent was read.
+    /// The peer's end of stream was read.
     ended: bool,
     /// The write state was [`WriteState::Clear`] and still is.
     clear: bool,
@@ -129,7 +122,6 @@ pub struct Seen {
     pub readable: bool,
     /// The socket takes bytes again.
     pub writable: bool,
-    /// Urgent bytes have come.
     pub urgent: bool,
     /// The peer has closed, at least its sending side.
     pub half_closed: bool,
@@ -142,15 +134,25 @@ pub enum Next {
     Wait,
     /// There is more to do, when others had their turn.
     Again,
-    /// It is over.
+    /// The connection is to be closed.
     Close,
 }
 
-/// What a connection has read and not understood yet, while its thread does other things.
+/// What the requests of one turn came to.
+struct Batch {
+    /// What the last of them asks for.
+    flow: Flow,
+    /// Bytes of space in the log that the next one waits for; 0 if none does.
+    lacking: u64,
+    /// The turn has used up its steps.
+    is_spent: bool,
+}
+
+/// What a connection has read and not decoded yet, while its thread does other things.
 #[derive(Debug, Default)]
 struct Rest(Box<[u8]>);
 
-/// A stretch of the worker scratch's buffer: read and not yet understood.
+/// A stretch of the thread's buffer: read and not yet understood.
 struct Input {
     from: usize,
     to: usize,
@@ -232,15 +234,15 @@ impl Connection {
     }
 
     /// Sends what waits; false if the peer is gone.
-    pub fn flush(&self, worker: &mut WorkerScratch) -> bool {
-        self.outbox.push() && (self.clear || self.outbox.flush(&mut worker.scratch.out) != Flushed::Broken)
+    pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
+        self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
     }
 
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
     /// peer has not received yet is lost.
-    pub fn discard(&self, worker: &mut WorkerScratch) {
+    pub fn discard(&self, thread: &mut ThreadScratch) {
         for _ in 0..LAST_READS {
-            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut worker.buffer)]) {
+            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
                 Ok(1..) => {}
                 _ => return,
             }
@@ -252,11 +254,11 @@ impl Connection {
         matches!(self.outbox.write_state(0, true, true), WriteState::Drained | WriteState::Waiting | WriteState::Broken)
     }
 
-    /// Does all that can be done now: reads, understands, carries out.
-    pub fn work(&mut self, hub: &Hub, worker: &mut WorkerScratch) -> Next {
-        let mut input = self.take_up(worker);
-        let next = self.work_through(&mut input, hub, worker);
-        self.put_down(&input, worker);
+    /// Reads, decodes and runs what there is, until the peer or the other connections must come first.
+    pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
+        let mut input = self.take_up(thread);
+        let next = self.work_through(&mut input, hub, thread);
+        self.put_down(&input, thread);
         let pending: u64 = self.pending.iter().map(Request::footprint).sum();
         self.charge(self.rest.0.len() as u64 + pending, hub);
         next
@@ -280,30 +282,30 @@ impl Connection {
         (unread + own, stuck.max(self.heard.filter(|_| own > 0)))
     }
 
-    fn work_through(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> Next {
+    fn work_through(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         let mut read = 0;
-        let mut turns = if worker.others { TURNS_BESIDE_OTHERS } else { TURNS };
-        worker.stop = Stop::default();
+        let mut turns = if thread.others { TURNS_BESIDE_OTHERS } else { TURNS };
+        thread.is_turn_spent = false;
         loop {
             match self.write_state(input, hub) {
                 WriteState::Open | WriteState::Clear => {}
                 WriteState::Waiting if self.half_closed => {
-                    if !self.hang_up(hub, worker) {
+                    if !self.hang_up(hub, thread) {
                         // The event that ends its wait is on its way.
                         return Next::Wait;
                     }
                     continue;
                 }
-                WriteState::Waiting | WriteState::AwaitsLog | WriteState::LacksSpace | WriteState::Full => {
+                WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace | WriteState::Full => {
                     return Next::Wait
                 }
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
             // Who is done waits for its peer, and is heard as soon as it speaks.
-            if (turns == 0 || worker.stop.tired) && self.has_more(input) {
+            if (turns == 0 || thread.is_turn_spent) && self.has_more(input) {
                 return Next::Again;
             }
-            if self.run_batch(input, hub, worker) {
+            if self.run_batch(input, hub, thread) {
                 turns = turns.saturating_sub(1);
                 continue;
             }
@@ -314,7 +316,7 @@ impl Connection {
             } else if read >= READ_IN_A_ROW {
                 return Next::Again;
             } else {
-                read += self.read(input, hub, worker);
+                read += self.read(input, hub, thread);
             }
         }
     }
@@ -334,36 +336,36 @@ impl Connection {
         input.from < input.to || !self.pending.is_empty() || self.readable || self.half_closed
     }
 
-    /// Lays what was left over last time into the worker scratch's buffer.
-    fn take_up(&mut self, worker: &mut WorkerScratch) -> Input {
-        if worker.buffer.len() < self.rest.0.len() {
-            worker.buffer.resize(LAST_BUFFER, 0);
+    /// Lays what was left over last time into the thread's buffer.
+    fn take_up(&mut self, thread: &mut ThreadScratch) -> Input {
+        if thread.buffer.len() < self.rest.0.len() {
+            thread.buffer.resize(LAST_BUFFER, 0);
         }
         let to = self.rest.0.len();
-        worker.buffer[..to].copy_from_slice(&self.rest.0);
+        thread.buffer[..to].copy_from_slice(&self.rest.0);
         self.rest = Rest::default();
         if self.pending.is_empty() {
-            std::mem::swap(&mut self.pending, &mut worker.pending);
+            std::mem::swap(&mut self.pending, &mut thread.pending);
         }
         Input { from: 0, to }
     }
 
     /// Keeps what is left over, and gives back what is not needed while idle.
-    fn put_down(&mut self, input: &Input, worker: &mut WorkerScratch) {
+    fn put_down(&mut self, input: &Input, thread: &mut ThreadScratch) {
         if input.from < input.to {
-            self.rest = Rest(worker.buffer[input.from..input.to].into());
+            self.rest = Rest(thread.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
-            worker.pending = std::mem::take(&mut self.pending);
+            thread.pending = std::mem::take(&mut self.pending);
         }
     }
 
     /// Reads once; tells how many bytes, but at least one. The rest of a body goes straight to its place, what follows
     /// it into the buffer.
-    fn read(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> usize {
-        let most = if worker.others { READ_BESIDE_OTHERS } else { usize::MAX };
+    fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
+        let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory().allowance()).max(LEAST_READ);
-        let buffer = &mut worker.buffer;
+        let buffer = &mut thread.buffer;
         buffer.copy_within(input.from..input.to, 0);
         *input = Input { from: 0, to: input.to - input.from };
         if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
@@ -371,7 +373,7 @@ impl Connection {
         }
         #[cfg(feature = "tls")]
         if self.outbox.tls().is_some() {
-            return self.read_tls(input, most, hub, worker);
+            return self.read_tls(input, most, hub, thread);
         }
         let end = buffer.len().min(input.to.saturating_add(most));
         let gap = self.dialogue.gap(hub.memory().room()).unwrap_or_default();
@@ -393,7 +395,7 @@ impl Connection {
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
                     self.readable = self.half_closed || self.urgent;
-                } else if buffer.len() < LAST_BUFFER && !worker.others {
+                } else if buffer.len() < LAST_BUFFER && !thread.others {
                     buffer.resize(buffer.len() * 2, 0);
                 }
             }
@@ -412,7 +414,7 @@ impl Connection {
 
     /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through
     /// it.
-    fn understand(&mut self, input: &mut Input, hub: &Hub, worker: &WorkerScratch) -> Option<Request> {
+    fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.pending.pop_front();
         // Nothing new, unless it went to its place already, past the buffer.
         if input.from == input.to && !self.dialogue.is_uploading() {
@@ -425,7 +427,7 @@ impl Connection {
             // Nothing of its would be kept.
             limits.room = 0;
         }
-        let mut bytes = &worker.buffer[input.from..input.to];
+        let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
             log::trace!("{}: {}", self.client.0, request.name());
@@ -442,83 +444,101 @@ impl Connection {
         first
     }
 
-    /// Understands and carries out some requests, until one of them, its replies or the time says that it is enough;
-    /// false if there is none.
-    fn run_batch(&mut self, input: &mut Input, hub: &Hub, worker: &mut WorkerScratch) -> bool {
-        let Some(mut request) = self.understand(input, hub, worker) else { return false };
+    /// Decodes some requests and runs them in one turn, then sends their replies. False if there is no whole request.
+    fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
+        let Some(first) = self.decode(input, hub, thread) else { return false };
         // A body that is complete now must not count twice when its job is taken in.
         self.charge(0, hub);
-        let mut out = std::mem::take(&mut worker.scratch.out);
-        let was_clear = self.clear;
-        let mut silent = false;
-        let stop = &mut worker.stop;
-        let max_output = hub.max_output();
-        hub.turn(&mut worker.scratch, |core, scratch, begin| {
+        let mut out = std::mem::take(&mut thread.turn.out);
+        let (mut is_spent, mut has_output) = (false, false);
+        hub.turn(&mut thread.turn, |core, scratch, now| {
             let before = core.required();
-            let (mut now, mut first, mut lacking) = (begin, true, 0);
-            let flow = loop {
-                if !core.admits(hub, &mut self.claim, request.log_size(), first) {
-                    self.pending.push_front(request);
-                    lacking = self.pending.iter().map(Request::log_size).sum();
-                    break Flow::Next;
-                }
-                let mut context = core.context(hub, self.client, now, self.half_closed);
-                context.access = self.access.as_deref_mut();
-                let flow = self.dialogue.execute(request, &mut context, &mut out);
-                stop.tired = core.spend(COMMAND);
-                if !matches!(flow, Flow::Next) || stop.tired || out.len() > max_output {
-                    break flow;
-                }
-                now = hub.clock().after(now);
-                first = false;
-                let Some(next) = self.pending.pop_front() else { break flow };
-                core.deliver_events(hub, scratch, Some((self.client, &mut out)));
-                request = next;
-            };
+            let mut batch = self.execute(first, (core, scratch), hub, now, &mut out);
+            is_spent = batch.is_spent;
             core.record();
-            lacking = core.take_lacking().max(lacking);
-            let waits = matches!(flow, Flow::Wait);
-            match flow {
-                Flow::Next | Flow::Wait => {}
-                Flow::Close => self.closing = true,
-                Flow::Continue(rest) => self.pending.push_front(Request::Continue(rest)),
-                Flow::Stop { graceful } => core.request_stop(graceful),
-            }
-            let awaits_log = hub.log().is_some_and(|log| log.must_wait(before, core.required()));
-            if self.access.as_mut().is_some_and(|access| access.take_failure()) {
-                self.outbox.hold();
-                self.punished = true;
-            }
-            self.clear &= !waits && !awaits_log && lacking == 0 && !self.punished;
-            silent = was_clear && out.is_empty();
-            if !self.clear {
-                self.outbox.reply(&mut out, waits, awaits_log);
-            }
-            if let (true, Some(log)) = (awaits_log, hub.log()) {
-                log.hold(before, core.required(), &self.outbox);
-            }
-            if let (1.., Some(log)) = (lacking, hub.log()) {
-                self.outbox.lacks_space();
-                log.space().wait(&mut self.claim, lacking, &self.outbox);
-            }
+            batch.lacking = core.take_lacking().max(batch.lacking);
+            has_output = self.hand_over(batch, before, core, hub, &mut out);
         });
-        if self.closing {
-            self.pending.clear();
-        }
+        thread.is_turn_spent = is_spent;
         self.notice_access(hub);
-        worker.scratch.out = out;
+        thread.turn.out = out;
         if self.clear {
-            self.clear = self.outbox.send(&mut worker.scratch.out);
-        } else if !silent {
-            self.outbox.flush(&mut worker.scratch.out);
+            self.clear = self.outbox.send(&mut thread.turn.out);
+        } else if has_output {
+            self.outbox.flush(&mut thread.turn.out);
         }
         true
     }
 
-    /// Ends the wait of a client that will say nothing more; false if an event does.
-    fn hang_up(&mut self, hub: &Hub, worker: &mut WorkerScratch) -> bool {
-        let mut out = std::mem::take(&mut worker.scratch.out);
-        let ended = hub.turn(&mut worker.scratch, |core, _, now| {
+    /// Runs `request` and those that wait behind it, with the engine locked, until one of them must be the last, its
+    /// replies are too long, or the turn has used up its steps.
+    fn execute(
+        &mut self,
+        mut request: Request,
+        (core, scratch): (&mut Core, &mut TurnScratch),
+        hub: &Hub,
+        mut now: Time,
+        out: &mut Output,
+    ) -> Batch {
+        let max_output = hub.max_output();
+        let mut is_first = true;
+        loop {
+            if !core.admits(hub, &mut self.claim, request.log_size(), is_first) {
+                self.pending.push_front(request);
+                let lacking = self.pending.iter().map(Request::log_size).sum();
+                return Batch { flow: Flow::Next, lacking, is_spent: false };
+            }
+            let mut context = core.context(hub, self.client, now, self.half_closed);
+            context.access = self.access.as_deref_mut();
+            let flow = self.dialogue.execute(request, &mut context, out);
+            let is_spent = core.spend(COMMAND);
+            let goes_on = matches!(flow, Flow::Next) && !is_spent && out.len() <= max_output;
+            let Some(next) = goes_on.then(|| self.pending.pop_front()).flatten() else {
+                return Batch { flow, lacking: 0, is_spent };
+            };
+            now = hub.clock().after(now);
+            is_first = false;
+            core.deliver_events(hub, scratch, Some((self.client, &mut *out)));
+            request = next;
+        }
+    }
+
+    /// Decides, with the engine locked, how the replies of a batch leave: at once and past the outbox while this stays
+    /// [`WriteState::Clear`], else through it. True if the outbox has something to send.
+    fn hand_over(&mut self, batch: Batch, before: Required, core: &mut Core, hub: &Hub, out: &mut Output) -> bool {
+        let waits = matches!(batch.flow, Flow::Wait);
+        match batch.flow {
+            Flow::Next | Flow::Wait => {}
+            Flow::Close => {
+                self.closing = true;
+                self.pending.clear();
+            }
+            Flow::Continue(rest) => self.pending.push_front(Request::Continue(rest)),
+            Flow::Stop { graceful } => core.request_stop(graceful),
+        }
+        let promise = hub.log().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
+        if self.access.as_mut().is_some_and(|access| access.take_failure()) {
+            self.outbox.hold();
+            self.punished = true;
+        }
+        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && !self.punished;
+        if self.clear {
+            return false;
+        }
+        let has_output = match promise {
+            Some((log, promise)) => log.hold(promise, &self.outbox, out, waits),
+            None => self.outbox.reply(out, waits, false),
+        };
+        if let (1.., Some(log)) = (batch.lacking, hub.log()) {
+            log.space().wait(&mut self.claim, batch.lacking, &self.outbox);
+        }
+        has_output
+    }
+
+    /// Ends the wait of a half-closed client; false if an event on its way does.
+    fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
+        let mut out = std::mem::take(&mut thread.turn.out);
+        let ended = hub.turn(&mut thread.turn, |core, _, now| {
             let mut context = core.context(hub, self.client, now, true);
             let ended = self.dialogue.hang_up(&mut context, &mut out);
             if ended {
@@ -526,8 +546,8 @@ impl Connection {
             }
             ended
         });
-        worker.scratch.out = out;
-        self.outbox.flush(&mut worker.scratch.out);
+        thread.turn.out = out;
+        self.outbox.flush(&mut thread.turn.out);
         ended
     }
 }

@@ -12,13 +12,16 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use mio::Waker;
-use parking_lot::{Mutex, MutexGuard};
+#[cfg(feature = "tls")]
+use parking_lot::Mutex as LeafMutex;
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
 #[cfg(feature = "tls")]
 use super::tls::{Session, SESSION_COST};
+use crate::lease::Lease;
+use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
 
 /// Stretches of output handed to the kernel in one write.
@@ -35,20 +38,21 @@ const KEEP_BUFFER: usize = 512 * 1024;
 /// The way to the thread that owns a connection.
 #[derive(Debug)]
 pub struct ThreadHandle {
-    /// Its inbox.
     inbox: Sender<Note>,
     /// Wakes it up to look there.
     waker: Waker,
     /// It has said that it will sleep; whoever takes that back wakes it.
     asleep: AtomicBool,
-    /// What its connections take.
+    /// The account that its connections charge their output to.
     memory: Arc<Memory>,
+    /// Until when they may be answered.
+    lease: Arc<Lease>,
 }
 
 impl ThreadHandle {
     /// The way to a thread that reads this inbox, and waits where `waker` wakes it.
-    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>) -> ThreadHandle {
-        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory }
+    pub fn new(inbox: Sender<Note>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
+        ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
     }
 
     /// Leaves a note and wakes the thread, if it sleeps.
@@ -73,18 +77,17 @@ impl ThreadHandle {
     }
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Outbox {
     stream: Stream,
     owner: Arc<ThreadHandle>,
     /// The connection's number with its owner.
     token: usize,
-    state: Mutex<OutboxState>,
+    state: Mutex<OutboxState, OUTPUT>,
     /// If the peer speaks TLS. Locked alone, or under nothing but itself; a write and a read wait for each other, for
     /// both change it.
     #[cfg(feature = "tls")]
-    tls: Option<Mutex<Session>>,
+    tls: Option<LeafMutex<Session>>,
 }
 
 #[derive(Debug, Default)]
@@ -92,18 +95,17 @@ struct OutboxState {
     output: Output,
     /// The client waits for an event; its commands stay unread until it has come.
     waiting: bool,
-    /// How often the output promises what the log does not hold yet; it must not leave, and no command is read until it
-    /// has.
-    awaits_log: u32,
+    /// Promises that the log has not kept yet. Until it has, nothing leaves and no command is read.
+    holds: u32,
     /// The next command waits for space in the log.
-    lacks_space: bool,
+    awaiting_space: bool,
     /// The owner wants to be told when the wait ends, or when another thread has sent everything.
     resume: bool,
-    /// A thread is writing.
+    /// A thread writes to the socket with the lock released.
     flushing: bool,
-    /// Somebody came meanwhile.
+    /// Another thread wanted to flush meanwhile: the one that writes looks again.
     again: bool,
-    /// The peer is gone.
+    /// The peer is gone, or is given up: nothing is sent any more.
     broken: bool,
     /// Because it did not read its news.
     overflown: bool,
@@ -149,7 +151,7 @@ impl OutboxState {
 /// What the owner may do with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// Read on.
+    /// The owner may read, and replies through the outbox.
     Open,
     /// The same, and nothing waits here, neither bytes nor the client: until the owner says otherwise, nobody else
     /// touches the output, and the owner may [`Outbox::send`] without asking again.
@@ -157,9 +159,9 @@ pub enum WriteState {
     /// The client waits for an event.
     Waiting,
     /// Its replies wait for the log.
-    AwaitsLog,
+    AwaitingDurability,
     /// Its next command waits for space in the log.
-    LacksSpace,
+    AwaitingSpace,
     /// Too much output waits for the client to read it.
     Full,
     /// All there was to send is sent; only asked for when closing.
@@ -171,11 +173,9 @@ pub enum WriteState {
 /// What a flush came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
-    /// Nothing is left.
     Done,
     /// Something is left, which the socket or another thread will take later.
     Later,
-    /// The peer is gone.
     Broken,
 }
 
@@ -196,12 +196,12 @@ impl Outbox {
     #[cfg(feature = "tls")]
     pub fn with_tls(stream: Stream, owner: Arc<ThreadHandle>, token: usize, session: Session) -> Arc<Outbox> {
         owner.memory.charge(0, SESSION_COST);
-        Arc::new(Outbox { stream, owner, token, state: Mutex::default(), tls: Some(Mutex::new(session)) })
+        Arc::new(Outbox { stream, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
     }
 
     /// The state of its encryption, if the peer speaks TLS.
     #[cfg(feature = "tls")]
-    pub fn tls(&self) -> Option<&Mutex<Session>> {
+    pub fn tls(&self) -> Option<&LeafMutex<Session>> {
         self.tls.as_ref()
     }
 
@@ -231,17 +231,16 @@ impl Outbox {
         if let Some(tls) = &self.tls {
             return tls.lock().send(&self.stream, output);
         }
-        send(&self.stream, output)
+        send(&self.stream, &self.owner.lease, output)
     }
 
-    /// The connection itself.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Appends the owner's own replies, with the engine locked. `waiting`: the last command has no reply yet, and the
-    /// client waits for it from now on. `awaits_log`: they must not leave before [`Outbox::release`].
-    pub fn reply(&self, out: &mut Output, waiting: bool, awaits_log: bool) {
+    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet, and the
+    /// client waits for it. `held`: nothing leaves before [`Outbox::release`]. True if there is something to send.
+    pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
             // Something in front of it is missing, so it must not be sent.
@@ -251,9 +250,10 @@ impl Outbox {
         if !out.is_empty() {
             state.output.append(out);
         }
-        state.waiting = waiting;
-        state.awaits_log += u32::from(awaits_log);
+        state.waiting = waits;
+        state.holds += u32::from(held);
         state.charge(&self.owner.memory);
+        !state.output.is_empty() && state.holds == 0
     }
 
     /// Bytes of output that are on account, and since when none of them was sent.
@@ -265,13 +265,13 @@ impl Outbox {
     /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the
     /// engine locked.
     pub fn hold(&self) {
-        self.state.lock().awaits_log += 1;
+        self.state.lock().holds += 1;
     }
 
     /// The log holds what the output promises.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
-        state.awaits_log -= 1;
+        state.holds -= 1;
         // Also while the client waits: its owner may have seen a half-close that it could not act upon.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
@@ -281,14 +281,14 @@ impl Outbox {
     }
 
     /// The owner's next command waits for space in the log until [`Outbox::has_space`]. With the engine locked.
-    pub fn lacks_space(&self) {
-        self.state.lock().lacks_space = true;
+    pub fn await_space(&self) {
+        self.state.lock().awaiting_space = true;
     }
 
     /// There is space in the log.
     pub fn has_space(&self) {
         let mut state = self.state.lock();
-        state.lacks_space = false;
+        state.awaiting_space = false;
         let resume = std::mem::take(&mut state.resume);
         drop(state);
         if resume {
@@ -329,7 +329,7 @@ impl Outbox {
     /// Bytes of replies that the peer has not taken yet; none if it is the log that keeps the peer waiting.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (state.awaits_log == 0 && !state.lacks_space).then(|| state.output.len() + self.stream.unsent())
+        (state.holds == 0 && !state.awaiting_space).then(|| state.output.len() + self.stream.unsent())
     }
 
     /// Has the owner look at the connection again.
@@ -343,16 +343,16 @@ impl Outbox {
         let mut state = self.state.lock();
         let write_state = if state.broken {
             WriteState::Broken
-        } else if state.awaits_log > 0 {
-            WriteState::AwaitsLog
+        } else if state.holds > 0 {
+            WriteState::AwaitingDurability
         } else if state.waiting && !(closing && (state.flushing || !state.output.is_empty())) {
             WriteState::Waiting
         } else if closing && state.output.is_empty() && !state.flushing {
             WriteState::Drained
         } else if closing || state.output.len() > max_output {
             WriteState::Full
-        } else if state.lacks_space {
-            WriteState::LacksSpace
+        } else if state.awaiting_space {
+            WriteState::AwaitingSpace
         } else if state.flushing || !state.output.is_empty() {
             WriteState::Open
         } else {
@@ -360,7 +360,7 @@ impl Outbox {
         };
         state.resume = matches!(
             write_state,
-            WriteState::Waiting | WriteState::AwaitsLog | WriteState::LacksSpace | WriteState::Full
+            WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace | WriteState::Full
         ) && more;
         write_state
     }
@@ -394,7 +394,7 @@ impl Outbox {
 
     /// The same for who has taken the lock, which is let go of during each write and at the end.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
-        if state.awaits_log > 0 {
+        if state.holds > 0 {
             return Flushed::Later;
         }
         if state.flushing {
@@ -429,7 +429,7 @@ impl Outbox {
                     return Flushed::Done;
                 }
                 // What came meanwhile may have to wait for the log; whoever lets go of it sends it.
-                Ok(()) if state.awaits_log > 0 => {
+                Ok(()) if state.holds > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
                     return Flushed::Later;
@@ -439,7 +439,7 @@ impl Outbox {
                     output.append(&mut state.output);
                     state.output = output;
                     state.block(some);
-                    if !again || state.awaits_log > 0 {
+                    if !again || state.holds > 0 {
                         state.flushing = false;
                         state.charge(&self.owner.memory);
                         return Flushed::Later;
@@ -474,9 +474,13 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes until nothing is left or an error, which may be that the socket is full.
-fn send(stream: &Stream, output: &mut Output) -> io::Result<()> {
+/// Writes until nothing is left or an error, which may be that the socket is full, or that nothing may be said any
+/// more.
+fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     loop {
+        if lease.is_over() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         let written = match output.only() {
             Some([]) => return Ok(()),
             Some(bytes) => stream.write(&[IoSlice::new(bytes)]),
@@ -517,7 +521,7 @@ mod tests {
         (
             Outbox::new(
                 Stream::Unix(ours),
-                Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)))),
+                Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)), Arc::default())),
                 0,
             ),
             theirs,

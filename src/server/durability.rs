@@ -16,6 +16,7 @@ use super::delivery::Outbox;
 use super::hub::Hub;
 use super::space::{self, Space};
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
+use crate::lock_order::{self, HELD_REPLIES};
 use crate::protocol::Output;
 
 /// How long may stay unsynced what no reply depends on.
@@ -24,20 +25,26 @@ const UNHURRIED: Duration = Duration::from_millis(50);
 /// The syncer rests for so long: clients that its sync has answered say something again, and share the next one.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// What a reply promises of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// The log must be durable up to this byte.
+    position: u64,
+    /// A job was put, which must not be acknowledged while the disk fails. Other replies then go out with a lesser
+    /// promise.
+    is_put: bool,
+}
+
 /// A connection whose replies wait.
 struct Hold {
-    position: u64,
-    /// A job was put: that cannot be promised while the disk fails, while other replies then go out with a lesser
-    /// promise.
-    put: bool,
+    promise: Promise,
     outbox: Arc<Outbox>,
 }
 
-/// See the module's page.
 pub struct Durability {
     wal: Wal,
     /// In the order of their positions.
-    holds: Mutex<VecDeque<Hold>>,
+    holds: lock_order::Mutex<VecDeque<Hold>, HELD_REPLIES>,
     /// The position behind all that was appended, as of the last turn.
     appended: AtomicU64,
     /// The one up to which somebody has written, or asked for it.
@@ -45,7 +52,7 @@ pub struct Durability {
     /// There is work beside writing.
     maintain: AtomicBool,
     space: Space,
-    /// For who writes what a pool thread did not.
+    /// Wakes the writer thread, which writes what a pool thread did not.
     writer: Bell,
     syncer: Bell,
 }
@@ -79,7 +86,7 @@ impl Durability {
     pub fn new(wal: Wal) -> Durability {
         Durability {
             wal,
-            holds: Mutex::default(),
+            holds: lock_order::Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             maintain: AtomicBool::new(true),
@@ -100,7 +107,7 @@ impl Durability {
         &self.space
     }
 
-    /// What writes and syncs.
+    /// The write-ahead log, which does not know of replies.
     pub fn wal(&self) -> &Wal {
         &self.wal
     }
@@ -113,31 +120,34 @@ impl Durability {
         }
     }
 
-    /// Whether the replies of commands that moved the promises from `before` to `after` must wait; if so, `outbox` is
-    /// told when they need no longer. With the engine locked.
-    pub fn must_wait(&self, before: Required, after: Required) -> bool {
-        after.count != before.count
-            && after.any > self.wal.durable()
-            && (after.put_count > before.put_count || !self.wal.is_failing())
+    /// What the replies of commands promise that moved the required positions from `before` to `after`; none if they
+    /// need not wait. With the engine locked.
+    pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
+        let is_put = after.put_count > before.put_count;
+        let must_wait =
+            after.count != before.count && after.any > self.wal.durable() && (is_put || !self.wal.is_failing());
+        must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Has `outbox` told when what was promised is safe, to whom news of a result come. With the engine locked, before
-    /// the news.
+    /// Appends replies to `outbox`, where they and all that follows stay until the log has kept `promise`. `waits`: the
+    /// client waits behind them. True if something can be sent at once. With the engine locked.
+    pub fn hold(&self, promise: Promise, outbox: &Arc<Outbox>, out: &mut Output, waits: bool) -> bool {
+        // First the outbox: whoever sees the disk fail may release it as soon as it stands in the queue.
+        let has_output = outbox.reply(out, waits, true);
+        self.holds.lock().push_back(Hold { promise, outbox: outbox.clone() });
+        has_output
+    }
+
+    /// Has `outbox` keep what comes next, the news of a result, until the log has all puts up to `required`. With the
+    /// engine locked.
     pub fn hold_news(&self, required: Required, outbox: &Arc<Outbox>) {
         if required.puts > self.wal.durable() {
             outbox.hold();
-            let hold = Hold { position: required.puts, put: true, outbox: outbox.clone() };
+            let promise = Promise { position: required.puts, is_put: true };
             let mut holds = self.holds.lock();
-            let place = holds.partition_point(|other| other.position <= hold.position);
-            holds.insert(place, hold);
+            let place = holds.partition_point(|other| other.promise.position <= promise.position);
+            holds.insert(place, Hold { promise, outbox: outbox.clone() });
         }
-    }
-
-    /// Has `outbox` told when. With the engine still locked, and after the outbox knows that it is held: it may be told
-    /// at once, by whoever has just seen the disk fail.
-    pub fn hold(&self, before: Required, after: Required, outbox: &Arc<Outbox>) {
-        let hold = Hold { position: after.any, put: after.put_count > before.put_count, outbox: outbox.clone() };
-        self.holds.lock().push_back(hold);
     }
 
     /// Brings what was appended to the disk, or has it brought, and lets go of the replies that are safe.
@@ -209,14 +219,14 @@ impl Durability {
                 return;
             }
             free = Vec::with_capacity(holds.len());
-            let safe = self.wal.durable();
-            while holds.front().is_some_and(|hold| hold.position <= safe) {
+            let durable = self.wal.durable();
+            while holds.front().is_some_and(|hold| hold.promise.position <= durable) {
                 free.extend(holds.pop_front().map(|hold| hold.outbox));
             }
             if self.wal.is_failing() {
                 // What was done is true as long as the server runs, and durable when the disk is back; only a new job
                 // must not be acknowledged before it is.
-                let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.put);
+                let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.promise.is_put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
                 free.extend(go.into_iter().map(|hold| hold.outbox));
@@ -225,7 +235,6 @@ impl Durability {
         free.into_iter().for_each(|outbox| outbox.release(spare));
     }
 
-    /// Ends the log's threads.
     pub fn stop(&self) {
         self.space.stop();
         self.writer.stop();

@@ -38,7 +38,6 @@ const TOLD: usize = 5;
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
@@ -153,7 +152,6 @@ fn option(stream: &Stream, name: libc::c_int, numbers: &mut [u32]) -> io::Result
 pub struct Stranger(Arc<AtomicUsize>);
 
 impl Stranger {
-    /// One more.
     pub fn enter(count: &Arc<AtomicUsize>) -> Stranger {
         count.fetch_add(1, Ordering::Relaxed);
         Stranger(count.clone())

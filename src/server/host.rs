@@ -25,7 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Reads what never changes.
+    /// Asks the system for the facts that never change.
     pub fn new(config: &Config, started: Time) -> Process {
         let name = nix::sys::utsname::uname();
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
@@ -47,7 +47,6 @@ impl Process {
         Process { facts, rejected: AtomicU64::new(0), failed_auths: AtomicU64::new(0) }
     }
 
-    /// A token was wrong.
     pub fn count_failed_auth(&self) {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
     }

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex as LeafMutex;
 
 use super::admission::Admission;
 use super::clock::Clock;
@@ -27,6 +27,7 @@ use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
+use crate::lock_order::{Mutex, ENGINE};
 use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Wire};
@@ -50,7 +51,7 @@ const NEWS: usize = 16;
 /// Bytes of it that it may have waiting when all memory is taken.
 const LEAST_NEWS: usize = 16 << 10;
 
-/// Everything under the lock.
+/// Everything behind the engine's lock.
 #[derive(Debug)]
 pub struct Core {
     engine: Engine,
@@ -58,7 +59,7 @@ pub struct Core {
     registry: ClientRegistry,
     /// Stop when no job is left.
     stops_when_empty: bool,
-    /// Stop after this turn.
+    /// The server is to stop after this turn.
     stops: bool,
     /// None if the queue lives in memory only.
     journal: Option<Journal>,
@@ -70,7 +71,7 @@ pub struct Core {
 
 /// Buffers of one thread, used again from turn to turn.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct TurnScratch {
     /// Where replies are written first.
     pub out: Output,
     /// The time of the last turn.
@@ -81,10 +82,9 @@ pub struct Scratch {
     touched: Vec<(Arc<Outbox>, bool)>,
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Hub {
-    core: Mutex<Core>,
+    core: Mutex<Core, ENGINE>,
     log: Option<Durability>,
     clock: Clock,
     alarm: Alarm,
@@ -93,12 +93,12 @@ pub struct Hub {
     memory: Arc<Memory>,
     fingerprints: Fingerprints,
     /// What is still to be dropped; see [`Hub::discard`].
-    discarded: Mutex<Vec<Box<dyn Any + Send>>>,
+    discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
     gate: Option<Gate>,
     /// What new connections with TLS share.
     #[cfg(feature = "tls")]
-    tls: Mutex<Option<Arc<ServerConfig>>>,
+    tls: LeafMutex<Option<Arc<ServerConfig>>>,
     /// Clients that have not proven who they are.
     strangers: Arc<AtomicUsize>,
     stopping: AtomicBool,
@@ -145,11 +145,11 @@ impl Hub {
             config,
             memory,
             fingerprints,
-            discarded: Mutex::default(),
+            discarded: LeafMutex::default(),
             admission,
             gate,
             #[cfg(feature = "tls")]
-            tls: Mutex::default(),
+            tls: LeafMutex::default(),
             strangers: Arc::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
@@ -157,8 +157,8 @@ impl Hub {
     }
 
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of
-    /// it. Of several verbs, [`Core::settle`] must come after each but the last.
-    pub fn turn<R>(&self, scratch: &mut Scratch, work: impl FnOnce(&mut Core, &mut Scratch, Time) -> R) -> R {
+    /// it. Of several verbs, [`Core::deliver_events`] must come after each but the last.
+    pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         let now = self.clock.now();
         scratch.now = now;
@@ -192,7 +192,7 @@ impl Hub {
         let released = core.engine.take_released();
         if next <= now {
             // The timer would have the lock again before anybody else.
-            MutexGuard::unlock_fair(core);
+            core.unlock_fair();
         } else {
             drop(core);
         }
@@ -202,7 +202,7 @@ impl Hub {
         result
     }
 
-    /// Has the timer's thread drop something large; a clock that is moved by hand has no such thread.
+    /// Drops something large on the timer's thread. With a manual clock there is none, and it is dropped here.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;
@@ -211,14 +211,14 @@ impl Hub {
         self.alarm.advance(Time::default());
     }
 
-    /// Drops what was discarded.
+    /// Drops what [`Hub::discard`] collected; may take long.
     pub fn clear_discarded(&self) {
         let discarded = std::mem::take(&mut *self.discarded.lock());
         drop(discarded);
     }
 
     /// Lets pass what is due, and goes on with what earlier turns have left, some of both.
-    fn tick(&self, core: &mut Core, scratch: &mut Scratch, now: Time) {
+    fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / OTHERS / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
             core.refresh_room();
@@ -246,7 +246,7 @@ impl Hub {
         }
     }
 
-    fn deliver(&self, scratch: &mut Scratch) {
+    fn deliver(&self, scratch: &mut TurnScratch) {
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush(&mut scratch.event);
             if resume {
@@ -256,7 +256,7 @@ impl Hub {
     }
 
     /// After some turns: brings what they changed to the log, and lets go of the replies that are safe.
-    pub fn commit(&self, scratch: &mut Scratch) {
+    pub fn commit(&self, scratch: &mut TurnScratch) {
         if let Some(log) = &self.log {
             log.commit(self, &mut scratch.event);
         }
@@ -269,8 +269,8 @@ impl Hub {
 
     /// Moves a manual clock forward, letting everything on the way happen at its own moment.
     pub fn pass(&self, span: Span) {
-        let mut scratch = Scratch::default();
-        // Never itself cannot be reached.
+        let mut scratch = TurnScratch::default();
+        // NEVER is a sentinel: stop one nanosecond short of it.
         let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
             let next = self.core.lock().engine.next_deadline();
@@ -283,7 +283,7 @@ impl Hub {
         }
     }
 
-    /// Has the timer call [`Hub::give_back`], if there is much to give back.
+    /// Has the timer call [`Hub::give_back`] within a second, if clients have freed much memory.
     pub fn give_back_soon(&self) {
         if self.memory.has_fallen() {
             self.alarm.advance(self.clock.now() + GIVE_BACK);
@@ -298,39 +298,35 @@ impl Hub {
         }
     }
 
-    /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The timer's alarm.
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
     }
 
-    /// What the server was told to do.
+    /// The settings that the server was started with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What a decoder must know now.
+    /// Limits for the decoder, which depend on the memory that is left.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
         DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
     }
 
-    /// The account of memory.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Bytes of replies that may wait for a client before it is not read any more.
+    /// Bytes of unread replies at which the server stops reading a client.
     pub fn max_output(&self) -> usize {
         self.config.max_output.min(self.memory.allowance())
     }
 
-    /// Who may connect.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }
@@ -346,7 +342,6 @@ impl Hub {
         *self.tls.lock() = config;
     }
 
-    /// What they begin with.
     #[cfg(feature = "tls")]
     pub fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.tls.lock().clone()
@@ -362,7 +357,6 @@ impl Hub {
         self.strangers.load(Ordering::Relaxed) >= MAX_STRANGERS
     }
 
-    /// A token was wrong.
     pub fn count_failed_auth(&self) {
         self.process.count_failed_auth();
     }
@@ -377,29 +371,34 @@ impl Hub {
         &self.shutdown
     }
 
-    /// No jobs are taken in any more.
+    /// Refuses new jobs from now on.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
             // There may be none already.
-            self.turn(&mut Scratch::default(), |core, _, _| core.request_stop(true));
+            self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
     }
 
-    /// The server is coming to its end.
+    /// Begins the end of the server: listeners and timer stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.stop();
     }
 
-    /// It has come: all connections close, though somebody may hold on to the hub.
+    /// Closes every connection, even if other `Arc`s keep the hub alive.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }
 
-    /// Whether it is.
+    /// Whether the server is coming to its end.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Locks the engine and looks at it, outside a turn; for tests and for programs that embed a server.
+    pub fn look<R>(&self, look: impl FnOnce(&mut Engine, Time) -> R) -> R {
+        look(&mut self.core.lock().engine, self.clock.now())
     }
 
     /// Connections that have come since the start.
@@ -439,6 +438,11 @@ impl Core {
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
+    }
+
+    /// The queue, for work in a turn that no client asked for.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
     /// What the log should make space for after this turn.
@@ -481,7 +485,6 @@ impl Core {
         self.engine.is_engaged(client)
     }
 
-    /// The client is gone.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.engine.disconnect(client, now);
         self.registry.leave(client);
@@ -550,14 +553,14 @@ impl Core {
 
     /// After every verb: writes what it changed into the journal, and its events into the outputs of the clients that
     /// they concern. `own`: who gave the command, and its replies so far, behind which it is told its own news.
-    pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut Scratch, own: Option<(ClientId, &mut Output)>) {
+    pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
         if self.engine.has_events() {
             self.spread(hub, scratch, own);
         }
     }
 
-    fn spread(&mut self, hub: &Hub, scratch: &mut Scratch, mut own: Option<(ClientId, &mut Output)>) {
+    fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let most = hub.config.max_output.saturating_mul(NEWS);
         while let Some(event) = self.engine.take_event() {
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);

@@ -38,21 +38,20 @@ struct Silence {
 
 /// What a closer look at a connection finds that may have been silent for too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum ClientActivity {
     /// The client waits or sleeps or holds a job, or something that the server owes it is not ready to be sent.
     Engaged,
     /// So many bytes of replies have not been read.
     Unread(usize),
 }
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Idle {
     timeout: Span,
     connections: Vec<Silence>,
     /// The first connection of the next portion.
     cursor: usize,
-    /// When that is checked.
+    /// When the next portion of connections is checked.
     next: Time,
     /// The time of the turn that was seen last.
     last_turn: Time,
@@ -129,16 +128,16 @@ impl Idle {
     }
 
     /// After a closer look: whether the connection is to be closed.
-    pub fn is_over(&mut self, number: usize, found: Found, now: Time) -> bool {
+    pub fn is_over(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
         let silence = &mut self.connections[number];
-        let was_engaged = std::mem::replace(&mut silence.engaged, found == Found::Engaged);
+        let was_engaged = std::mem::replace(&mut silence.engaged, found == ClientActivity::Engaged);
         match found {
-            Found::Engaged => {
+            ClientActivity::Engaged => {
                 silence.since = now;
                 silence.unread = 0;
                 false
             }
-            Found::Unread(unread) => {
+            ClientActivity::Unread(unread) => {
                 // Fewer than before, or none before: somebody else's command may have brought them.
                 let before = std::mem::replace(&mut silence.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
@@ -196,12 +195,12 @@ mod tests {
     fn the_silent_are_closed_when_their_time_is_up() {
         let mut idle = idle(1);
         assert!(!idle.is_suspect(0, false, at(0)), "it has come just now");
-        assert!(idle.is_suspect(0, false, at(10)) && !idle.is_over(0, Found::Unread(0), at(10)));
+        assert!(idle.is_suspect(0, false, at(10)) && !idle.is_over(0, ClientActivity::Unread(0), at(10)));
         assert!(!idle.is_suspect(0, false, at(129)));
-        assert!(idle.is_suspect(0, false, at(130)) && idle.is_over(0, Found::Unread(0), at(130)));
+        assert!(idle.is_suspect(0, false, at(130)) && idle.is_over(0, ClientActivity::Unread(0), at(130)));
         idle.heard(0);
         assert!(!idle.is_suspect(0, false, at(131)) && !idle.is_suspect(0, true, at(141)));
-        assert!(idle.is_suspect(0, false, at(151)) && !idle.is_over(0, Found::Unread(0), at(151)));
+        assert!(idle.is_suspect(0, false, at(151)) && !idle.is_over(0, ClientActivity::Unread(0), at(151)));
         assert!(!idle.is_suspect(0, false, at(270)) && idle.is_suspect(0, false, at(271)));
     }
 
@@ -210,20 +209,20 @@ mod tests {
         let mut idle = idle(1);
         assert!(!idle.is_suspect(0, false, at(0)));
         for secs in [10, 20, 200] {
-            assert!(idle.is_suspect(0, false, at(secs)) && !idle.is_over(0, Found::Engaged, at(secs)));
+            assert!(idle.is_suspect(0, false, at(secs)) && !idle.is_over(0, ClientActivity::Engaged, at(secs)));
         }
-        assert!(idle.is_suspect(0, false, at(210)) && !idle.is_over(0, Found::Unread(0), at(210)));
+        assert!(idle.is_suspect(0, false, at(210)) && !idle.is_over(0, ClientActivity::Unread(0), at(210)));
         assert!(!idle.is_suspect(0, false, at(329)));
-        assert!(idle.is_suspect(0, false, at(330)) && idle.is_over(0, Found::Unread(0), at(330)));
+        assert!(idle.is_suspect(0, false, at(330)) && idle.is_over(0, ClientActivity::Unread(0), at(330)));
     }
 
     #[test]
     fn who_reads_is_not_silent() {
         let mut idle = idle(1);
         assert!(!idle.is_suspect(0, false, at(0)) && idle.is_suspect(0, false, at(10)));
-        assert!(!idle.is_over(0, Found::Unread(1000), at(10)));
-        assert!(idle.is_suspect(0, false, at(130)) && !idle.is_over(0, Found::Unread(999), at(130)));
+        assert!(!idle.is_over(0, ClientActivity::Unread(1000), at(10)));
+        assert!(idle.is_suspect(0, false, at(130)) && !idle.is_over(0, ClientActivity::Unread(999), at(130)));
         assert!(!idle.is_suspect(0, false, at(249)) && idle.is_suspect(0, false, at(250)));
-        assert!(idle.is_over(0, Found::Unread(999), at(250)), "nothing was read");
+        assert!(idle.is_over(0, ClientActivity::Unread(999), at(250)), "nothing was read");
     }
 }

@@ -31,7 +31,6 @@ const QUIET: Duration = Duration::from_secs(60);
 /// The pool, as listeners see it.
 #[derive(Debug)]
 pub struct Threads {
-    /// The threads.
     pub owners: Vec<Arc<ThreadHandle>>,
     /// Counts connections, to give each thread every n-th.
     pub next: AtomicUsize,

@@ -20,14 +20,11 @@ const SYSLOG: &str = "/dev/log";
 /// The facility of daemons (RFC 5424, 6.2.1).
 const DAEMONS: u8 = 3;
 
-/// Where lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Into this file.
     File(PathBuf),
     /// To the system's log, under this name.
     Syslog(String),
-    /// Nowhere.
     Nowhere,
 }
 
@@ -38,14 +35,12 @@ enum Place {
     Nowhere,
 }
 
-/// A log somewhere else.
 #[derive(Debug)]
 pub struct Elsewhere(Mutex<Place>);
 
 /// The log of the program, which is one for good.
 static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
-/// Opens the place.
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
     let place = match target {
         Target::File(path) => Place::File { file: open_file(&path)?, path },

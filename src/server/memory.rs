@@ -45,7 +45,6 @@ const CONNECTION_TRIAL: usize = 1 << 20;
 const SPARE: u64 = 4 << 20;
 const SPARE_MOST: u64 = 256 << 20;
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Memory {
     max: u64,
@@ -61,7 +60,7 @@ pub struct Memory {
     tried: AtomicU64,
     /// The system has no more.
     exhausted: AtomicBool,
-    /// Turns since then.
+    /// Turns since the system was last asked.
     turns: AtomicU64,
 }
 
@@ -104,7 +103,7 @@ impl Memory {
         }
     }
 
-    /// What connections take.
+    /// Bytes that connections buffer, in both directions.
     pub fn buffers(&self) -> u64 {
         self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
@@ -163,7 +162,7 @@ impl Memory {
         peak > taken.saturating_mul(2) && peak - taken > MUCH
     }
 
-    /// It has.
+    /// The allocator was told: counts anew.
     pub fn let_go(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }

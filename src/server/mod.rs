@@ -10,6 +10,7 @@ mod clock;
 mod connection;
 mod delivery;
 mod durability;
+mod embedded;
 mod gate;
 mod hub;
 mod idle;
@@ -19,16 +20,22 @@ mod pool;
 mod probation;
 mod recovery;
 mod running;
+#[allow(missing_docs)]
 mod socket;
 mod space;
 mod timer;
 #[cfg(feature = "tls")]
 mod tls;
 
+#[allow(missing_docs)]
 pub mod host;
+#[allow(missing_docs)]
 pub mod log;
+#[allow(missing_docs)]
 pub mod logfile;
+#[allow(missing_docs)]
 pub mod signals;
+#[allow(missing_docs)]
 pub mod systemd;
 
 use std::io;
@@ -38,6 +45,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
+pub use embedded::{JobInfo, JobState, JobTotals, ServerStats, TubeInfo};
 use gate::Gate;
 use hub::Hub;
 use parking_lot::Mutex;
@@ -67,7 +75,6 @@ impl std::fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl StartError {
-    /// Something about an address.
     fn address(name: &str, error: &io::Error) -> StartError {
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse if name.starts_with("unix:") => {
@@ -121,7 +128,6 @@ pub struct Server {
     stopper: Option<JoinHandle<()>>,
 }
 
-/// Where a server listens.
 #[derive(Debug)]
 struct Place {
     name: String,
@@ -170,17 +176,23 @@ impl Server {
     }
 
     /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
+    #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), Vec::new(), Some(storage))
     }
 
     /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.
+    #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// A server whose time stands still until it is moved by hand, so that delays and times to run of hours can be
-    /// tested in no time.
+    /// A server whose time stands still until [`ManualClock::advance`] moves it, so that a test of an hour's delay
+    /// takes no time.
+    ///
+    /// A client that waits on such a server waits until a job is put or another thread moves the clock: the time-out of
+    /// [`Client::reserve`](crate::Client::reserve) does not end by itself. A test of one thread asks with `Some(0)`, or
+    /// moves the clock from a second thread.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());

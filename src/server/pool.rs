@@ -13,11 +13,11 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use super::admission::Permit;
-use super::connection::{Connection, Next, Seen, WorkerScratch};
+use super::connection::{Connection, Next, Seen, ThreadScratch};
 use super::delivery::{Outbox, ThreadHandle};
 use super::gate::Stranger;
 use super::hub::Hub;
-use super::idle::{Found, Idle, CLOSINGS};
+use super::idle::{ClientActivity, Idle, CLOSINGS};
 use super::probation::Probation;
 use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
@@ -79,7 +79,7 @@ pub struct PoolThread {
     seats: Vec<Permit>,
     /// Connections with more to do, the next one first.
     again: VecDeque<usize>,
-    worker: WorkerScratch,
+    scratch: ThreadScratch,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
     /// Who waits until this thread finds nothing to do.
@@ -97,7 +97,7 @@ fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, num
     if !is_tls {
         return Some(Outbox::new(stream, owner, number));
     }
-    match hub.tls().map(Session::new)? {
+    match hub.tls().map(|config| Session::new(config, hub.config().lease.clone()))? {
         Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
         Err(error) => {
             log::warn!("a connection with TLS cannot be begun: {error}");
@@ -118,7 +118,7 @@ impl PoolThread {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone()));
+        let owner = Arc::new(ThreadHandle::new(sender, waker, hub.memory().clone(), hub.config().lease.clone()));
         let thread = PoolThread {
             idle: Idle::new(hub.config().idle_timeout, hub.clock()),
             hub,
@@ -128,7 +128,7 @@ impl PoolThread {
             connections: Slab::new(),
             seats: Vec::new(),
             again: VecDeque::new(),
-            worker: WorkerScratch::default(),
+            scratch: ThreadScratch::default(),
             relieved: None,
             probation: Probation::default(),
             renewal: None,
@@ -145,7 +145,7 @@ impl PoolThread {
         loop {
             // What many turns have changed is brought to the log in one go, for all connections.
             if self.again.is_empty() || turns >= TURNS {
-                self.hub.commit(&mut self.worker.scratch);
+                self.hub.commit(&mut self.scratch.turn);
                 turns = 0;
             }
             let patience = [self.close_idle(), self.relieve(), self.judge(), self.renew()].into_iter().flatten().min();
@@ -162,7 +162,7 @@ impl PoolThread {
             }
             // Very many who speak at once share the time of some, lest the last of them waits for all that the others
             // want.
-            self.worker.scratch.sharers = (events.iter().count() / CROWD) as u64;
+            self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
             for event in &events {
                 if event.token() != WAKER {
                     let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -179,7 +179,7 @@ impl PoolThread {
                 }
             }
             // A few of them: other connections must be heard, and replies brought to the log.
-            self.worker.scratch.sharers = (self.inbox.len() / CROWD) as u64;
+            self.scratch.turn.sharers = (self.inbox.len() / CROWD) as u64;
             for _ in 0..self.inbox.len().min(CROWD) {
                 let Ok(note) = self.inbox.try_recv() else { break };
                 match note {
@@ -190,7 +190,7 @@ impl PoolThread {
                     Note::Stop => return self.stop(&mut events),
                 }
             }
-            self.worker.scratch.sharers = 0;
+            self.scratch.turn.sharers = 0;
             if let Some(number) = self.again.pop_front() {
                 turns += 1;
                 if let Some(connection) = self.connections.get_mut(number) {
@@ -241,7 +241,7 @@ impl PoolThread {
             }
         }
         while let Some(outbox) = self.probation.forgiven() {
-            outbox.release(&mut self.worker.scratch.out);
+            outbox.release(&mut self.scratch.turn.out);
         }
         self.probation.wait()
     }
@@ -285,7 +285,7 @@ impl PoolThread {
         let Some(outbox) = outbox(stream, is_tls, &self.hub, self.owner.clone(), number) else {
             return self.hub.admission().leave(permit);
         };
-        let client = self.hub.turn(&mut self.worker.scratch, |core, _, _| core.connect(outbox.clone(), wire, &peer));
+        let client = self.hub.turn(&mut self.scratch.turn, |core, _, _| core.connect(outbox.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire, peer);
         if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
@@ -305,7 +305,7 @@ impl PoolThread {
     fn look(&mut self, number: usize, seen: Seen) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.saw(seen);
-        if seen.writable && !connection.flush(&mut self.worker) {
+        if seen.writable && !connection.flush(&mut self.scratch) {
             return self.close(number);
         }
         if !connection.queued {
@@ -315,8 +315,8 @@ impl PoolThread {
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.worker.others = !self.again.is_empty() || self.worker.scratch.sharers > 1;
-        let next = connection.work(&self.hub, &mut self.worker);
+        self.scratch.others = !self.again.is_empty() || self.scratch.turn.sharers > 1;
+        let next = connection.work(&self.hub, &mut self.scratch);
         if let Some(outbox) = connection.take_penalty() {
             self.probation.punish(outbox);
         }
@@ -335,7 +335,7 @@ impl PoolThread {
     /// Closes connections that have been silent for too long, some at a time. Tells how long the thread may sleep.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
-        let now = idle.now(self.worker.scratch.now, self.hub.clock());
+        let now = idle.now(self.scratch.turn.now, self.hub.clock());
         if let Some(wait) = idle.wait(now) {
             return Some(wait);
         }
@@ -347,7 +347,7 @@ impl PoolThread {
             }
         }
         if !suspects.is_empty() {
-            self.hub.turn(&mut self.worker.scratch, |core, _, _| {
+            self.hub.turn(&mut self.scratch.turn, |core, _, _| {
                 for (_, connection, engaged) in &mut suspects {
                     *engaged = core.is_engaged(connection.client());
                 }
@@ -361,7 +361,7 @@ impl PoolThread {
                 break;
             }
             let unread = if engaged { None } else { connection.unread() };
-            if idle.is_over(number, unread.map_or(Found::Engaged, Found::Unread), now) {
+            if idle.is_over(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
                 silent.push(number);
             }
         }
@@ -384,21 +384,21 @@ impl PoolThread {
             log::warn!("{}: dropped: it does not read what it is told of its jobs", connection.peer());
         }
         log::debug!("{}: disconnected", client.0);
-        self.hub.turn(&mut self.worker.scratch, |core, _, now| core.disconnect(client, now));
+        self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, now));
         connection.forget(&self.hub, self.poll.registry());
         self.hub.admission().leave(self.seats[number]);
     }
 
     /// Sends what waits to clients that read it, for a bounded time.
     fn stop(mut self, events: &mut Events) {
-        self.hub.commit(&mut self.worker.scratch);
+        self.hub.commit(&mut self.scratch.turn);
         let end = Instant::now() + LAST_WORDS;
         loop {
-            let worker = &mut self.worker;
+            let thread = &mut self.scratch;
             self.connections.retain(|_, connection| {
-                let stays = connection.flush(worker) && !connection.is_drained();
+                let stays = connection.flush(thread) && !connection.is_drained();
                 if !stays {
-                    connection.discard(worker);
+                    connection.discard(thread);
                 }
                 stays
             });

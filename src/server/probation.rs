@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::gate::{PENALTY, PROVE_WITHIN};
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Probation<T> {
     /// Until when the connection of this number must have proven something. It may be gone, and its number another's.

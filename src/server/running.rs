@@ -38,7 +38,7 @@ pub struct Shutdown {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShutdownState {
-    /// By a client.
+    /// A client has asked for it.
     asked: bool,
     stopped: bool,
 }
@@ -55,7 +55,7 @@ impl Shutdown {
         self.state.lock().stopped
     }
 
-    /// Waits until it has.
+    /// Waits until the server has stopped.
     pub fn wait(&self) {
         self.changed.wait_while(&mut self.state.lock(), |state| !state.stopped);
     }
@@ -87,7 +87,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// Nothing runs yet.
     pub fn new(hub: Arc<Hub>, listeners: Vec<(Listener, Wire)>, inherited: bool) -> Running {
         Running {
             hub,

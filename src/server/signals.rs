@@ -12,11 +12,11 @@ use signal_hook::iterator::Signals;
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
-    /// Take no more jobs.
+    /// Refuse new jobs from now on (SIGUSR1).
     Drain,
     /// Open the log again, if it is a file, and read files again that say who is let in; else end.
     HangUp,
-    /// End.
+    /// Stop in order (SIGTERM, SIGINT).
     Stop,
 }
 
@@ -36,6 +36,11 @@ fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Whether this one ends a server that has nothing to do.
+pub fn is_end(signal: i32) -> bool {
+    matches!(signal, SIGTERM | SIGINT | SIGHUP)
 }
 
 /// Waits for the next one, or until their handle is closed, which means the end as well.

@@ -33,9 +33,7 @@ const TURN_STEP: Duration = Duration::from_millis(10);
 /// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, whoever has a reply writes.
 #[derive(Debug)]
 pub enum Stream {
-    /// Over TCP.
     Tcp(mio::net::TcpStream),
-    /// Over a Unix socket.
     Unix(mio::net::UnixStream),
 }
 
@@ -111,11 +109,9 @@ impl AsRawFd for Stream {
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerAddress {
-    /// This address.
     Tcp(SocketAddr),
-    /// This address, with TLS.
     Tls(SocketAddr),
-    /// Somebody on this machine.
+    /// A client of a Unix socket, which has no address.
     Unix,
 }
 
@@ -168,12 +164,11 @@ pub struct Bound {
     socket: Socket,
     /// The file to remove at the end.
     file: Option<SocketFile>,
-    /// Its clients speak TLS.
     tls: bool,
 }
 
 impl Bound {
-    /// Takes a TCP address.
+    /// Binds a TCP address; nobody can connect before [`Bound::listen`].
     pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -214,7 +209,7 @@ impl Bound {
         Ok(Bound { socket, file: Some(file), tls: false })
     }
 
-    /// Lets clients connect.
+    /// Listens; from now on clients can connect.
     pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));

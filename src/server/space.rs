@@ -40,7 +40,6 @@ pub struct Claim {
     waits: u8,
 }
 
-/// See the module's page.
 #[derive(Default)]
 pub struct Space {
     state: Mutex<State>,
@@ -67,7 +66,7 @@ struct Waiting {
 enum Task {
     /// Make space of so many bytes for so many connections.
     Make(u64, usize),
-    Tidy,
+    Maintain,
     Stop,
 }
 
@@ -88,9 +87,10 @@ impl Space {
         admits
     }
 
-    /// Has `outbox` told when there is space for so many bytes. With the engine locked, and after the outbox knows that
-    /// it waits: it may be told at once.
+    /// Has `outbox` wait until there is space for so many bytes. With the engine locked.
     pub fn wait(&self, claim: &mut Claim, bytes: u64, outbox: &Arc<Outbox>) {
+        // First the outbox: it may be told to go on as soon as it stands in the queue.
+        outbox.await_space();
         *claim = Claim { bytes, waits: claim.waits.max(1) };
         self.state.lock().waiting.push_back(Waiting { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
@@ -130,7 +130,6 @@ impl Space {
         }
     }
 
-    /// Ends the thread.
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.changed.notify_one();
@@ -163,7 +162,7 @@ impl Space {
                 return next_portion(&state, portion);
             }
             if std::mem::take(&mut state.maintain) {
-                return Task::Tidy;
+                return Task::Maintain;
             }
             match state.kept_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
@@ -216,15 +215,15 @@ pub fn run(hub: &Hub, log: &Durability) {
                 wal.reserve(hub, bytes);
                 space.go_on(count);
             }
-            Task::Tidy if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
-            Task::Tidy => {
+            Task::Maintain if tried.elapsed() < RETRY => more = wal.maintain_sparingly(hub),
+            Task::Maintain => {
                 tried = Instant::now();
                 more = wal.maintain(hub);
             }
         }
         log.write_compacted(hub);
         log.release(&mut spare);
-        if let Task::Tidy = task {
+        if let Task::Maintain = task {
             space.rest(PORTION);
         }
         if more {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::hub::{Hub, Scratch};
+use super::hub::{Hub, TurnScratch};
 use crate::engine::Time;
 
 /// Between two turns for what others have left: on a machine with few CPUs, clients and pool threads need them too.
@@ -17,7 +17,6 @@ const REST: Duration = Duration::from_micros(50);
 /// The least time between two looks whether the allocator should give memory back.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module's page.
 #[derive(Debug)]
 pub struct Alarm {
     state: Mutex<AlarmState>,
@@ -33,7 +32,7 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Set to never.
+    /// An alarm that is set to [`Time::NEVER`].
     pub fn new() -> Alarm {
         let state = AlarmState { at: Time::NEVER, stop: false };
         Alarm { state: Mutex::new(state), bell: Condvar::new(), at: AtomicU64::new(Time::NEVER.nanos()) }
@@ -50,7 +49,6 @@ impl Alarm {
         }
     }
 
-    /// Ends the timer thread.
     pub fn stop(&self) {
         self.state.lock().stop = true;
         self.bell.notify_one();
@@ -62,10 +60,9 @@ impl Alarm {
     }
 }
 
-/// Runs until [`Alarm::stop`].
 pub fn run(hub: &Hub) {
     let alarm = hub.alarm();
-    let mut scratch = Scratch::default();
+    let mut scratch = TurnScratch::default();
     let mut given_back = Instant::now();
     loop {
         let mut state = alarm.state.lock();

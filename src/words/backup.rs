@@ -11,7 +11,6 @@ use super::{DAMAGED, DONE};
 use crate::binlog::{back_up, inspect, Folder};
 use crate::engine::{Engine, Limits};
 
-/// Carries it out.
 pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
     let (from, to) = (Path::new(&arguments[0]), Path::new(&arguments[1]));
     let there = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());

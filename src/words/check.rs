@@ -23,7 +23,6 @@ const STATES: [(State, &str); 5] = [
     (State::Finished, "finished"),
 ];
 
-/// Carries it out.
 pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
     let path = Path::new(&arguments[0]);
     let mut engine = Engine::new(Limits::NONE);

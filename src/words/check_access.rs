@@ -11,7 +11,6 @@ use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scop
 use crate::machine;
 use crate::protocol::needs;
 
-/// Carries it out.
 pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
     let path = Path::new(&arguments[0]);
     let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -13,15 +13,12 @@ use crate::options::BAD_USAGE;
 /// It did what it was told.
 pub const DONE: u8 = 0;
 
-/// It found damage.
 pub const DAMAGED: u8 = 1;
 
 /// It could not do it.
 pub const FAILED: u8 = 2;
 
-/// One word.
 pub struct Word {
-    /// The word.
     pub name: &'static str,
     /// What it takes, as the usage says it.
     pub arguments: &'static str,
@@ -32,7 +29,6 @@ pub struct Word {
     counts: &'static [usize],
 }
 
-/// See the module's page.
 pub const WORDS: [Word; 3] = [
     Word {
         name: "check",
@@ -57,7 +53,7 @@ pub const WORDS: [Word; 3] = [
     },
 ];
 
-/// The words, for people.
+/// The table of words as text, for `-h`.
 pub fn usage() -> String {
     let mut text = String::from("Instead of options, a word:\n\n");
     for Word { name, arguments, help, .. } in &WORDS {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use beanpole::protocol::{beanstalk, gearman, workq};
+use beanpole::internals::protocol::{beanstalk, gearman, workq};
 
 use super::{user, Guarded, Talk};
 
@@ -227,7 +227,8 @@ fn of_workq() {
     walk(&rows, |guarded, command, id| {
         number += 1;
         let own = format!("00000000-0000-4000-8000-{number:012x}");
-        let id: String = workq::derive(beanpole::engine::JobId(id)).iter().map(|byte| format!("{byte:02x}")).collect();
+        let id: String =
+            workq::derive(beanpole::internals::engine::JobId(id)).iter().map(|byte| format!("{byte:02x}")).collect();
         let id = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
         let line = match command {
             "add" => format!("add {own} {TUBE} 1000 1000 1\r\nx"),

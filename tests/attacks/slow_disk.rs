@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use beanpole::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Config, Server};
 
 use crate::bystander::{cycle, use_only, Bystander, Times};

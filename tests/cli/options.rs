@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-use beanpole::options::OPTIONS;
+use beanpole::internals::options::OPTIONS;
 
 use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE};
 

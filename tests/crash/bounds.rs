@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use beanpole::binlog::SyncMode;
-use beanpole::engine::{
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::{
     Body, ClientId, CompletionPolicy, DedupKey, Engine, JobId, JobOptions, NewJob, Outcome, Reserve, ReservePolicy,
     Span,
 };
@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Access};
 use crate::random::Random;
 use crate::verbs;
-use beanpole::binlog::{JournalAccess, Wal};
+use beanpole::internals::binlog::{JournalAccess, Wal};
 
 /// Steps, unless the environment asks for more.
 const STEPS: u64 = 15_000;

@@ -2,8 +2,8 @@
 //!
 //! Owns one case for each mistake that was made, or nearly made, and that needs its own way to show.
 
-use beanpole::binlog::{Health, SyncMode};
-use beanpole::engine::{Body, JobId, NewJob, Span};
+use beanpole::internals::binlog::{Health, SyncMode};
+use beanpole::internals::engine::{Body, JobId, NewJob, Span};
 
 use crate::disk::{Deed, Disk, EIO};
 use crate::driver::{dawn, settings, start, Life};

@@ -2,8 +2,8 @@
 //!
 //! Owns the count of crash points: `BEANPOLE_CRASHES` says how many each kind of crash shall have.
 
-use beanpole::binlog::{BinlogSettings, SyncMode};
-use beanpole::engine::Span;
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::engine::Span;
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::binlog::{BinlogSettings, OpenError, SyncMode};
-use beanpole::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
+use beanpole::internals::binlog::{BinlogSettings, OpenError, SyncMode};
+use beanpole::internals::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};

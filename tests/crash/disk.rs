@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use beanpole::binlog::{LogFile, Storage};
+use beanpole::internals::binlog::{LogFile, Storage};
 use parking_lot::Mutex;
 
 use crate::random::Random;

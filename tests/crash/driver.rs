@@ -7,8 +7,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::binlog::{open, BinlogSettings, Health, Journal, JournalAccess, OpenError, Report, SyncMode, Wal};
-use beanpole::engine::{Body, ClientId, Engine, JobId, JobView, Limits, NewJob, ReservePolicy, Span, StoredKey, Time};
+use beanpole::internals::binlog::{
+    open, BinlogSettings, Health, Journal, JournalAccess, OpenError, Report, SyncMode, Wal,
+};
+use beanpole::internals::engine::{
+    Body, ClientId, Engine, JobId, JobView, Limits, NewJob, ReservePolicy, Span, StoredKey, Time,
+};
 
 use crate::disk::Disk;
 use crate::model::Model;

@@ -3,8 +3,8 @@
 //! Owns the promise about that: no reply that was given is broken by a power cut, whatever failed before; a full disk
 //! takes deletes to the last job; and when the disk is back, all goes on by itself.
 
-use beanpole::binlog::{Health, SyncMode};
-use beanpole::engine::{
+use beanpole::internals::binlog::{Health, SyncMode};
+use beanpole::internals::engine::{
     Body, ClientId, CompletionPolicy, DedupKey, Grab, JobId, JobOptions, Kick, NotCompleted, Outcome, Progress,
     Reserve, Span,
 };

@@ -2,8 +2,8 @@
 //!
 //! Owns the promise that no bytes in the folder can make the server panic, or hang, or take much memory.
 
-use beanpole::binlog::SyncMode;
-use beanpole::engine::{Body, NewJob, Span};
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::{Body, NewJob, Span};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};

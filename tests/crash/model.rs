@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::engine::{CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, State, Time};
+use beanpole::internals::engine::{CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, State, Time};
 
 /// A job as the log has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,7 +3,7 @@
 //! Owns the second half of what happens in a [`Life`]: what producers and workers of all protocols ask of such jobs.
 //! Must not judge: the model does.
 
-use beanpole::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
+use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 
 use crate::driver::{Life, MANNERS, TUBES};
 use crate::verbs;

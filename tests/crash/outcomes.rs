@@ -2,8 +2,8 @@
 //!
 //! Owns one case for each mistake that was made, or nearly made, about outcomes, leases and joined jobs.
 
-use beanpole::binlog::{Health, SyncMode};
-use beanpole::engine::{
+use beanpole::internals::binlog::{Health, SyncMode};
+use beanpole::internals::engine::{
     Body, ClientId, CompletionPolicy, DedupKey, Engine, JobId, JobOptions, NewJob, NotCompleted, Outcome,
     ReservePolicy, Span, State, Time,
 };

@@ -8,8 +8,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use beanpole::binlog::{back_up, inspect, BinlogSettings, Health, LogFile, Storage, SyncMode};
-use beanpole::engine::{Body, JobId, Kick, NewJob, Progress, Span};
+use beanpole::internals::binlog::{back_up, inspect, BinlogSettings, Health, LogFile, Storage, SyncMode};
+use beanpole::internals::engine::{Body, JobId, Kick, NewJob, Progress, Span};
 
 use crate::disk::{Deed, Disk, EIO};
 use crate::driver::{dawn, engine, settings, start, Life};

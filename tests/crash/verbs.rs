@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use beanpole::engine::{ClientId, Engine, JobId, Kick, Progress, Report, Reserve, Span, Time, WantedTubes};
+use beanpole::internals::engine::{ClientId, Engine, JobId, Kick, Progress, Report, Reserve, Span, Time, WantedTubes};
 
 /// Kicks up to `bound` jobs; tells how many.
 pub fn kick(engine: &mut Engine, client: ClientId, bound: u64, now: Time) -> u64 {

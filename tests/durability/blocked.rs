@@ -11,7 +11,7 @@ use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use beanpole::binlog::{BinlogSettings, Folder, LogFile, Storage, SyncMode};
+use beanpole::internals::binlog::{BinlogSettings, Folder, LogFile, Storage, SyncMode};
 use beanpole::{Client, Config, Server};
 use nix::libc::ENOSPC;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use beanpole::binlog::{Folder, LogFile, Storage};
+use beanpole::internals::binlog::{Folder, LogFile, Storage};
 
 /// See the module's page.
 pub struct Disk {

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use beanpole::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Client, ClientError, Config, Server};
 use nix::libc::{EDQUOT, EIO};
 

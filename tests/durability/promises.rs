@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use beanpole::binlog::SyncMode;
-use beanpole::protocol::Wire;
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, Server};
 
 use super::blocked::{config, Deed, Gate, Gated};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use beanpole::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Client, Config, Server};
 
 use super::daemon::wait_until;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use beanpole::protocol::gearman::PACKETS;
+use beanpole::internals::protocol::gearman::PACKETS;
 use beanpole::Config;
 
 use crate::script::{Patience, Wire, World};

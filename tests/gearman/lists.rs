@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config, Server};
 
 use crate::talk::{ask, packet, say, world};

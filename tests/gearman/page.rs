@@ -1,7 +1,7 @@
 //! The man page against the two tables: what is taken is told, in the same words.
 
-use beanpole::gearmand::OPTIONS;
-use beanpole::protocol::gearman::{PACKETS, TEXT_COMMANDS};
+use beanpole::internals::gearmand::OPTIONS;
+use beanpole::internals::protocol::gearman::{PACKETS, TEXT_COMMANDS};
 
 fn page() -> String {
     std::fs::read_to_string("man/beanpole-gearman.7").expect("the man page")

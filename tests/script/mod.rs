@@ -7,7 +7,7 @@
 //! == title              a new conversation, with a fresh server       options: -z N   directly below the title
 //! wire gearman          what its connections speak, beanstalk if it does not say; above all titles, for the whole file
 //! A: text               A sends text and CR LF                        A:: text        A sends text alone
-//! A< text               A must get text and CR LF                     A<< text        A must get text, with more behind it
+//! A< text               A must get text and CR LF               A<< text        A must get text, with more behind it
 //! A| text               A must get text and LF (YAML)                 A|*             and any more lines of that body
 //! A.                    A must have got nothing more                  A eof           the server must have closed
 //! A open                A connects (else with its first step)         A close         A closes

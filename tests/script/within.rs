@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use beanpole::engine::{ClientId, Engine, Event, Limits, Span, Time};
-use beanpole::protocol::beanstalk::CommandCounters;
-use beanpole::protocol::gearman::handle_prefix;
-use beanpole::protocol::workq::MAX_DATA;
-use beanpole::protocol::{
+use beanpole::internals::engine::{ClientId, Engine, Event, Limits, Span, Time};
+use beanpole::internals::protocol::beanstalk::CommandCounters;
+use beanpole::internals::protocol::gearman::handle_prefix;
+use beanpole::internals::protocol::workq::MAX_DATA;
+use beanpole::internals::protocol::{
     tell, ClientRegistry, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host, Output, ProtocolSettings,
     Request, Usage, Wire as Speech,
 };

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config, Server};
 
 /// A client that is slow to write and quick to read.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use beanpole::protocol::workq::{CommandRow, COMMANDS, MAX_DATA, MAX_LINE, MAX_NAME, MAX_TTR};
+use beanpole::internals::protocol::workq::{CommandRow, COMMANDS, MAX_DATA, MAX_LINE, MAX_NAME, MAX_TTR};
 
 use super::crowd::{server, Client};
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use beanpole::protocol::Wire;
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config, Server};
 
 use super::crowd::{id, Client};

@@ -6,10 +6,10 @@
 
 use hmac_sha256::Hash;
 
-use super::request::{Command, Request};
+use super::command::Command;
 use crate::access::Need;
 use crate::engine::{JobId, Span, State};
-use crate::protocol::text::{is_tube_name, lenient_number32, name_run, number, number32};
+use crate::protocol::text::{is_tube_name, name_run, number, number32, strtoul32};
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,21 +44,18 @@ pub enum CommandName {
 }
 
 impl CommandName {
-    /// What clients call it.
+    /// Its name on the wire, without the space that may follow.
     pub fn name(self) -> &'static str {
-        COMMANDS.iter().find(|row| row.name == self).map_or("", |row| row.word.trim_end())
+        COMMANDS[self as usize].word.trim_end()
     }
 }
 
-/// One row.
 pub struct CommandRow {
-    /// Which command.
     pub name: CommandName,
     /// What a client must be allowed to do.
     pub need: Need,
     /// What a line must begin with.
     pub word: &'static str,
-    /// What follows the word.
     pub arguments: &'static str,
     /// Reads the rest of the line; none if it is malformed, and then the command is not counted.
     pub parse: fn(&[u8]) -> Option<Command>,
@@ -77,7 +74,6 @@ const fn row(
     CommandRow { name, need, word, arguments, parse, summary }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 26] = [
     row(CommandName::Put, Need::PUT_USED, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
@@ -91,7 +87,7 @@ pub const COMMANDS: [CommandRow; 26] = [
     row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
-    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args| lenient_number32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
     row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
     row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
     row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args| only_id(args).map(Command::StatsJob), "statistics of a job"),
@@ -108,16 +104,23 @@ pub const COMMANDS: [CommandRow; 26] = [
     row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
 ];
 
-/// The request on a line, which is without its CR LF.
-pub fn parse(line: &[u8]) -> Request {
-    if line.contains(&0) {
-        return Request::wrong(Command::BadFormat);
+/// How often each command was given.
+#[derive(Clone, Debug)]
+pub struct CommandCounters([u64; COMMANDS.len()]);
+
+impl Default for CommandCounters {
+    fn default() -> CommandCounters {
+        CommandCounters([0; COMMANDS.len()])
     }
-    let row = COMMANDS.iter().find(|row| line.starts_with(row.word.as_bytes()));
-    let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
-    match (row.parse)(&line[row.word.len()..]) {
-        Some(command) => Request { counts: Some(row.name), command },
-        None => Request::wrong(Command::BadFormat),
+}
+
+impl CommandCounters {
+    pub fn count(&mut self, name: CommandName) {
+        self.0[name as usize] += 1;
+    }
+
+    pub fn of(&self, name: CommandName) -> u64 {
+        self.0[name as usize]
     }
 }
 
@@ -152,7 +155,7 @@ fn put(args: &[u8]) -> Option<Command> {
 }
 
 fn reserve_with_timeout(args: &[u8]) -> Option<Command> {
-    // What follows the number has never mattered.
+    // beanstalkd ignores what follows the number.
     let (timeout, _) = number32(args)?;
     (timeout <= i32::MAX as u32).then(|| Command::Reserve(Some(secs(timeout))))
 }
@@ -177,7 +180,7 @@ fn pause_tube(args: &[u8]) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length: secs(length) }),
-        // Counted all the same, unlike every other malformed line.
+        // Counted as a pause-tube, unlike every other malformed line.
         _ => Some(Command::BadFormat),
     }
 }

@@ -32,7 +32,7 @@ pub fn words(out: &mut Output, words: &[u8]) {
     out.text().extend_from_slice(words);
 }
 
-/// `done`, or NOT_FOUND.
+/// The reply `done` if the job or tube was found, else NOT_FOUND.
 pub fn found(out: &mut Output, found: bool, done: &[u8]) {
     words(out, if found { done } else { NOT_FOUND });
 }

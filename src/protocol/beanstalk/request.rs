@@ -3,56 +3,27 @@
 //! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::commands::{parse, CommandName, COMMANDS};
+use super::command::Command;
+use super::commands::{CommandName, COMMANDS};
 use super::reply;
 use crate::access::Need;
-use crate::engine::{Body, JobId, Priority, Span, State};
+use crate::engine::{Body, Priority, Span};
 use crate::protocol::guard::Subject;
-use crate::protocol::upload::{swallow, End, Upload};
+use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
-
-/// More than a log needs for a job beside its body: the longest name of a tube, and some numbers.
-const PUT_OVERHEAD: u64 = 300;
-
-/// More than it needs for a change to a job.
-pub(super) const CHANGE_OVERHEAD: u64 = 50;
 
 /// A command as the client gave it.
 #[derive(Debug)]
 pub struct Request {
     /// Under which verb it is counted.
     pub counts: Option<CommandName>,
-    /// What to do.
     pub command: Command,
 }
 
 impl Request {
-    /// Bytes that it will take in a log at most; of many kicks, the first.
-    pub fn log_size(&self) -> u64 {
-        match &self.command {
-            Command::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
-            Command::Delete(_) => 1,
-            Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
-            Command::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
-            _ => 0,
-        }
-    }
-
-    /// Bytes of memory beside the request itself.
-    pub fn footprint(&self) -> u64 {
-        match &self.command {
-            Command::Put { body, .. } => body.len() as u64,
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
-                tube.len() as u64
-            }
-            Command::PauseTube { tube, .. } => tube.len() as u64,
-            _ => 0,
-        }
-    }
-
     /// What a client must be allowed to do.
     pub fn need(&self) -> Need {
         match (&self.command, self.counts) {
@@ -61,7 +32,6 @@ impl Request {
         }
     }
 
-    /// What it names.
     pub fn subject(&self) -> Subject<'_> {
         match &self.command {
             Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
@@ -91,67 +61,20 @@ impl Request {
     }
 }
 
-/// What a request asks for.
-#[derive(Debug)]
-#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
-pub enum Command {
-    Put {
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        body: Body,
-    },
-    /// A put line whose body is still to come; the decoder keeps it to itself.
-    PutLine {
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        size: u32,
-        garbage: bool,
-    },
-    /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
-    PutRefused {
-        answer: &'static [u8],
-        counts_producer: bool,
-    },
-    Peek(JobId),
-    PeekNext(State),
-    Reserve(Option<Span>),
-    ReserveJob(JobId),
-    Delete(JobId),
-    Release {
-        id: JobId,
-        pri: Priority,
-        delay: Span,
-    },
-    Bury {
-        id: JobId,
-        pri: Priority,
-    },
-    Kick(u32),
-    KickJob(JobId),
-    Touch(JobId),
-    Stats,
-    StatsJob(JobId),
-    StatsTube(Box<[u8]>),
-    Use(Box<[u8]>),
-    Watch(Box<[u8]>),
-    Ignore(Box<[u8]>),
-    ListTubes,
-    ListTubeUsed,
-    ListTubesWatched,
-    PauseTube {
-        tube: Box<[u8]>,
-        length: Span,
-    },
-    /// The SHA-256 of the token, which itself is kept nowhere.
-    Auth([u8; 32]),
-    Quit,
-    BadFormat,
-    UnknownCommand,
+/// The request on a line, which is without its CR LF.
+fn parse(line: &[u8]) -> Request {
+    if line.contains(&0) {
+        return Request::wrong(Command::BadFormat);
+    }
+    let row = COMMANDS.iter().find(|row| line.starts_with(row.word.as_bytes()));
+    let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
+    match (row.parse)(&line[row.word.len()..]) {
+        Some(command) => Request { counts: Some(row.name), command },
+        None => Request::wrong(Command::BadFormat),
+    }
 }
 
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes of lines: the caller offers an
+/// The parser's state for one connection. It keeps no bytes of lines: the caller offers an
 /// unfinished line again, with more behind it.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -176,7 +99,7 @@ struct Put {
     delay: Span,
     ttr: Span,
     body: Upload,
-    end: End,
+    end: BodyEnd,
 }
 
 impl Decoder {
@@ -259,7 +182,7 @@ impl Decoder {
             return Some(put_request(pri, delay, ttr, body.is_some(), body.and_then(Body::copy)));
         }
         self.state = match Upload::begin(size, limits.room) {
-            Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: End::default() })),
+            Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: BodyEnd::default() })),
             None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
         };
         None

@@ -2,7 +2,8 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::request::{Command, Request, CHANGE_OVERHEAD};
+use super::command::{Command, CHANGE_OVERHEAD};
+use super::request::Request;
 use super::{reply, yaml};
 use crate::access::Denied;
 use crate::engine::{Engine, Event, JobCounts, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats};
@@ -165,7 +166,6 @@ fn auth(digest: &[u8; 32], context: &mut Context, out: &mut Output) -> Flow {
     Flow::Close
 }
 
-/// Refuses a command.
 pub fn deny(denied: Denied, out: &mut Output) {
     match denied {
         Denied::Unknown => reply::words(out, reply::UNAUTHORIZED),
@@ -257,7 +257,7 @@ fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    // Nobody waits for a client that will say nothing more.
+    // A half-closed client is not made to wait.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
     match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),

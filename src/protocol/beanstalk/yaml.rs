@@ -3,36 +3,20 @@
 //! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
 //! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
 
-use super::commands::CommandName;
-use super::CommandCounters;
-use crate::engine::{JobStats, State, Stats, Time, TubeStats};
-use crate::protocol::text::{is_tube_name, push_number};
+use super::commands::{CommandCounters, CommandName};
+use crate::engine::{JobCounts, JobStats, State, Stats, Time, TubeStats};
+use crate::protocol::text::is_tube_name;
 use crate::protocol::{Host, LogFigures, Output};
 
-/// Counted commands in the order in which `stats` shows them.
-const COUNTED: [(&str, CommandName); 21] = [
-    ("cmd-put", CommandName::Put),
-    ("cmd-peek", CommandName::Peek),
-    ("cmd-peek-ready", CommandName::PeekReady),
-    ("cmd-peek-delayed", CommandName::PeekDelayed),
-    ("cmd-peek-buried", CommandName::PeekBuried),
-    ("cmd-reserve", CommandName::Reserve),
-    ("cmd-reserve-with-timeout", CommandName::ReserveWithTimeout),
-    ("cmd-delete", CommandName::Delete),
-    ("cmd-release", CommandName::Release),
-    ("cmd-use", CommandName::Use),
-    ("cmd-watch", CommandName::Watch),
-    ("cmd-ignore", CommandName::Ignore),
-    ("cmd-bury", CommandName::Bury),
-    ("cmd-kick", CommandName::Kick),
-    ("cmd-touch", CommandName::Touch),
-    ("cmd-stats", CommandName::Stats),
-    ("cmd-stats-job", CommandName::StatsJob),
-    ("cmd-stats-tube", CommandName::StatsTube),
-    ("cmd-list-tubes", CommandName::ListTubes),
-    ("cmd-list-tube-used", CommandName::ListTubeUsed),
-    ("cmd-list-tubes-watched", CommandName::ListTubesWatched),
-];
+/// Commands whose counters `stats` shows, as `cmd-NAME`, in beanstalkd's order.
+#[rustfmt::skip]
+const COUNTED: [CommandName; 21] = {
+    use CommandName::*;
+    [
+        Put, Peek, PeekReady, PeekDelayed, PeekBuried, Reserve, ReserveWithTimeout, Delete, Release, Use, Watch,
+        Ignore, Bury, Kick, Touch, Stats, StatsJob, StatsTube, ListTubes, ListTubeUsed, ListTubesWatched,
+    ]
+};
 
 /// A body in the making.
 struct Yaml(Vec<u8>);
@@ -52,10 +36,7 @@ impl Yaml {
     }
 
     fn number(&mut self, key: &str, number: u64) {
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.extend_from_slice(b": ");
-        push_number(&mut self.0, number);
-        self.0.push(b'\n');
+        self.word(key, itoa::Buffer::new().format(number).as_bytes());
     }
 
     fn quoted(&mut self, key: &str, text: &[u8]) {
@@ -63,6 +44,19 @@ impl Yaml {
         self.0.extend_from_slice(b": \"");
         escape(&mut self.0, text);
         self.0.extend_from_slice(b"\"\n");
+    }
+
+    fn counter(&mut self, name: CommandName, counters: &CommandCounters) {
+        self.0.extend_from_slice(b"cmd-");
+        self.number(name.name(), counters.of(name));
+    }
+
+    fn jobs(&mut self, jobs: &JobCounts) {
+        self.number("current-jobs-urgent", jobs.urgent);
+        self.number("current-jobs-ready", jobs.ready);
+        self.number("current-jobs-reserved", jobs.reserved);
+        self.number("current-jobs-delayed", jobs.delayed);
+        self.number("current-jobs-buried", jobs.buried);
     }
 
     fn micros(&mut self, key: &str, micros: u64) {
@@ -105,7 +99,6 @@ fn escape(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// The answer to stats-job.
 pub fn job(job: &JobStats) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     yaml.number("id", job.id.0);
@@ -135,15 +128,10 @@ pub fn job(job: &JobStats) -> Vec<u8> {
     yaml.0
 }
 
-/// The answer to stats-tube.
 pub fn tube(tube: &TubeStats) -> Vec<u8> {
     let mut yaml = Yaml::new(480);
     yaml.quoted("name", tube.name);
-    yaml.number("current-jobs-urgent", tube.jobs.urgent);
-    yaml.number("current-jobs-ready", tube.jobs.ready);
-    yaml.number("current-jobs-reserved", tube.jobs.reserved);
-    yaml.number("current-jobs-delayed", tube.jobs.delayed);
-    yaml.number("current-jobs-buried", tube.jobs.buried);
+    yaml.jobs(&tube.jobs);
     yaml.number("total-jobs", tube.total_jobs);
     yaml.number("current-using", tube.using.into());
     yaml.number("current-watching", tube.watching.into());
@@ -155,7 +143,6 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.0
 }
 
-/// The answer to stats.
 pub fn stats(
     stats: &Stats,
     counters: &CommandCounters,
@@ -164,20 +151,14 @@ pub fn stats(
     now: Time,
 ) -> Vec<u8> {
     let mut yaml = Yaml::new(1536);
-    yaml.number("current-jobs-urgent", stats.jobs.urgent);
-    yaml.number("current-jobs-ready", stats.jobs.ready);
-    yaml.number("current-jobs-reserved", stats.jobs.reserved);
-    yaml.number("current-jobs-delayed", stats.jobs.delayed);
-    yaml.number("current-jobs-buried", stats.jobs.buried);
-    for (key, name) in COUNTED {
-        yaml.number(key, counters.of(name));
-    }
-    yaml.number("cmd-pause-tube", counters.of(CommandName::PauseTube));
+    yaml.jobs(&stats.jobs);
+    COUNTED.iter().for_each(|name| yaml.counter(*name, counters));
+    yaml.counter(CommandName::PauseTube, counters);
     yaml.number("job-timeouts", stats.timeouts);
     yaml.number("total-jobs", stats.total_jobs);
     process(&mut yaml, stats, host, log, now);
-    yaml.number("cmd-reserve-job", counters.of(CommandName::ReserveJob));
-    yaml.number("cmd-kick-job", counters.of(CommandName::KickJob));
+    yaml.counter(CommandName::ReserveJob, counters);
+    yaml.counter(CommandName::KickJob, counters);
     yaml.number("current-memory", stats.memory.total());
     yaml.number("max-memory", stats.max_memory);
     yaml.number("max-connections", host.facts().max_connections as u64);

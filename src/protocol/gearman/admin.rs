@@ -3,9 +3,9 @@
 //! Owns their words, and the short answers. A word counts in capitals as well; the words of a line are parted by
 //! spaces. Must not carry a command out: that is `session`'s business, and of lists `listing`'s.
 
-use super::commands::lenient;
 use super::names::{from_word, push_word};
 use crate::access::Need;
+use crate::protocol::text::strtoll;
 
 /// The most words of a line, which is that of `maxqueue` with three sizes (and of gearmand).
 const MAX_WORDS: usize = 5;
@@ -30,17 +30,15 @@ pub enum AdminCommand {
     Shutdown {
         graceful: bool,
     },
-    /// Answered with this line.
+    /// A line that is wrong by itself, with its answer.
     Wrong(Box<[u8]>),
 }
 
-/// One row.
 pub struct TextCommand {
     /// The words that it begins with.
     pub words: &'static str,
     /// What a client must be allowed to do.
     pub need: Need,
-    /// What follows them.
     pub arguments: &'static str,
     /// Reads the arguments; none if there are too few.
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
@@ -58,7 +56,6 @@ const fn row(
     TextCommand { words, need, arguments, parse, summary }
 }
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("version", Need::OPEN, "", |_| Some(AdminCommand::Version), "the version of the server"),
@@ -132,7 +129,7 @@ fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> AdminCommand {
 fn maxqueue(args: &[&[u8]]) -> Option<AdminCommand> {
     let (name, sizes) = args.split_first()?;
     let size =
-        |text: &&[u8]| lenient(text).filter(|size| *size > 0).map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        |text: &&[u8]| strtoll(text).filter(|size| *size > 0).map(|size| u32::try_from(size).unwrap_or(u32::MAX));
     let sizes = match sizes {
         [] => [None; 3],
         [all] => [size(all); 3],

@@ -5,7 +5,7 @@
 
 use super::admin::AdminCommand;
 use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{ClientId, DedupKey, Engine, Job, Progress, State};
+use crate::engine::{push_uuid, ClientId, DedupKey, Engine, Job, Progress, State};
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
@@ -14,7 +14,7 @@ const WORKER: u64 = 4;
 
 /// How far a list is that is sent in several turns.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct Cursor {
     /// The number of the next connection, job or tube.
     next: u32,
     /// How many functions of that connection were listed, if its line has begun.
@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 /// Sends the next part of a list.
-pub fn list(command: &AdminCommand, place: &mut Place, context: &mut Context, out: &mut Output) -> Progress {
+pub fn list(command: &AdminCommand, place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let progress = match command {
         AdminCommand::Status => tubes(place, context, out, status_line),
         AdminCommand::PriorityStatus => tubes(place, context, out, priority_line),
@@ -47,21 +47,12 @@ pub fn unique(unique: &DedupKey) -> Vec<u8> {
         DedupKey::None => Vec::new(),
         DedupKey::Name(name) => name.text().into_owned(),
         DedupKey::Body(_) => b"-".to_vec(),
-        DedupKey::Id(id) => uuid(id),
-    }
-}
-
-fn uuid(id: &[u8; 16]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(36);
-    for (place, byte) in id.iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            text.push(b'-');
-        }
-        for digit in [byte >> 4, byte & 15] {
-            text.push(b"0123456789abcdef"[usize::from(digit)]);
+        DedupKey::Id(id) => {
+            let mut text = Vec::with_capacity(36);
+            push_uuid(&mut text, id);
+            text
         }
     }
-    text
 }
 
 fn columns(text: &mut Vec<u8>, numbers: &[u64]) {
@@ -90,7 +81,7 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
 }
 
 /// Some tubes. A tube is a function if it was made one, has a Gearman worker, or has jobs that a worker can get.
-fn tubes(place: &mut Place, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
+fn tubes(place: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut place.next, *now, |tube| {
         let figures = Figures {
@@ -112,7 +103,7 @@ fn tubes(place: &mut Place, context: &mut Context, out: &mut Output, line: fn(&F
 
 /// Some jobs, each written by `line`.
 fn jobs(
-    place: &mut Place,
+    place: &mut Cursor,
     context: &mut Context,
     out: &mut Output,
     line: fn(&Engine, &Job, &[u8], &mut Vec<u8>),
@@ -138,7 +129,7 @@ fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
 }
 
 /// Some connections: number, address, id, and the functions that each can do, which may be very many.
-fn workers(place: &mut Place, context: &mut Context, out: &mut Output) -> Progress {
+fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {
         let next = registry.next(place.next);
@@ -169,7 +160,7 @@ fn workers(place: &mut Place, context: &mut Context, out: &mut Output) -> Progre
             }
             out.text().push(b'\n');
         }
-        *place = Place { next: client.0 + 1, functions: None };
+        *place = Cursor { next: client.0 + 1, functions: None };
     }
 }
 
@@ -222,7 +213,7 @@ mod tests {
             }
         }
         let (mut counters, settings, client) = (Default::default(), ProtocolSettings::default(), workers[0]);
-        let (mut place, mut lines) = (Place::default(), 0);
+        let (mut place, mut lines) = (Cursor::default(), 0);
         loop {
             let mut out = Output::new();
             engine.grant_steps(50);

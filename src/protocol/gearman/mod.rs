@@ -6,20 +6,24 @@
 //! `man/beanpole-gearman.7`.
 
 mod admin;
-mod calendar;
-mod commands;
+mod command;
+mod kind;
 mod listing;
 mod names;
+mod packets;
 mod reply;
 mod request;
+mod schedule;
 mod session;
 
 pub use admin::{AdminCommand, TextCommand, TEXT_COMMANDS};
-pub use calendar::Schedule;
-pub use commands::{Kind, Packet, Parse, PACKETS};
-pub use names::{handle_prefix, MAX_FUNCTION, MAX_PREFIX, MAX_UNIQUE};
+pub use command::{Command, Submission, When, Work};
+pub use kind::Kind;
+pub use names::{handle_prefix, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
+pub use packets::{Packet, Parse, PACKETS};
 pub use reply::Fault;
-pub use request::{Command, Decoder, Request, Submission, When, Work, MAX_HEAD, MAX_LINE};
+pub use request::{Decoder, Request, MAX_HEAD};
+pub use schedule::Schedule;
 pub use session::{deny, execute, go_on, hang_up, tell, Continuation, Session};
 
 /// What a client is told that connects when there is no room for it: an ERROR `QUEUE_ERROR`, `Too many connections`.

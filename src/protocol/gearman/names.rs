@@ -23,6 +23,9 @@ const MAX_HOST: usize = 40;
 /// The longest prefix of handles, for the same reason.
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
 
+/// The longest line of text with its end (gearmand: its receive buffer).
+pub const MAX_LINE: usize = 8192;
+
 /// A name that cannot be told from what surrounds it: control bytes, and the sign of the escape itself.
 fn must_hide(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'

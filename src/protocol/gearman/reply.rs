@@ -2,7 +2,7 @@
 //!
 //! Owns their framing, and the codes and texts of errors. Must not decide when each is due.
 
-use super::commands::Kind;
+use super::kind::Kind;
 use super::names::push_handle;
 use crate::engine::{BodyRef, JobId};
 use crate::protocol::text::push_number;
@@ -15,9 +15,7 @@ const MAGIC: &[u8; 4] = b"\0RES";
 /// know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// One word for programs.
     pub code: &'static str,
-    /// Some for people.
     pub text: &'static str,
     /// What follows in the stream cannot be trusted, or not be waited for: the connection closes.
     pub closes: bool,
@@ -74,7 +72,6 @@ pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRe
     }
 }
 
-/// An ERROR.
 pub fn error(out: &mut Output, fault: &Fault) {
     packet(out, Kind::Error, &[fault.code.as_bytes(), b"\0", fault.text.as_bytes()], None);
 }
@@ -93,7 +90,7 @@ pub struct Status {
     pub known: bool,
     /// A worker is at it.
     pub running: bool,
-    /// How far it is.
+    /// Numerator and denominator of the last WORK_STATUS.
     pub progress: (u32, u32),
     /// How many clients wait for it.
     pub waiting: usize,

@@ -4,61 +4,37 @@
 //! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
 //! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
-use std::num::NonZeroU64;
-
 use super::admin::{self, AdminCommand};
-use super::calendar::Schedule;
-use super::commands::{packet, Kind, Packet};
-use super::names::job_of;
+use super::command::Command;
+use super::names::{job_of, MAX_LINE};
+use super::packets::{packet, Packet};
 use super::reply::{self, Fault};
 use crate::access::Need;
-use crate::engine::{Body, DedupKey, Fingerprint, Priority, Time};
+use crate::engine::{Body, Fingerprint};
 use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::{Context, DecodeLimits};
 
-/// The longest line of text with its end (gearmand: its receive buffer).
-pub const MAX_LINE: usize = 8192;
-
 /// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
 pub const MAX_HEAD: usize = 8192;
 
-/// Magic, number and length.
+/// Bytes in front of a packet's body: magic, number and length, four each.
 const HEADER: usize = 12;
 
 /// The most arguments that a packet has.
 const MAX_ARGUMENTS: usize = 7;
 
-/// More than a log needs for a job beside its body and its names.
-const SUBMIT_OVERHEAD: u64 = 200;
-
 /// A packet or a line, as the client gave it.
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// What it is called in the log of a verbose server.
+    pub name: &'static str,
+    /// The parsed packet or line.
     pub command: Command,
-    /// What the client must be allowed to do.
     need: Need,
 }
 
 impl Request {
-    /// Bytes that it will take in a log at most, if it submits a background job or ends a job.
-    pub fn log_size(&self) -> u64 {
-        match &self.command {
-            Command::Submit(submission) if submission.background => {
-                let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
-                let unique = if let DedupKey::Name(name) = &submission.unique { name.length() } else { 0 };
-                let names = submission.function.len() + unique + reducer;
-                (names + submission.body.len()) as u64 + SUBMIT_OVERHEAD
-            }
-            Command::Work(work) if matches!(work.kind, Kind::WorkComplete | Kind::WorkException) => {
-                work.body.len() as u64 + SUBMIT_OVERHEAD
-            }
-            Command::Work(_) => 1,
-            _ => 0,
-        }
-    }
-
     /// What the client must be allowed to do.
     pub fn need(&self) -> Need {
         match self.command {
@@ -67,7 +43,7 @@ impl Request {
         }
     }
 
-    /// What it names.
+    /// The tube or job that it names.
     pub fn subject(&self, context: &Context) -> Subject<'_> {
         let job = |handle: &[u8]| Subject::Job(job_of(handle, &context.host.facts().handle_prefix));
         match &self.command {
@@ -83,141 +59,16 @@ impl Request {
             _ => Subject::Nothing,
         }
     }
-
-    /// Bytes of memory beside the request itself.
-    pub fn footprint(&self) -> u64 {
-        let bytes = match &self.command {
-            Command::Submit(submission) => {
-                let reducer = submission.reducer.as_ref().map_or(0, |reducer| reducer.len());
-                size_of::<Submission>() + submission.function.len() + reducer + submission.body.len()
-            }
-            Command::Work(work) => work.handle.len() + work.body.len(),
-            Command::Echo(body) => body.len(),
-            Command::CanDo { function, .. } | Command::CantDo(function) => function.len(),
-            Command::GetStatus(text)
-            | Command::GetStatusUnique(text)
-            | Command::Option(text)
-            | Command::SetClientId(text) => text.len(),
-            Command::Text(_) => MAX_LINE,
-            _ => 0,
-        };
-        bytes as u64
-    }
-
-    /// What it is called in the log of a verbose server.
-    pub fn name(&self) -> &'static str {
-        match &self.command {
-            Command::CanDo { .. } => "CAN_DO",
-            Command::CantDo(_) => "CANT_DO",
-            Command::ResetAbilities => "RESET_ABILITIES",
-            Command::PreSleep => "PRE_SLEEP",
-            Command::Submit(_) => "SUBMIT_JOB",
-            Command::Grab(_) => "GRAB_JOB",
-            Command::Work(work) => packet(work.kind as u32).map_or("?", |row| row.name),
-            Command::GetStatus(_) => "GET_STATUS",
-            Command::GetStatusUnique(_) => "GET_STATUS_UNIQUE",
-            Command::Echo(_) => "ECHO_REQ",
-            Command::Option(_) => "OPTION_REQ",
-            Command::SetClientId(_) => "SET_CLIENT_ID",
-            Command::Text(_) => "text",
-            Command::Refused(fault) => fault.code,
-            Command::Lost => "no command",
-        }
-    }
 }
 
-/// What a request asks for.
-#[derive(Debug)]
-#[allow(missing_docs)] // each is the packet of its name, with the arguments of its name
-pub enum Command {
-    CanDo {
-        function: Box<[u8]>,
-        limit: Option<NonZeroU64>,
-    },
-    CantDo(Box<[u8]>),
-    ResetAbilities,
-    PreSleep,
-    Submit(Box<Submission>),
-    /// One of the three GRAB_JOBs, by what it is answered with.
-    Grab(Kind),
-    Work(Work),
-    GetStatus(Box<[u8]>),
-    GetStatusUnique(Box<[u8]>),
-    Echo(Body),
-    Option(Box<[u8]>),
-    SetClientId(Box<[u8]>),
-    /// A line of text.
-    Text(AdminCommand),
-    /// Answered with an ERROR.
-    Refused(Fault),
-    /// Not Gearman at all: the connection closes.
-    Lost,
-}
-
-/// Any of the SUBMITs.
-#[derive(Debug)]
-#[allow(missing_docs)] // they are the protocol's words
-pub struct Submission {
-    pub function: Box<[u8]>,
-    pub unique: DedupKey,
-    pub pri: Priority,
-    pub background: bool,
-    pub when: When,
-    pub reducer: Option<Box<[u8]>>,
-    pub body: Body,
-}
-
-/// When a job may begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
-    /// At once.
-    Now,
-    /// Then.
-    At(Time),
-    /// At the next minute that matches.
-    On(Schedule),
-}
-
-/// Any of the WORKs.
-#[derive(Debug)]
-pub struct Work {
-    /// Which.
-    pub kind: Kind,
-    /// The handle, as the worker gave it.
-    pub handle: Box<[u8]>,
-    /// The data; of WORK_STATUS, the two numbers with a NUL between them.
-    pub body: Body,
-}
-
-impl Command {
-    /// Whether what tells its job from others is its data.
-    fn is_unique_by_body(&self) -> bool {
-        matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
-    }
-
-    /// `fingerprint`: of the data, if they tell the job from others.
-    fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
-        match self {
-            Command::Submit(submission) => {
-                if fingerprint.is_some() {
-                    submission.unique = DedupKey::Body(fingerprint);
-                }
-                submission.body = body;
-            }
-            Command::Work(work) => work.body = body,
-            Command::Echo(echo) => *echo = body,
-            // Rows without data leave nothing to set.
-            _ => {}
-        }
-    }
-}
-
-/// Where in the stream of one connection the next byte belongs. It keeps no bytes but those of data: the caller offers
+/// The parser's state for one connection. It keeps no bytes but those of data: the caller offers
 /// an unfinished line, or unfinished arguments, again with more behind them.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// Of the request that is being read.
+    /// The name of the packet that arrives.
+    name: &'static str,
+    /// What the client must be allowed to do, for the request that is being read.
     need: Need,
 }
 
@@ -230,7 +81,7 @@ enum Reading {
     Data(Box<Arriving>),
     /// The rest of a packet that nobody wants, and what is answered behind it.
     Skip { left: u64, fault: Fault },
-    /// Nothing can be told any more; whatever comes is dropped.
+    /// The stream is out of step: what comes is dropped until the connection closes.
     Lost,
 }
 
@@ -258,7 +109,7 @@ impl Decoder {
                         _ => Some(self.line(input)?),
                     };
                     if let Some(command) = command {
-                        return Some(Request { command, need: self.need });
+                        return Some(self.request(command));
                     }
                 }
                 Reading::Data(arriving) => {
@@ -266,13 +117,13 @@ impl Decoder {
                     let Reading::Data(arriving) = std::mem::take(&mut self.state) else { unreachable!() };
                     let fingerprint = arriving.body.fingerprint();
                     let command = self.whole(arriving.command, arriving.body.finish(), fingerprint);
-                    return Some(Request { command, need: self.need });
+                    return Some(self.request(command));
                 }
                 Reading::Skip { left, fault } => {
                     swallow(left, input)?;
                     let command = Command::Refused(*fault);
                     self.state = Reading::Start;
-                    return Some(Request { command, need: self.need });
+                    return Some(self.request(command));
                 }
                 Reading::Lost => {
                     *input = &[];
@@ -280,6 +131,16 @@ impl Decoder {
                 }
             }
         }
+    }
+
+    fn request(&self, command: Command) -> Request {
+        let name = match &command {
+            Command::Text(_) => "text",
+            Command::Refused(fault) => fault.code,
+            Command::Lost => "no command",
+            _ => self.name,
+        };
+        Request { name, command, need: self.need }
     }
 
     /// Nothing behind this can be understood.
@@ -314,6 +175,7 @@ impl Decoder {
         let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (kind, length) = (number(4), number(8));
         let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
+        self.name = row.name;
         self.need = row.need;
         if length > limits.max_packet {
             return self.lose(Command::Refused(reply::LARGE_PACKET));
@@ -442,7 +304,7 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
 
 #[cfg(test)]
 mod tests {
-    use super::super::commands::PACKETS;
+    use super::super::packets::PACKETS;
     use super::*;
     use crate::engine::Fingerprints;
 

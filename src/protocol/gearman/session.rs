@@ -5,16 +5,18 @@
 use std::sync::Arc;
 
 use super::admin::{self, AdminCommand};
-use super::commands::{lenient, Kind};
-use super::listing::{self, Place};
+use super::command::{Command, Submission, When, Work};
+use super::kind::Kind;
+use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
-use super::request::{Command, Request, Submission, When, Work};
+use super::request::Request;
 use crate::access::Denied;
 use crate::engine::{
     Body, ClientId, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
     Outcome, Progress, Refused, Report, Span, State,
 };
+use crate::protocol::text::strtoll;
 use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
 /// What one connection must remember beside the queue.
@@ -29,7 +31,7 @@ pub struct Session {
 #[derive(Debug)]
 pub enum Continuation {
     /// A list of the text protocol, and how far it is.
-    List(AdminCommand, Place),
+    List(AdminCommand, Cursor),
     /// A search for a job in very many functions, and what it is to be answered with.
     Grab(Kind),
     /// A worker can do nothing any more.
@@ -88,7 +90,6 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
     Flow::Next
 }
 
-/// Refuses a command.
 pub fn deny(command: &Command, denied: Denied, out: &mut Output) {
     match (command, denied) {
         (Command::Text(_), Denied::Unknown) => {
@@ -117,7 +118,7 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Gearman(rest)))
 }
 
-fn list(command: AdminCommand, mut place: Place, context: &mut Context, out: &mut Output) -> Flow {
+fn list(command: AdminCommand, mut place: Cursor, context: &mut Context, out: &mut Output) -> Flow {
     match listing::list(&command, &mut place, context, out) {
         Progress::More => later(Continuation::List(command, place)),
         Progress::Done => Flow::Next,
@@ -310,7 +311,7 @@ fn unknown_job(kind: Kind) -> Fault {
 
 /// The numbers are forwarded as text; those that are kept for GET_STATUS are what fits into 32 bits.
 fn progress(text: Body) -> Report {
-    let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| lenient(text).unwrap_or(0));
+    let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
     let (done, total) = (next(), next());
     drop(numbers);
@@ -329,7 +330,6 @@ fn status(engine: &Engine, job: Option<JobView>) -> Status {
     }
 }
 
-/// Text commands.
 fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow {
     let host = context.host.facts();
     let line = |out: &mut Output, line: &[u8]| out.text().extend_from_slice(line);
@@ -366,7 +366,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             line(out, b"OK\n");
             return Flow::Stop { graceful };
         }
-        command => return list(command, Place::default(), context, out),
+        command => return list(command, Cursor::default(), context, out),
     }
     Flow::Next
 }
@@ -403,7 +403,7 @@ pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output)
     }
 }
 
-/// Nobody here is made to wait, so there is no wait to end.
+/// Gearman clients are never made to wait, so there is no wait to end.
 pub fn hang_up(_: &mut Context, _: &mut Output) -> bool {
     false
 }

@@ -1,12 +1,12 @@
 //! THE table of Workq commands: what they are called, what they take, and in which order their fields are checked.
 //!
 //! Owns the words. The decoder walks a row from left to right, as the original does: number of arguments, size and
-//! data, number of flags, fields. The order of the checks inside a row's function is the original's as well (A1),
-//! because a client sees only the first error.
+//! data, number of flags, fields. Each row's function checks the fields in the order of the original too, because a
+//! client sees only the first error.
 
+use super::command::{Command, PageBounds, Submission};
 use super::fields;
 use super::reply::{self, Words};
-use super::request::{Command, Page, Submission};
 use super::time;
 use crate::access::Need;
 
@@ -37,21 +37,16 @@ impl CommandName {
     }
 }
 
-/// One row.
 pub struct CommandRow {
-    /// Which command.
     pub name: CommandName,
     /// What a client must be allowed to do.
     pub need: Need,
-    /// The first word.
     pub word: &'static str,
     /// The second one, where the first is not enough; it counts as an argument to nobody.
     pub object: &'static str,
-    /// What follows.
     pub arguments: &'static str,
     /// How many arguments at least.
     pub fewest: usize,
-    /// And at most.
     pub most: usize,
     /// How many flags at most, known or not.
     pub flags: usize,
@@ -63,7 +58,7 @@ pub struct CommandRow {
     pub summary: &'static str,
 }
 
-/// A line taken apart.
+/// The words of a line behind those that name the command.
 #[derive(Debug, Default)]
 pub struct Line<'a> {
     /// Without the words that name the command.
@@ -229,7 +224,7 @@ fn lease(line: &Line) -> Result<Command, Words> {
 
 fn complete_job(line: &Line, done: bool) -> Result<Command, Words> {
     let [id, _size] = line.take();
-    Ok(Command::Conclude { id: fields::whole_id(id)?, done })
+    Ok(Command::Complete { id: fields::whole_id(id)?, done })
 }
 
 fn delete(line: &Line) -> Result<Command, Words> {
@@ -239,7 +234,7 @@ fn delete(line: &Line) -> Result<Command, Words> {
 
 fn inspect_queues(line: &Line) -> Result<Command, Words> {
     let [offset, limit] = line.take();
-    Ok(Command::InspectQueues(Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
+    Ok(Command::InspectQueues(PageBounds { offset: fields::offset(offset)?, limit: fields::limit(limit)? }))
 }
 
 fn inspect_queue(line: &Line) -> Result<Command, Words> {
@@ -250,7 +245,7 @@ fn inspect_queue(line: &Line) -> Result<Command, Words> {
 fn inspect_jobs(line: &Line, scheduled: bool) -> Result<Command, Words> {
     let [name, offset, limit] = line.take();
     let name = fields::name(name)?.into();
-    let page = Page { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
+    let page = PageBounds { offset: fields::offset(offset)?, limit: fields::limit(limit)? };
     Ok(Command::InspectJobs { name, scheduled, page })
 }
 

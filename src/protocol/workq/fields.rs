@@ -6,6 +6,7 @@
 use super::reply::{self, Words};
 use super::uuid::{self, Uuid};
 use crate::engine::{Priority, Span};
+use crate::protocol::text::whole_number;
 
 /// Largest payload or result, in bytes (the protocol's text).
 pub const MAX_DATA: u64 = 1 << 20;
@@ -16,7 +17,7 @@ pub const MAX_TTR: u64 = 86_400_000;
 /// Longest wait, in milliseconds: 24 hours, as the original has it.
 pub const MAX_WAIT: u64 = 86_400_000;
 
-/// Longest name, in bytes.
+/// Longest name, in bytes (the protocol's text).
 pub const MAX_NAME: usize = 255;
 
 /// Most blocks of one inspection.
@@ -28,18 +29,8 @@ pub fn is_name(name: &[u8]) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.iter().all(legal)
 }
 
-/// A legal name.
 pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
-}
-
-/// Digits and nothing else, of at most 64 bits.
-fn digits(text: &[u8]) -> Option<u64> {
-    let add = |sum: u64, byte: &u8| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    };
-    (!text.is_empty()).then(|| text.iter().try_fold(0, add))?
 }
 
 /// Digits, with one sign in front or none, of at most 64 bits.
@@ -49,7 +40,7 @@ fn signed(text: &[u8]) -> Option<i64> {
         [b'+', rest @ ..] => (false, rest),
         _ => (false, text),
     };
-    let number = i128::from(digits(digits_only)?);
+    let number = i128::from(whole_number(digits_only)?);
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
@@ -83,7 +74,7 @@ pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
 
 /// A time to run in milliseconds, of whatever length; see [`ttr_range`].
 pub fn ttr(text: &[u8]) -> Result<u64, Words> {
-    digits(text).ok_or(reply::INVALID_TTR)
+    whole_number(text).ok_or(reply::INVALID_TTR)
 }
 
 /// The second check of a time to run.
@@ -93,7 +84,7 @@ pub fn ttr_range(millis: u64) -> Result<Span, Words> {
 
 /// A time to live in milliseconds; see [`ttl_range`].
 pub fn ttl(text: &[u8]) -> Result<u64, Words> {
-    digits(text).ok_or(reply::INVALID_TTL)
+    whole_number(text).ok_or(reply::INVALID_TTL)
 }
 
 /// The second check of a time to live. The longest ones are longer than the engine's time lasts, and never end.
@@ -101,9 +92,9 @@ pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
 
-/// How long to wait.
+/// A wait in milliseconds, of at most [`MAX_WAIT`].
 pub fn wait(text: &[u8]) -> Result<Span, Words> {
-    let millis = digits(text).filter(|millis| *millis <= MAX_WAIT);
+    let millis = whole_number(text).filter(|millis| *millis <= MAX_WAIT);
     millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
 }
 
@@ -114,7 +105,7 @@ pub fn millis(span: Span) -> u64 {
 
 /// A count of attempts or fails; nothing is 0.
 pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
-    text.map_or(Some(0), |text| u8::try_from(digits(text)?).ok()).ok_or(error)
+    text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
 /// A priority, of which the engine serves the smallest first and Workq the largest; nothing is 0.
@@ -128,19 +119,19 @@ pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }
 
-/// And back.
+/// Turns a priority of the engine's into Workq's.
 pub fn shown_priority(pri: Priority) -> i32 {
     (pri ^ 0x7fff_ffff) as i32
 }
 
-/// Where an inspection begins.
+/// The offset of a page, of at most 32 bits.
 pub fn offset(text: &[u8]) -> Result<u32, Words> {
-    digits(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
+    whole_number(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
 }
 
 /// How many blocks an inspection shows at most.
 pub fn limit(text: &[u8]) -> Result<usize, Words> {
-    let limit = digits(text).filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    let limit = whole_number(text).filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.map(|limit| limit as usize).ok_or(reply::INVALID_LIMIT)
 }
 

@@ -4,11 +4,11 @@
 //! original's was not for the server. Must not change anything.
 
 use super::fields::{is_name, millis, shown_priority};
-use super::session::{find, name_of, ttr_of};
-use super::uuid::{self, Uuid};
+use super::lookup::{find, name_of, ttr_of};
+use super::uuid::Uuid;
 use super::{reply, time};
 use crate::engine::{
-    Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
+    push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
 };
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output};
@@ -28,7 +28,6 @@ fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// `inspect server`.
 pub fn server(context: &Context, out: &mut Output) {
     let stats = context.engine.stats();
     reply::count(out, 1);
@@ -47,7 +46,6 @@ fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
     line(text, "scheduled-len", stats.jobs.delayed);
 }
 
-/// `inspect queue`.
 pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
     match context.engine.tube_stats(name, context.now) {
         None => reply::words(out, reply::NOT_FOUND),
@@ -95,7 +93,6 @@ pub fn jobs(context: &mut Context, name: &[u8], page: &mut JobPage, out: &mut Ou
     Progress::Done
 }
 
-/// `inspect job`.
 pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
     let engine = &context.engine;
     match find(engine, id).and_then(|job| engine.any_job(job)) {
@@ -113,7 +110,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     // A job that another protocol delays is scheduled as long as it waits.
     let time = start.or((job.state() == State::Delayed).then(|| job.due()));
     let text = out.text();
-    uuid::push(text, &name_of(engine, job));
+    push_uuid(text, &name_of(engine, job));
     text.extend_from_slice(if time.is_some() { b" 13\r\nname " } else { b" 12\r\nname " });
     // A name of another protocol's may hold anything, and must not end the line.
     text.extend(engine.tube_of(job).iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));

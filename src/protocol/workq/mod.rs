@@ -3,18 +3,21 @@
 //! Owns its words, framing and replies. [`Decoder`] turns bytes into [`Request`]s, [`execute`] carries one out, and
 //! [`tell`] reports an event to a client that waited. Must not remember anything about the queue.
 
+mod command;
 mod commands;
 mod fields;
 mod inspect;
+mod lookup;
 mod reply;
 mod request;
 mod session;
 mod time;
 mod uuid;
 
+pub use command::{Command, PageBounds, Submission};
 pub use commands::{CommandName, CommandRow, Line, COMMANDS};
 pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
-pub use request::{Command, Decoder, Page, Request, Submission, MAX_LINE};
+pub use request::{Decoder, Request, MAX_LINE};
 pub use session::{deny, execute, go_on, hang_up, tell, Continuation};
 pub use uuid::{derive, underive, Uuid};
 

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use super::uuid::{self, Uuid};
-use crate::engine::BodyRef;
+use super::uuid::Uuid;
+use crate::engine::{push_uuid, BodyRef};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -59,11 +59,10 @@ pub fn count(out: &mut Output, count: usize) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// A leased job.
 pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyRef) {
     count(out, 1);
     let text = out.text();
-    uuid::push(text, id);
+    push_uuid(text, id);
     text.push(b' ');
     text.extend_from_slice(name);
     text.push(b' ');
@@ -76,7 +75,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
 pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     count(out, 1);
     let text = out.text();
-    uuid::push(text, id);
+    push_uuid(text, id);
     text.extend_from_slice(if done { b" 1" } else { b" 0" });
     size(text, length);
 }

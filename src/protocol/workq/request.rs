@@ -3,13 +3,13 @@
 //! Owns the framing: lines, the data behind some of them, and how the stream stays in step when either is wrong. Must
 //! not look at the queue: what a request finds there is `session`'s business.
 
+use super::command::Command;
 use super::commands::{read, CommandName, CommandRow, Line, COMMANDS};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
-use super::uuid::Uuid;
 use crate::access::Need;
-use crate::engine::{Body, Priority, Span};
-use crate::protocol::upload::{swallow, End, Upload};
+use crate::engine::Body;
+use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF, as long as the original's whole command.
@@ -19,117 +19,25 @@ pub const MAX_LINE: usize = 1_058_576;
 /// which only `lease` has a use for, is kept here, so that it is not looked through again and again.
 const KEEP: usize = 4 * 1024;
 
-/// More than a log needs for a job beside its payload: the longest name, and some numbers.
-const ADD_OVERHEAD: u64 = 500;
-
-/// More than a log needs for a result beside its bytes.
-const RESULT_OVERHEAD: u64 = 100;
-
 /// A command as the client gave it.
 #[derive(Debug)]
 pub struct Request {
     /// Which one, if the line says so.
     pub name: Option<CommandName>,
-    /// What to do.
     pub command: Command,
     /// The payload or result, if there is one.
     pub data: Body,
 }
 
-/// What a request asks for.
-#[derive(Debug)]
-#[allow(missing_docs)] // each is the command of its name, with the arguments of its name
-pub enum Command {
-    /// `add` or `schedule`.
-    Add(Box<Submission>),
-    Run {
-        id: Uuid,
-        name: Box<[u8]>,
-        ttr: Span,
-        pri: Priority,
-        wait: Span,
-    },
-    Result {
-        id: Uuid,
-        wait: Span,
-    },
-    /// The names have a space between them.
-    Lease {
-        names: Box<[u8]>,
-        wait: Span,
-    },
-    /// `complete` or `fail`.
-    Conclude {
-        id: Uuid,
-        done: bool,
-    },
-    Delete(Uuid),
-    InspectServer,
-    InspectQueues(Page),
-    InspectQueue(Box<[u8]>),
-    InspectJobs {
-        name: Box<[u8]>,
-        scheduled: bool,
-        page: Page,
-    },
-    InspectJob(Uuid),
-    /// Wrong by itself; this is the answer.
-    Refused(Words),
-    /// So wrong that nobody can say where the next command begins.
-    Close(Option<Words>),
-}
-
-/// A job as `add` or `schedule` describes it.
-#[derive(Debug)]
-pub struct Submission {
-    /// Its id, which only one job may have.
-    pub id: Uuid,
-    /// Its queue.
-    pub name: Box<[u8]>,
-    /// Its time to run.
-    pub ttr: Span,
-    /// Its time to live.
-    pub ttl: Span,
-    /// When it is scheduled for, in nanoseconds since the Unix epoch.
-    pub time: Option<i128>,
-    /// Its priority.
-    pub pri: Priority,
-    /// How often it may be leased; 0 means without end.
-    pub max_attempts: u8,
-    /// With how many failures it has failed for good; 0 means one.
-    pub max_fails: u8,
-}
-
-/// A stretch of a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Page {
-    /// Where it begins.
-    pub offset: u32,
-    /// How long it is at most.
-    pub limit: usize,
-}
-
 impl Request {
-    /// Bytes that it will take in a log at most.
+    /// The most bytes that its records take in the binlog.
     pub fn log_size(&self) -> u64 {
-        let data = self.data.len() as u64;
-        match &self.command {
-            Command::Add(_) => data + ADD_OVERHEAD,
-            Command::Conclude { .. } => data + RESULT_OVERHEAD,
-            Command::Delete(_) => 1,
-            _ => 0,
-        }
+        self.command.log_size(self.data.len() as u64)
     }
 
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
-        let names = match &self.command {
-            Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
-            Command::Lease { names, .. } => names.len(),
-            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => name.len(),
-            _ => 0,
-        };
-        (size_of::<Request>() + names + self.data.len()) as u64
+        (size_of::<Request>() + self.command.footprint() + self.data.len()) as u64
     }
 
     /// What the client must be allowed to do.
@@ -149,7 +57,7 @@ impl Request {
     }
 }
 
-/// Where in the stream of one connection the next byte belongs.
+/// The parser's state for one connection.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -163,7 +71,7 @@ enum Reading {
     LongLine(Vec<u8>),
     /// Data, and what is done with it.
     Data(Box<Arriving>),
-    /// Data that nobody wants.
+    /// Data that are dropped, since their line was wrong or there is no memory.
     Skip(Box<Skip>),
     /// The connection is to be closed; nothing that comes means anything.
     Over,
@@ -175,7 +83,7 @@ struct Arriving {
     command: Command,
     error: Words,
     data: Upload,
-    end: End,
+    end: BodyEnd,
 }
 
 #[derive(Debug)]
@@ -184,9 +92,9 @@ struct Skip {
     left: u64,
     /// If the data ends as it must.
     answer: Words,
-    /// If it does not.
+    /// The answer if it does not end in CR LF.
     error: Words,
-    end: End,
+    end: BodyEnd,
 }
 
 impl Decoder {
@@ -290,7 +198,7 @@ impl Decoder {
             return Some(Request::refused(Some(row.name), error));
         };
         let name = row.name;
-        let skip = |answer| Reading::Skip(Box::new(Skip { name, left: size, answer, error, end: End::default() }));
+        let skip = |answer| Reading::Skip(Box::new(Skip { name, left: size, answer, error, end: BodyEnd::default() }));
         let command = match command(row, line) {
             _ if size > MAX_DATA => Err(error),
             command => command,
@@ -307,7 +215,9 @@ impl Decoder {
                     });
                 }
                 self.state = match Upload::begin(size, limits.room) {
-                    Some(data) => Reading::Data(Box::new(Arriving { name, command, error, data, end: End::default() })),
+                    Some(data) => {
+                        Reading::Data(Box::new(Arriving { name, command, error, data, end: BodyEnd::default() }))
+                    }
                     None => skip(reply::OUT_OF_MEMORY),
                 };
             }

@@ -3,13 +3,14 @@
 //! Owns which verb a command becomes and which reply its answer gets; what is only shown is `inspect`'s business. Must
 //! not know how bytes arrive or leave.
 
-use super::fields::{millis, MAX_TTR};
-use super::request::{Command, Request, Submission};
-use super::uuid::{derive, underive, Uuid};
+use super::command::{Command, Submission};
+use super::lookup::{find, name_of, ttr_of};
+use super::request::Request;
+use super::uuid::Uuid;
 use super::{inspect, reply};
 use crate::access::Denied;
 use crate::engine::{
-    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, Job, JobId, JobOptions, JobPage, NamePage, NewJob,
+    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, JobPage, NamePage, NewJob,
     NotCompleted, Outcome, Progress, Refused, Reserve, Span, State, Time, WantedTubes,
 };
 use crate::protocol::guard::Subject;
@@ -25,7 +26,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         }
         Command::Result { id, wait } => return result(id, wait, context, out),
         Command::Lease { names, wait } => return lease(WantedTubes::new(names), wait, context, out),
-        Command::Conclude { id, done } => {
+        Command::Complete { id, done } => {
             complete_job(id, done, request.data, context, out);
         }
         Command::Delete(id) => {
@@ -52,7 +53,6 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
 }
 
 impl Request {
-    /// What it names.
     pub fn subject(&self, context: &Context) -> Subject<'_> {
         match &self.command {
             Command::Add(submission) => Subject::Tube(&submission.name),
@@ -61,7 +61,7 @@ impl Request {
             }
             Command::Lease { names, .. } => Subject::Tubes(names),
             Command::Result { id, .. }
-            | Command::Conclude { id, .. }
+            | Command::Complete { id, .. }
             | Command::Delete(id)
             | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
             _ => Subject::Nothing,
@@ -69,7 +69,6 @@ impl Request {
     }
 }
 
-/// Refuses a command.
 pub fn deny(denied: Denied, out: &mut Output) {
     match denied {
         Denied::Unknown => reply::words(out, reply::UNAUTHORIZED),
@@ -82,7 +81,6 @@ pub fn deny(denied: Denied, out: &mut Output) {
 pub enum Continuation {
     /// A lease of very many names.
     Lease(WantedTubes, Span),
-    /// A list of queues.
     Queues(NamePage),
     /// A list of the jobs of this queue.
     Jobs(Box<[u8]>, JobPage),
@@ -128,28 +126,6 @@ fn jobs(name: Box<[u8]>, mut page: JobPage, context: &mut Context, out: &mut Out
     Flow::Next
 }
 
-/// The job that goes by this id: its own, or the one derived from its number if it has none.
-pub(super) fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
-    engine
-        .find_id(id)
-        .or_else(|| underive(id).filter(|job| engine.any_job(*job).is_some_and(|job| own(engine, &job).is_none())))
-}
-
-/// The id that a job goes by.
-pub(super) fn name_of(engine: &Engine, job: &Job) -> Uuid {
-    own(engine, job).unwrap_or_else(|| derive(job.id()))
-}
-
-fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
-    engine.extras(job).and_then(|extras| extras.id())
-}
-
-/// A job's time to run in milliseconds. That of other protocols may be longer than Workq's longest, or without end:
-/// what is told is when a lease of it ends.
-pub(super) fn ttr_of(engine: &Engine, job: &Job) -> u64 {
-    millis(engine.lease_of(job)).min(MAX_TTR)
-}
-
 fn add(job: Submission, payload: Body, context: &mut Context, out: &mut Output) {
     let start = match job.time.map(|time| start(time, job.ttl, context.now)) {
         None => None,
@@ -188,7 +164,7 @@ fn refusal(refused: Refused) -> reply::Words {
     }
 }
 
-/// Nobody waits for a client that will say nothing more.
+/// A half-closed client is not made to wait.
 fn patience(wait: Span, context: &Context) -> Span {
     if context.half_closed {
         Span::ZERO
@@ -241,6 +217,8 @@ fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow
     Flow::Next
 }
 
+// `wait_outcome` has just returned this job, with its outcome, under the same lock.
+#[allow(clippy::expect_used)]
 fn known(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
     let job = engine.any_job(job).expect("a job that is there");
     let (done, result) = engine.outcome(&job).expect("a job that is over");
@@ -270,13 +248,15 @@ fn lease(mut names: WantedTubes, wait: Span, context: &mut Context, out: &mut Ou
     Flow::Next
 }
 
+// The engine leased this job in the same turn, and events are told before the next verb.
+#[allow(clippy::expect_used)]
 fn give(engine: &Engine, id: JobId, out: &mut Output) {
     let job = engine.job(id).expect("a job that was just leased");
     reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(engine, &job), job.body());
 }
 
 fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: &mut Output) {
-    let concluded = match find(context.engine, &id) {
+    let completed = match find(context.engine, &id) {
         None => Err(NotCompleted::NotFound),
         Some(job) => {
             let told = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
@@ -289,7 +269,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
             context.engine.complete(job, outcome, context.now)
         }
     };
-    let answer = match concluded {
+    let answer = match completed {
         Ok(()) => reply::OK,
         Err(NotCompleted::NotFound) => reply::NOT_FOUND,
         Err(NotCompleted::Final) => reply::DUPLICATE_RESULT,

@@ -1,8 +1,9 @@
 //! Moments as Workq writes them: UTC, RFC 3339, ending in Z.
 //!
-//! Owns the calendar between the text and the engine's nanoseconds. Must not read a clock.
+//! Owns their spelling, and its conversion to the engine's nanoseconds. Must not read a clock.
 
 use crate::engine::Time;
+use crate::protocol::calendar::{date_of, day_of};
 use crate::protocol::text::push_number;
 
 const NANOS: u64 = 1_000_000_000;
@@ -21,12 +22,9 @@ pub fn parse(text: &[u8]) -> Option<i128> {
         |from: usize, to: usize| seconds[from..to].iter().fold(0, |sum, byte| sum * 10 + i64::from(byte - b'0'));
     let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
     let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
-    let is_moment = (1..=12).contains(&month)
-        && (1..=days_of(year, month)).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second < 60;
-    let seconds = days_before(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
+    let date = day_of(year, month, day);
+    let is_moment = date_of(date) == (year, month, day) && hour < 24 && minute < 60 && second < 60;
+    let seconds = date * DAY + hour * 3600 + minute * 60 + second;
     is_moment.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
 }
 
@@ -43,49 +41,15 @@ fn fraction(text: &[u8]) -> Option<u64> {
     Some(nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
 }
 
-fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-fn days_of(year: i64, month: i64) -> i64 {
-    match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if is_leap(year) => 29,
-        2 => 28,
-        _ => 31,
-    }
-}
-
-/// Days from the Unix epoch to a day. A year begins in March here, so that the odd day comes last.
-fn days_before(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 306 days are from March to the end of the year; 719,468 from 0000-03-01 to the epoch.
-    year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - 719_468
-}
-
 /// Appends a moment in whole seconds, as Workq shows all moments: what is finer is dropped.
 pub fn push(out: &mut Vec<u8>, time: Time) {
     let seconds = time.nanos() / NANOS;
-    let (mut days, of_day) = ((seconds / DAY as u64) as i64, seconds % DAY as u64);
-    let mut year = 1970 + days / 366;
-    while days_before(year + 1, 1, 1) <= days {
-        year += 1;
-    }
-    days -= days_before(year, 1, 1);
-    let mut month = 1;
-    while days >= days_of(year, month) {
-        days -= days_of(year, month);
-        month += 1;
-    }
+    let (year, month, day) = date_of((seconds / DAY as u64) as i64);
+    let of_day = seconds % DAY as u64;
     push_number(out, year as u64);
-    for (mark, number) in [
-        (b'-', month as u64),
-        (b'-', days as u64 + 1),
-        (b'T', of_day / 3600),
-        (b':', of_day / 60 % 60),
-        (b':', of_day % 60),
-    ] {
+    for (mark, number) in
+        [(b'-', month as u64), (b'-', day as u64), (b'T', of_day / 3600), (b':', of_day / 60 % 60), (b':', of_day % 60)]
+    {
         out.push(mark);
         out.extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]);
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns their spelling and the form of derived ids. Must not know which of them exist.
 
-use crate::engine::JobId;
+use crate::engine::{JobId, UUID_HYPHENS};
 
 /// The sixteen bytes of a UUID.
 pub type Uuid = [u8; 16];
@@ -18,9 +18,6 @@ const LETTER: u8 = b'e';
 /// The two high bits of the ninth byte, which say that the rest is laid out by RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
 
-/// Where the hyphens stand in front of.
-const HYPHENS: [usize; 4] = [4, 6, 8, 10];
-
 /// Reads a UUID in any spelling that the original takes, in either case: 8-4-4-4-12 digits or 32 of them, bare, in
 /// braces or behind `urn:uuid:`. What is cut off or followed by anything is none; the original was not as careful, and
 /// died of it.
@@ -35,7 +32,7 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     let mut uuid = [0; 16];
     let mut rest = bare;
     for (place, byte) in uuid.iter_mut().enumerate() {
-        if bare.len() == 36 && HYPHENS.contains(&place) {
+        if bare.len() == 36 && UUID_HYPHENS.contains(&place) {
             rest = rest.strip_prefix(b"-")?;
         }
         let [high, low, behind @ ..] = rest else { return None };
@@ -55,18 +52,6 @@ pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// Appends the canonical spelling: lower case, with hyphens.
-pub fn push(out: &mut Vec<u8>, uuid: &Uuid) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (place, byte) in uuid.iter().enumerate() {
-        if HYPHENS.contains(&place) {
-            out.push(b'-');
-        }
-        out.push(DIGITS[usize::from(byte >> 4)]);
-        out.push(DIGITS[usize::from(byte & 15)]);
-    }
-}
-
 /// The UUID of a job that has none of its own: the same one for as long as the job lives, restarts included.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
@@ -78,20 +63,22 @@ pub fn derive(id: JobId) -> Uuid {
 
 /// The job whose derived UUID this is; none if it is not a derived one.
 pub fn underive(uuid: &Uuid) -> Option<JobId> {
-    let (prefix, low) = uuid.split_at(8);
-    let top = u64::from(prefix[7] ^ LETTER);
-    let low = u64::from_be_bytes(low.try_into().expect("eight bytes"));
-    let derived = prefix[..7] == PREFIX && top <= 0b11 && low >> 62 == 0b10;
+    let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
+    let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;
+    let top = u64::from(letter ^ LETTER);
+    let low = u64::from_be_bytes(*low);
+    let derived = *prefix == PREFIX && top <= 0b11 && low >> 62 == 0b10;
     derived.then_some(JobId(low & !VARIANT | top << 62))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::push_uuid;
 
     fn spelled(uuid: &Uuid) -> String {
         let mut out = Vec::new();
-        push(&mut out, uuid);
+        push_uuid(&mut out, uuid);
         String::from_utf8(out).expect("ASCII")
     }
 

@@ -4,19 +4,19 @@
 
 use std::io::ErrorKind;
 
-use super::{Connection, Input, WorkerScratch, LAST_BUFFER};
+use super::{Connection, Input, ThreadScratch, LAST_BUFFER};
 use crate::access::Proof;
 use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
     /// Reads once what a peer sends that speaks TLS; tells how many bytes, but at least one.
-    pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, worker: &mut WorkerScratch) -> usize {
+    pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = outbox.tls() else { return 0 };
         let mut session = session.lock();
         let was_handshaking = session.is_handshaking();
-        let (dialogue, buffer) = (&mut self.dialogue, &mut worker.buffer);
+        let (dialogue, buffer) = (&mut self.dialogue, &mut thread.buffer);
         let room = hub.memory().room();
         let arrived = session.read(outbox.stream(), most, &mut |mut bytes| {
             while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {

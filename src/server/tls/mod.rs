@@ -22,7 +22,6 @@ const QUIET: Duration = Duration::from_secs(1);
 /// When one was logged last, and how many were not since.
 static TOLD: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
 
-/// A handshake has failed.
 pub fn log_failure(peer: &impl Display, error: &io::Error) {
     let mut told = TOLD.lock();
     if told.0.is_some_and(|at| at.elapsed() < QUIET) {

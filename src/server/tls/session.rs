@@ -15,6 +15,7 @@ use rustls::Error;
 
 use super::certificate::names;
 use super::files::ServerConfig;
+use crate::lease::Lease;
 use crate::protocol::Output;
 use crate::server::socket::Stream;
 
@@ -35,16 +36,13 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();
 }
 
-/// Of one thread.
 #[derive(Default)]
 struct Buffers {
-    /// Encrypted.
     sealed: Vec<u8>,
     /// Not encrypted, if it is not in one piece anyway.
     open: Vec<u8>,
 }
 
-/// See the module's page.
 pub struct Session {
     connection: Box<UnbufferedServerConnection>,
     /// The beginning of a record.
@@ -53,6 +51,8 @@ pub struct Session {
     outgoing: Vec<u8>,
     /// So many bytes of the output are in there. They count as not sent until all of it is gone.
     pledged: usize,
+    /// Nothing is written when it is over.
+    lease: Arc<Lease>,
     /// Nothing more can be said or understood.
     broken: bool,
 }
@@ -62,7 +62,6 @@ pub struct Session {
 pub struct Arrived {
     /// Bytes taken from the socket.
     pub count: usize,
-    /// There may be more.
     pub more: bool,
     /// The peer will send nothing more.
     pub ended: bool,
@@ -77,9 +76,9 @@ impl fmt::Debug for Session {
 
 impl Session {
     /// Of a connection that has just been accepted.
-    pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
+    pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>) -> Result<Session, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
-        Ok(Session { connection, incoming: Vec::new(), outgoing: Vec::new(), pledged: 0, broken: false })
+        Ok(Session { connection, incoming: Vec::new(), outgoing: Vec::new(), pledged: 0, broken: false, lease })
     }
 
     /// Whether it is not known yet who is at the other end.
@@ -186,7 +185,7 @@ impl Session {
                 let count = self.seal(bytes, sealed)?;
                 self.pledged = bytes.len();
                 // What comes of its own goes first, and its buffer is empty now.
-                let sent = if self.outgoing.is_empty() { write(stream, &sealed[..count])? } else { 0 };
+                let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);
                 Ok::<(), io::Error>(())
             })?;
@@ -218,7 +217,7 @@ impl Session {
         if self.outgoing.is_empty() {
             return Ok(());
         }
-        let sent = write(stream, &self.outgoing)?;
+        let sent = write(stream, &self.lease, &self.outgoing)?;
         if sent == self.outgoing.len() {
             self.outgoing = Vec::new();
             return Ok(());
@@ -236,7 +235,7 @@ impl Session {
         let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
             if let Ok(count) = traffic.queue_close_notify(&mut buffer) {
-                let _ = stream.write(&[IoSlice::new(&buffer[..count])]);
+                let _ = write(stream, &self.lease, &buffer[..count]);
             }
         }
     }
@@ -254,7 +253,6 @@ fn gather(output: &Output, open: &mut Vec<u8>) {
     }
 }
 
-/// Appends what `put` writes.
 fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) -> io::Result<()> {
     let length = to.len();
     match put(&mut []) {
@@ -266,10 +264,13 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until all is gone or the socket is full; tells how much is gone.
-fn write(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
+/// Writes until all is gone or the socket is full; tells how much is gone. Fails when the lease is over.
+fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
+        if lease.is_over() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         match stream.write(&[IoSlice::new(&bytes[sent..])]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => sent += count,

@@ -5,66 +5,18 @@
 
 use std::num::NonZeroU64;
 
-use super::calendar::Schedule;
+use super::command::{Command, Submission, When, Work};
+use super::kind::Kind;
 use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
 use super::reply::{self, Fault};
-use super::request::{Command, Submission, When, Work};
+use super::schedule::Schedule;
 use crate::access::Need;
 use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
-
-/// A packet, by its number on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-#[allow(missing_docs)] // they are the protocol's words; the table says what each does
-pub enum Kind {
-    CanDo = 1,
-    CantDo,
-    ResetAbilities,
-    PreSleep,
-    Unused,
-    Noop,
-    SubmitJob,
-    JobCreated,
-    GrabJob,
-    NoJob,
-    JobAssign,
-    WorkStatus,
-    WorkComplete,
-    WorkFail,
-    GetStatus,
-    EchoReq,
-    EchoRes,
-    SubmitJobBg,
-    Error,
-    StatusRes,
-    SubmitJobHigh,
-    SetClientId,
-    CanDoTimeout,
-    AllYours,
-    WorkException,
-    OptionReq,
-    OptionRes,
-    WorkData,
-    WorkWarning,
-    GrabJobUniq,
-    JobAssignUniq,
-    SubmitJobHighBg,
-    SubmitJobLow,
-    SubmitJobLowBg,
-    SubmitJobSched,
-    SubmitJobEpoch,
-    SubmitReduceJob,
-    SubmitReduceJobBackground,
-    GrabJobAll,
-    JobAssignAll,
-    GetStatusUnique,
-    StatusResUnique,
-}
+use crate::protocol::text::strtoll;
 
 /// Reads the arguments of a packet.
 pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 
-/// One row.
 pub struct Packet {
     /// Which packet; rows stand in the order of their numbers.
     pub kind: Kind,
@@ -117,7 +69,6 @@ const REDUCE: &[&str] = &["function", "unique", "reducer", "aggregator"];
 const SCHED: &[&str] = &["function", "unique", "minute", "hour", "day-of-month", "month", "day-of-week"];
 const HANDLE: &[&str] = &["handle"];
 
-/// See the module's page.
 #[rustfmt::skip]
 pub const PACKETS: [Packet; 42] = [
     takes(Kind::CanDo, Need::TAKE_NAMED, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),
@@ -190,7 +141,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
 
 /// What is no number, or none above zero, is no limit.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
-    lenient(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
+    strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
 
 fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
@@ -211,7 +162,7 @@ fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fa
 /// A time that has passed, or is none, is now.
 fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
-    if let Some(secs) = lenient(args[2]).filter(|secs| *secs > 0) {
+    if let Some(secs) = strtoll(args[2]).filter(|secs| *secs > 0) {
         submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
     }
     Ok(Command::Submit(Box::new(submission)))
@@ -249,21 +200,6 @@ fn client_id(args: &[&[u8]]) -> Box<[u8]> {
     id[..id.len().min(MAX_CLIENT_ID)].into()
 }
 
-/// Reads a number as C's `strtoll` does: any white space, an optional sign, and whatever follows the digits is left;
-/// out of range is the nearest that is in.
-pub fn lenient(text: &[u8]) -> Option<i64> {
-    let white = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
-    let text = &text[text.iter().take_while(|byte| white(byte)).count()..];
-    let (sign, digits) = match text {
-        [b'-', rest @ ..] => (-1, rest),
-        [b'+', rest @ ..] => (1, rest),
-        _ => (1, text),
-    };
-    let digits = &digits[..digits.iter().take_while(|byte| byte.is_ascii_digit()).count()];
-    let next = |number: i64, digit: &u8| number.saturating_mul(10).saturating_add(sign * i64::from(digit - b'0'));
-    (!digits.is_empty()).then(|| digits.iter().fold(0, next))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,22 +223,6 @@ mod tests {
             for text in odd {
                 drop(parse(&vec![text; row.arguments.len()]));
             }
-        }
-    }
-
-    #[test]
-    fn numbers_are_read_as_leniently_as_gearmand_does() {
-        for (text, expected) in [
-            ("3.5", Some(3)),
-            (" -5x", Some(-5)),
-            ("+7", Some(7)),
-            ("abc", None),
-            ("", None),
-            ("-", None),
-            ("99999999999999999999", Some(i64::MAX)),
-            ("-99999999999999999999", Some(i64::MIN)),
-        ] {
-            assert_eq!(lenient(text.as_bytes()), expected, "{text:?}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! When a scheduled job is due.
 //!
-//! Owns the calendar of SUBMIT_JOB_SCHED: the next minute, in UTC, that matches all its fields. Must not know what a
-//! job is.
+//! Owns the fields of SUBMIT_JOB_SCHED: finds the next minute, in UTC, that matches all its fields. Must not know what
+//! a job is.
 
 use crate::engine::{Span, Time};
+use crate::protocol::calendar::date_of;
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
@@ -19,7 +20,7 @@ pub struct Schedule {
     hour: Option<u8>,
     day: Option<u8>,
     month: Option<u8>,
-    /// 0 is Monday.
+    /// 0 to 6, of which 0 is Monday.
     weekday: Option<u8>,
 }
 
@@ -52,9 +53,9 @@ impl Schedule {
 
     /// Whether a day matches; days count from the first of January 1970, which was a Thursday.
     fn matches(&self, date: u64) -> bool {
-        let (month, day) = month_and_day(date);
+        let (_, month, day) = date_of(date as i64);
         let is = |field: Option<u8>, value: u64| field.is_none_or(|wanted| u64::from(wanted) == value);
-        is(self.weekday, (date + 3) % 7) && is(self.day, day) && is(self.month, month)
+        is(self.weekday, (date + 3) % 7) && is(self.day, day as u64) && is(self.month, month as u64)
     }
 
     /// The first minute of a day that matches and is not before `from`.
@@ -75,17 +76,6 @@ fn field(text: &[u8], least: u8, most: u8) -> Option<Option<u8>> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     let number: u8 = digits.parse().ok()?;
     (least..=most).contains(&number).then_some(Some(number))
-}
-
-/// The civil date of a day, after Howard Hinnant's "chrono-compatible low-level date algorithms": years that begin with
-/// March have their leap day at the end, and eras of 400 years are all alike.
-fn month_and_day(date: u64) -> (u64, u64) {
-    let of_era = (date + 719_468) % 146_097;
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    (if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
 #[cfg(test)]
@@ -116,7 +106,8 @@ mod tests {
 
     #[test]
     fn rare_dates_are_found_and_impossible_ones_are_not() {
-        let (month, day) = month_and_day(next(["0", "0", "29", "2", "0"], NOW).expect("a Monday") / 86_400);
+        let monday = next(["0", "0", "29", "2", "0"], NOW).expect("a Monday") / 86_400;
+        let (_, month, day) = date_of(monday as i64);
         assert_eq!((month, day), (2, 29));
         for weekday in ["0", "1", "2", "3", "4", "5", "6"] {
             // From March 2096 on: no leap year before 2104.
@@ -124,16 +115,6 @@ mod tests {
         }
         assert_eq!(next(["", "", "30", "2", ""], NOW), None);
         assert_eq!(next(["", "", "31", "4", ""], NOW), None);
-    }
-
-    #[test]
-    fn dates_are_right_over_a_leap_year() {
-        assert_eq!(month_and_day(0), (1, 1));
-        assert_eq!(month_and_day(58), (2, 28));
-        assert_eq!(month_and_day(59), (3, 1));
-        assert_eq!(month_and_day(11_016), (2, 29), "2000 was a leap year");
-        assert_eq!(month_and_day(47_540), (2, 28), "2100 is none");
-        assert_eq!(month_and_day(47_541), (3, 1));
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! The form of an entry of the shared log: pure.
+//!
+//! Owns the bytes. An entry is a head (format, kind, epoch, the writer's random number, and the number of the entry
+//! among that writer's), what it holds, and a CRC-32 of both, little-endian. What it holds are operations on the files
+//! of a binlog.
+
+use std::collections::BTreeMap;
+
+use super::shared_log::Seq;
+
+/// The version of this form.
+const FORMAT: u8 = 1;
+
+const HEAD: usize = 2 + 3 * 8;
+
+const SUM: usize = 4;
+
+/// What an entry is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryKind {
+    Operations = 1,
+    /// A server has become the writer.
+    Claim = 2,
+    /// The writer has ended in order: whoever wants may claim at once.
+    Release = 3,
+}
+
+/// Who made an entry, and what for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    pub kind: EntryKind,
+    /// The epoch that its writer was in; that before it for a claim.
+    pub epoch: u64,
+    /// A random number that no other writer has.
+    pub writer: u64,
+    /// Counts the writer's entries, so that it knows its own again.
+    pub number: u64,
+}
+
+impl Head {
+    pub fn seal(&self, operations: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![FORMAT, self.kind as u8];
+        for number in [self.epoch, self.writer, self.number] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(operations);
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// The head and the operations of an entry; none if it is damaged or of another format.
+    pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
+        let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
+        if crc32fast::hash(bytes).to_le_bytes() != sum {
+            return None;
+        }
+        let (head, operations) = bytes.split_at_checked(HEAD)?;
+        let kind = match head {
+            [FORMAT, 1, ..] => EntryKind::Operations,
+            [FORMAT, 2, ..] => EntryKind::Claim,
+            [FORMAT, 3, ..] => EntryKind::Release,
+            _ => return None,
+        };
+        let number = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        Some((Head { kind, epoch: number(2)?, writer: number(10)?, number: number(18)? }, operations))
+    }
+}
+
+/// What is done to a file of the binlog's folder.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation<'a> {
+    /// It is made, of so many zero bytes; an older one of its name is gone.
+    Create(&'a str, u64),
+    /// Bytes are written at a place.
+    Write(&'a str, u64, &'a [u8]),
+    /// It is cut to a length.
+    Truncate(&'a str, u64),
+    Rename(&'a str, &'a str),
+    Remove(&'a str),
+}
+
+impl<'a> Operation<'a> {
+    /// Appends the bytes of it: a letter, the name behind its length, a number, and bytes behind their length.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
+            Operation::Create(name, size) => (b'C', name, size, b""),
+            Operation::Write(name, place, bytes) => (b'W', name, place, bytes),
+            Operation::Truncate(name, length) => (b'T', name, length, b""),
+            Operation::Rename(name, to) => (b'N', name, 0, to.as_bytes()),
+            Operation::Remove(name) => (b'R', name, 0, b""),
+        };
+        out.push(letter);
+        out.extend((name.len() as u16).to_le_bytes());
+        out.extend(name.as_bytes());
+        out.extend(number.to_le_bytes());
+        out.extend((bytes.len() as u32).to_le_bytes());
+        out.extend(bytes);
+    }
+
+    /// Takes the first one off these bytes; none if it is none.
+    pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
+        let letter = *take(bytes, 1)?.first()?;
+        let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
+        let name = std::str::from_utf8(take(bytes, length.into())?).ok()?;
+        let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
+        let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
+        let data = take(bytes, length as usize)?;
+        // A name is one of the folder, or of a folder in it for what is kept aside: never outside of it.
+        let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
+        if !is_inside(name) {
+            return None;
+        }
+        match letter {
+            b'C' => Some(Operation::Create(name, number)),
+            b'W' => Some(Operation::Write(name, number, data)),
+            b'T' => Some(Operation::Truncate(name, number)),
+            b'N' => std::str::from_utf8(data).ok().filter(|to| is_inside(to)).map(|to| Operation::Rename(name, to)),
+            b'R' => Some(Operation::Remove(name)),
+            _ => None,
+        }
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// Whether a file of this name belongs to the log that machines share.
+pub fn is_segment(name: &str) -> bool {
+    name.starts_with("segment.") || name.starts_with("binlog.")
+}
+
+/// Follows which files there are, and in which entry each was made.
+pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
+    while let Some(operation) = Operation::decode(&mut operations) {
+        match operation {
+            Operation::Create(name, _) => {
+                created.insert(name.to_owned(), seq);
+            }
+            Operation::Remove(name) => {
+                created.remove(name);
+            }
+            Operation::Rename(name, to) => {
+                // What is kept aside stays with the machine that put it there.
+                if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
+                    created.insert(to.to_owned(), seq);
+                }
+            }
+            Operation::Write(..) | Operation::Truncate(..) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let all = [
+            Operation::Create("segment.1", 4096),
+            Operation::Write("segment.1", 80, b"bytes"),
+            Operation::Truncate("segment.1", 85),
+            Operation::Rename("binlog.1", "old/binlog.1"),
+            Operation::Remove("segment.1"),
+        ];
+        let mut bytes = Vec::new();
+        all.iter().for_each(|operation| operation.encode(&mut bytes));
+        let head = Head { kind: EntryKind::Operations, epoch: 3, writer: u64::MAX, number: 9 };
+        let entry = head.seal(&bytes);
+        let (read, mut rest) = Head::open(&entry).expect("an entry");
+        assert_eq!(read, head);
+        let decoded: Vec<_> = std::iter::from_fn(|| Operation::decode(&mut rest)).collect();
+        assert_eq!(decoded, all);
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_flipped_bit_or_a_cut_is_noticed() {
+        let entry = Head { kind: EntryKind::Claim, epoch: 1, writer: 2, number: 3 }.seal(b"");
+        for bit in 0..entry.len() * 8 {
+            let mut damaged = entry.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Head::open(&damaged), None);
+        }
+        assert!((0..entry.len()).all(|length| Head::open(&entry[..length]).is_none()));
+    }
+
+    #[test]
+    fn names_outside_of_the_folder_are_refused() {
+        for name in ["/etc/passwd", "../x", ""] {
+            let mut bytes = Vec::new();
+            Operation::Remove(name).encode(&mut bytes);
+            assert_eq!(Operation::decode(&mut bytes.as_slice()), None);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The shared log in etcd, by the HTTP gateway that each of its servers has.
+//!
+//! Owns the keys and the transactions: an entry is a key of its own, made only while the epoch's key says what its
+//! writer believes and nobody has made it before. Reads go through etcd's quorum. Must not know what entries mean.
+//!
+//! Below `beanpole/NAME/`: `log/` and 16 hexadecimal digits for each entry; `epoch`, the number of the last claim and
+//! its note; `beat`, which the writer changes while it lives; `wanted`, by which somebody asks for a switch; `nodes/`
+//! and a name, what each server tells of itself.
+
+use std::io;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::gateway::Gateway;
+use super::json::{encode, Json};
+use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
+
+/// How long one request may take. A standby waits for longer than the lease of one that is cut off.
+const TIMEOUT: Duration = Duration::from_millis(700);
+
+/// How long maintenance may take, which nobody waits for.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Bytes that etcd keeps unless it is told otherwise.
+pub const QUOTA: u64 = 2 << 30;
+
+pub struct Etcd {
+    gateway: Mutex<Gateway>,
+    /// For what takes long: never in the way of appends.
+    spare: Mutex<Gateway>,
+    /// For the lease: an append that hangs must not hold it up.
+    pulse: Mutex<Gateway>,
+    prefix: String,
+    quota: u64,
+}
+
+/// Where the log is: `etcd://HOST[:PORT],...[/NAME][?quota=BYTES]`, with `USER:PASSWORD@` before the hosts if need be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Location {
+    /// Host and port of each server.
+    pub endpoints: Vec<String>,
+    /// The name of the queue, so that several may share an etcd.
+    pub name: String,
+    pub login: Option<(String, String)>,
+    /// What etcd was told by `--quota-backend-bytes`.
+    pub quota: u64,
+}
+
+impl Location {
+    /// Reads it; the error is one line.
+    pub fn parse(text: &str) -> Result<Location, String> {
+        let wrong = || format!("invalid journal: {text}; it must be etcd://HOST[:PORT],.../NAME");
+        let rest = text.strip_prefix("etcd://").ok_or_else(wrong)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match hosts.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(wrong)?), hosts),
+            None => (None, hosts),
+        };
+        let quota = match query.strip_prefix("quota=") {
+            Some(number) => number.parse().map_err(|_| wrong())?,
+            None if query.is_empty() => QUOTA,
+            None => return Err(wrong()),
+        };
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        if hosts.split(',').any(str::is_empty) || !is_plain(name) {
+            return Err(wrong());
+        }
+        let with_port = |host: &str| {
+            let has_port =
+                host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+            if has_port {
+                host.to_owned()
+            } else {
+                format!("{host}:2379")
+            }
+        };
+        Ok(Location {
+            endpoints: hosts.split(',').map(with_port).collect(),
+            name: if name.is_empty() { "default".to_owned() } else { name.to_owned() },
+            login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
+            quota,
+        })
+    }
+}
+
+impl Etcd {
+    /// The log at this place; nothing is asked yet.
+    pub fn new(location: &Location) -> Etcd {
+        let gateway = |timeout| Mutex::new(Gateway::new(location.endpoints.clone(), location.login.clone(), timeout));
+        Etcd {
+            gateway: gateway(TIMEOUT),
+            spare: gateway(LONG),
+            pulse: gateway(TIMEOUT),
+            prefix: format!("beanpole/{}/", location.name),
+            quota: location.quota,
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        base64(format!("{}{name}", self.prefix).as_bytes())
+    }
+
+    fn entry_key(&self, seq: Seq) -> String {
+        self.key(&format!("log/{seq:016x}"))
+    }
+
+    /// The key of the epoch was put so often; that it was never put is epoch 0.
+    fn is_epoch(&self, epoch: Epoch) -> String {
+        format!(r#"{{"key":"{}","target":"VERSION","version":"{epoch}"}}"#, self.key("epoch"))
+    }
+
+    fn is_free(&self, seq: Seq) -> String {
+        format!(r#"{{"key":"{}","target":"CREATE","create_revision":"0"}}"#, self.entry_key(seq))
+    }
+
+    fn is_there(&self, seq: Seq) -> String {
+        // Before the first entry there is nothing, and what was purged was there.
+        format!(r#"{{"key":"{}","target":"CREATE","result":"GREATER","create_revision":"0"}}"#, self.entry_key(seq))
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> String {
+        format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, base64(value))
+    }
+
+    /// Does the operations if all comparisons hold.
+    fn transact(&self, by: &Mutex<Gateway>, compare: &[String], then: &[String]) -> Result<Option<Vec<u8>>, Fail> {
+        let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
+        let answer = by.lock().ask("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
+        if answer.status != 200 {
+            return Err(refusal(&answer.body));
+        }
+        let document = Json::new(&answer.body);
+        // What is left out is false.
+        let succeeded = document.get("succeeded").is_some_and(Json::is_true);
+        Ok(succeeded.then_some(answer.body))
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() / 3 * 4 + 4);
+    encode(bytes, &mut text);
+    text
+}
+
+/// What an answer that is no success means: only that there is no space is certain.
+fn refusal(body: &[u8]) -> Fail {
+    let text = String::from_utf8_lossy(body);
+    if text.contains("database space exceeded") {
+        return Fail::Full;
+    }
+    Fail::Unknown(io::Error::other(format!("etcd refuses: {}", text.trim_end())))
+}
+
+impl SharedLog for Etcd {
+    fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
+        let mut compare = vec![self.is_epoch(known), self.is_free(after + 1)];
+        if after > 0 {
+            compare.push(self.is_there(after));
+        }
+        let wanted = format!(r#"{{"request_delete_range":{{"key":"{}"}}}}"#, self.key("wanted"));
+        let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
+        match self.transact(&self.gateway, &compare, &then)? {
+            Some(_) => Ok(known + 1),
+            None => Err(Fail::Conflict),
+        }
+    }
+
+    fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail> {
+        let compare = [self.is_epoch(epoch), self.is_free(after + 1)];
+        let then = [self.put(&self.entry_key(after + 1), entry)];
+        self.transact(&self.gateway, &compare, &then)?.map(drop).ok_or(Fail::Conflict)
+    }
+
+    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+        let range = format!(
+            r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{most}"}}}}"#,
+            self.entry_key(from),
+            self.entry_key(Seq::MAX)
+        );
+        let one = |name| format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name));
+        let then = [range, one("epoch"), one("beat"), one("wanted")];
+        let answer = self.transact(&self.gateway, &[], &then).map_err(|fail| io::Error::other(fail.to_string()))?;
+        let answer = answer.unwrap_or_default();
+        let responses = Json::new(&answer).get("responses").map(Json::elements).unwrap_or_default();
+        let pairs = |place: usize| {
+            let range = responses.get(place).and_then(|response| response.get("response_range"));
+            range.and_then(|range| range.get("kvs")).map(Json::elements).unwrap_or_default()
+        };
+        let mut entries = Vec::new();
+        for pair in pairs(0) {
+            let key = pair.get("key").and_then(Json::bytes).unwrap_or_default();
+            let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
+            let seq = digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok());
+            let seq = seq.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
+            entries.push((seq, pair.get("value").and_then(Json::bytes).unwrap_or_default()));
+        }
+        let value = |place: usize| {
+            pairs(place).first().and_then(|pair| pair.get("value")).and_then(Json::bytes).unwrap_or_default()
+        };
+        let version = |place: usize, name: &str| {
+            pairs(place).first().and_then(|pair| pair.get(name)).and_then(Json::number).unwrap_or(0)
+        };
+        let tail =
+            Tail { epoch: version(1, "version"), note: value(1), beat: version(2, "mod_revision"), wanted: value(3) };
+        Ok((entries, tail))
+    }
+
+    fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail> {
+        let compare = [self.is_epoch(epoch)];
+        let wanted = format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key("wanted"));
+        let then = [self.put(&self.key("beat"), b"."), wanted];
+        let answer = self.transact(&self.pulse, &compare, &then)?.ok_or(Fail::Fenced)?;
+        let responses = Json::new(&answer).get("responses").map(Json::elements).unwrap_or_default();
+        let range = responses.get(1).and_then(|response| response.get("response_range"));
+        let pairs = range.and_then(|range| range.get("kvs")).map(Json::elements).unwrap_or_default();
+        Ok(pairs.first().and_then(|pair| pair.get("value")).and_then(Json::bytes).unwrap_or_default())
+    }
+
+    fn want(&self, node: &[u8]) -> io::Result<()> {
+        let then = [self.put(&self.key("wanted"), node)];
+        self.transact(&self.gateway, &[], &then).map(drop).map_err(|fail| io::Error::other(fail.to_string()))
+    }
+
+    fn tell(&self, node: &str, state: &str) -> io::Result<()> {
+        let then = [self.put(&self.key(&format!("nodes/{node}")), state.as_bytes())];
+        self.transact(&self.spare, &[], &then).map(drop).map_err(|fail| io::Error::other(fail.to_string()))
+    }
+
+    fn nodes(&self) -> io::Result<Vec<(String, String)>> {
+        // The byte behind a slash ends what begins with the folder's name.
+        let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
+        let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
+        let pairs = Json::new(&answer.body).get("kvs").map(Json::elements).unwrap_or_default();
+        let text = |pair: &Json, name| {
+            let bytes = pair.get(name).and_then(Json::bytes).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let folder = format!("{}nodes/", self.prefix).len();
+        Ok(pairs.iter().map(|pair| (text(pair, "key").split_off(folder), text(pair, "value"))).collect())
+    }
+
+    fn retire(&self, node: &str) -> io::Result<()> {
+        let body = format!(r#"{{"key":"{}"}}"#, self.key(&format!("nodes/{node}")));
+        self.spare.lock().ask("/v3/kv/deleterange", &body).map(drop)
+    }
+
+    fn purge(&self, below: Seq) -> io::Result<()> {
+        let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(0), self.entry_key(below));
+        let answer = self.spare.lock().ask("/v3/kv/deleterange", &body)?;
+        if answer.status == 200 {
+            Ok(())
+        } else {
+            Err(io::Error::other(refusal(&answer.body).to_string()))
+        }
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        let answer = self.spare.lock().ask("/v3/maintenance/status", "{}")?;
+        let document = Json::new(&answer.body);
+        let number = |name| document.get(name).and_then(Json::number);
+        let used = number("dbSizeInUse").or(number("dbSize"));
+        let used = used.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
+        Ok(Room { used, quota: self.quota })
+    }
+
+    /// Compaction forgets old revisions, defragmentation gives their space back, server by server; then the alarm, if
+    /// there is one, can be ended.
+    fn tidy_up(&self) -> io::Result<()> {
+        let mut spare = self.spare.lock();
+        let answer = spare.ask("/v3/maintenance/status", "{}")?;
+        let revision = Json::new(&answer.body).get("header").and_then(|header| header.get("revision"));
+        if let Some(revision) = revision.and_then(Json::number) {
+            spare.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+        }
+        spare.ask_each("/v3/maintenance/defragment", "{}")?;
+        spare.ask("/v3/maintenance/alarm", r#"{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"0"}"#).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_hosts_and_a_name() {
+        let location = Location::parse("etcd://a,b:23790,10.0.0.3/mail").expect("a location");
+        assert_eq!(location.endpoints, ["a:2379", "b:23790", "10.0.0.3:2379"]);
+        assert_eq!((location.name.as_str(), location.login, location.quota), ("mail", None, QUOTA));
+        let location = Location::parse("etcd://user:secret@a/q?quota=1000").expect("a location");
+        assert_eq!(location.login, Some(("user".to_owned(), "secret".to_owned())));
+        assert_eq!(location.quota, 1000);
+        assert_eq!(Location::parse("etcd://a").expect("a location").name, "default");
+        for wrong in ["http://a/x", "etcd:///x", "etcd://a,,b/x", "etcd://a/x/y", "etcd://u@a/x", "etcd://a/x?y=1"] {
+            assert!(Location::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Requests to the HTTP gateway of one of several etcd servers.
+//!
+//! Owns the connection: HTTP/1.1 over a blocking socket, kept for the next request. After anything but a whole answer
+//! it is closed, so that no late answer is ever taken for that of another request, and the next request goes to the
+//! next server.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::json::Json;
+
+/// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
+const LARGEST: usize = 64 << 20;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_millis(300);
+
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+pub struct Gateway {
+    endpoints: Vec<String>,
+    login: Option<(String, String)>,
+    token: Option<String>,
+    timeout: Duration,
+    current: usize,
+    connection: Option<TcpStream>,
+}
+
+impl Gateway {
+    /// To these servers, given as host and port; nothing is sent yet. `timeout` is for a whole request.
+    pub fn new(endpoints: Vec<String>, login: Option<(String, String)>, timeout: Duration) -> Gateway {
+        Gateway { endpoints, login, token: None, timeout, current: 0, connection: None }
+    }
+
+    /// Sends the request to a server and reads its answer. After an error it may have been done or not.
+    pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+        let end = Instant::now() + self.timeout;
+        self.log_in(end)?;
+        let answer = self.ask_by(path, body, end)?;
+        // A token lasts for some minutes.
+        if answer.status == 401 {
+            self.token = None;
+        }
+        Ok(answer)
+    }
+
+    /// The same to each server in turn; an error if one of them cannot be had.
+    pub fn ask_each(&mut self, path: &str, body: &str) -> io::Result<()> {
+        let mut result = Ok(());
+        for _ in 0..self.endpoints.len() {
+            if let Err(error) = self.ask(path, body) {
+                result = Err(error);
+            } else {
+                self.next();
+            }
+        }
+        result
+    }
+
+    fn log_in(&mut self, end: Instant) -> io::Result<()> {
+        let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
+        let body = format!(r#"{{"name":"{}","password":"{}"}}"#, escape(user), escape(password));
+        let answer = self.ask_by("/v3/auth/authenticate", &body, end)?;
+        let token = Json::new(&answer.body).get("token").and_then(Json::text);
+        let token =
+            token.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password"))?;
+        self.token = Some(String::from_utf8_lossy(token).into_owned());
+        Ok(())
+    }
+
+    fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
+        let answer = self.try_ask(path, body, end);
+        if answer.is_err() {
+            self.next();
+        }
+        answer
+    }
+
+    /// Leaves this server for the next one.
+    fn next(&mut self) {
+        self.connection = None;
+        self.current = (self.current + 1) % self.endpoints.len();
+    }
+
+    /// The connection, or a new one to the first server that takes it: nothing has been sent yet, so any will do.
+    fn connected(&mut self, end: Instant) -> io::Result<TcpStream> {
+        if let Some(stream) = self.connection.take() {
+            return Ok(stream);
+        }
+        let mut tries = 1;
+        loop {
+            match connect(&self.endpoints[self.current]) {
+                Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.next(),
+                connected => return connected,
+            }
+            tries += 1;
+        }
+    }
+
+    fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
+        let stream = self.connected(end)?;
+        let endpoint = &self.endpoints[self.current];
+        let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {endpoint}\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut reader = Reader { stream, end, bytes: Vec::new() };
+        reader.left()?;
+        reader.stream.write_all(request.as_bytes())?;
+        let (answer, keeps) = reader.answer()?;
+        self.connection = (keeps && reader.bytes.is_empty()).then_some(reader.stream);
+        Ok(answer)
+    }
+}
+
+fn connect(endpoint: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, format!("{endpoint}: no such host"));
+    for address in endpoint.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// Reads one answer, within the time of its request.
+struct Reader {
+    stream: TcpStream,
+    end: Instant,
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    /// Gives the socket the time that is left.
+    fn left(&self) -> io::Result<()> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_write_timeout(Some(left))
+    }
+
+    fn more(&mut self) -> io::Result<()> {
+        self.left()?;
+        let mut buffer = [0; 16 * 1024];
+        match self.stream.read(&mut buffer)? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            count if self.bytes.len() + count > LARGEST => Err(wrong()),
+            count => {
+                self.bytes.extend(&buffer[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a line off what was read, without its end.
+    fn line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
+                let line: Vec<u8> = self.bytes.drain(..end + 2).take(end).collect();
+                return String::from_utf8(line).map_err(|_| wrong());
+            }
+            self.more()?;
+        }
+    }
+
+    fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        if length > LARGEST {
+            return Err(wrong());
+        }
+        while self.bytes.len() < length {
+            self.more()?;
+        }
+        Ok(self.bytes.drain(..length).collect())
+    }
+
+    /// The answer, and whether the connection may be used again.
+    fn answer(&mut self) -> io::Result<(Answer, bool)> {
+        let first = self.line()?;
+        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(wrong)?;
+        let (mut length, mut chunked, mut keeps) = (None, false, true);
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            match line.split_once(':').map(|(name, value)| (name, value.trim())) {
+                None if line.is_empty() => break,
+                Some(("content-length", value)) => length = Some(value.parse().map_err(|_| wrong())?),
+                Some(("transfer-encoding", value)) => chunked = value == "chunked",
+                Some(("connection", value)) => keeps = value != "close",
+                _ => {}
+            }
+        }
+        let body = match length {
+            _ if chunked => self.chunks()?,
+            Some(length) => self.take(length)?,
+            None => return Err(wrong()),
+        };
+        Ok((Answer { status, body }, keeps))
+    }
+
+    fn chunks(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let digits = line.split(';').next().unwrap_or_default().trim();
+            let length = usize::from_str_radix(digits, 16).map_err(|_| wrong())?;
+            if length == 0 {
+                // What may follow is of no use here.
+                while !self.line()?.is_empty() {}
+                return Ok(body);
+            }
+            if body.len() + length > LARGEST {
+                return Err(wrong());
+            }
+            body.extend(self.take(length)?);
+            self.line()?;
+        }
+    }
+}
+
+fn wrong() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "the answer is not HTTP as etcd speaks it")
+}

@@ -1,0 +1,183 @@
+//! A shared log in memory, for tests: it loses answers, delays what was sent, and shows an old state to readers.
+//!
+//! Owns the faults, drawn from a seed. Must not be used for a queue that matters: it is gone with the process.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use parking_lot::Mutex;
+
+use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
+
+/// Bytes that it may hold; more than any test writes.
+const QUOTA: u64 = 1 << 40;
+
+/// How often something goes wrong, in parts of 256.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A request is lost, and its outcome unknown.
+    pub lost_requests: u8,
+    /// A request is done, and its answer lost.
+    pub lost_answers: u8,
+    /// A request is done at some later call, and its outcome unknown.
+    pub late_requests: u8,
+    /// A reader sees an older end.
+    pub stale_reads: u8,
+}
+
+#[derive(Debug)]
+enum Request {
+    Claim { known: Epoch, after: Seq, note: Vec<u8>, entry: Vec<u8> },
+    Append { epoch: Epoch, after: Seq, entry: Vec<u8> },
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: BTreeMap<Seq, Vec<u8>>,
+    end: Seq,
+    tail: Tail,
+    late: Vec<Request>,
+    nodes: BTreeMap<String, String>,
+    random: u64,
+}
+
+#[derive(Debug)]
+pub struct MemoryLog {
+    state: Mutex<State>,
+    faults: Faults,
+}
+
+impl MemoryLog {
+    /// An empty log whose faults follow from the seed.
+    pub fn new(faults: Faults, seed: u64) -> MemoryLog {
+        MemoryLog { state: Mutex::new(State { random: seed | 1, ..State::default() }), faults }
+    }
+
+    /// All entries that are left, without faults.
+    pub fn entries(&self) -> Vec<(Seq, Vec<u8>)> {
+        self.state.lock().entries.iter().map(|(seq, entry)| (*seq, entry.clone())).collect()
+    }
+
+    fn send(&self, request: Request) -> Result<Epoch, Fail> {
+        let mut state = self.state.lock();
+        let Faults { lost_requests, lost_answers, late_requests, .. } = self.faults;
+        if state.once_in(late_requests) {
+            state.late.push(request);
+            return Err(unknown("it is on its way"));
+        }
+        // What was delayed arrives in any order, before or after this one.
+        if !state.late.is_empty() && state.once_in(128) {
+            let place = state.next() as usize % state.late.len();
+            let late = state.late.swap_remove(place);
+            let _ = state.carry_out(&late);
+        }
+        if state.once_in(lost_requests) {
+            return Err(unknown("the request was lost"));
+        }
+        let done = state.carry_out(&request);
+        if state.once_in(lost_answers) {
+            return Err(unknown("the answer was lost"));
+        }
+        done
+    }
+}
+
+fn unknown(text: &str) -> Fail {
+    Fail::Unknown(io::Error::new(io::ErrorKind::TimedOut, text))
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn once_in(&mut self, parts: u8) -> bool {
+        parts > 0 && (self.next() >> 20) as u8 % 255 < parts
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<Epoch, Fail> {
+        match request {
+            Request::Claim { known, after, note, entry } => {
+                if *known != self.tail.epoch || *after != self.end {
+                    return Err(Fail::Conflict);
+                }
+                self.tail.epoch += 1;
+                self.tail.note.clone_from(note);
+                self.tail.wanted.clear();
+                self.push(entry);
+            }
+            Request::Append { epoch, after, entry } => {
+                if *epoch != self.tail.epoch || *after != self.end {
+                    return Err(Fail::Conflict);
+                }
+                self.push(entry);
+            }
+        }
+        Ok(self.tail.epoch)
+    }
+
+    fn push(&mut self, entry: &[u8]) {
+        self.end += 1;
+        self.entries.insert(self.end, entry.to_vec());
+    }
+}
+
+impl SharedLog for MemoryLog {
+    fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
+        self.send(Request::Claim { known, after, note: note.to_vec(), entry: entry.to_vec() })
+    }
+
+    fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail> {
+        self.send(Request::Append { epoch, after, entry: entry.to_vec() }).map(drop)
+    }
+
+    fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {
+        let mut state = self.state.lock();
+        let stale = state.once_in(self.faults.stale_reads);
+        let end = if stale { state.end.saturating_sub(1) } else { state.end };
+        let entries = state.entries.range(from..).take_while(|(seq, _)| **seq <= end).take(most);
+        Ok((entries.map(|(seq, entry)| (*seq, entry.clone())).collect(), state.tail.clone()))
+    }
+
+    fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail> {
+        let mut state = self.state.lock();
+        if state.tail.epoch != epoch {
+            return Err(Fail::Fenced);
+        }
+        state.tail.beat += 1;
+        Ok(state.tail.wanted.clone())
+    }
+
+    fn want(&self, node: &[u8]) -> io::Result<()> {
+        self.state.lock().tail.wanted = node.to_vec();
+        Ok(())
+    }
+
+    fn tell(&self, node: &str, state: &str) -> io::Result<()> {
+        self.state.lock().nodes.insert(node.to_owned(), state.to_owned());
+        Ok(())
+    }
+
+    fn nodes(&self) -> io::Result<Vec<(String, String)>> {
+        Ok(self.state.lock().nodes.clone().into_iter().collect())
+    }
+
+    fn retire(&self, node: &str) -> io::Result<()> {
+        self.state.lock().nodes.remove(node);
+        Ok(())
+    }
+
+    fn purge(&self, below: Seq) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.entries = state.entries.split_off(&below);
+        Ok(())
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        let used = self.state.lock().entries.values().map(|entry| entry.len() as u64).sum();
+        Ok(Room { used, quota: QUOTA })
+    }
+}

@@ -1,0 +1,28 @@
+//! Several machines, one queue: the binlog in a shared log that survives the loss of a machine.
+//!
+//! Owns the roles. Of all servers with one shared log, one is active: it runs the queue, and each change of its
+//! binlog's folder is in the shared log before anything is promised ([`shipping`]). The others stand by: they do the
+//! same changes to folders of their own ([`mirror`]) and listen to nobody. If the active one is silent for longer than
+//! its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know jobs,
+//! nor protocols but etcd's.
+
+mod entry;
+mod etcd;
+mod gateway;
+mod json;
+mod memory;
+mod mirror;
+mod node;
+mod relay;
+mod shared_log;
+mod shipping;
+mod status;
+
+pub use entry::{EntryKind, Head};
+pub use etcd::{Etcd, Location};
+pub use memory::{Faults, MemoryLog};
+pub use node::{Active, Node, Step};
+pub use relay::Relay;
+pub use shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
+pub use shipping::{Shipper, LEASE};
+pub use status::command;

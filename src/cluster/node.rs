@@ -1,0 +1,296 @@
+//! One server of several: how it follows the active one, takes its place, and leaves it.
+//!
+//! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from
+//! handing out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::entry::{EntryKind, Head};
+use super::mirror::{self, Mirror};
+use super::shared_log::{Epoch, Fail, Seq, SharedLog, Tail};
+use super::shipping::{ShippedFolder, Shipper, LEASE};
+use crate::binlog::{Folder, Storage};
+use crate::lease::Lease;
+
+/// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut
+/// off while its last renewal was under way.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Standbys wait for different times, up to this, lest all claim at once.
+const SPREAD: u64 = 300;
+
+/// A standby that was not asked for waits for so long for the one that was.
+const PRECEDENCE: Duration = Duration::from_secs(1);
+
+/// Between two looks at the shared log.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Entries read at a time.
+const MOST: usize = 32;
+
+/// Between two renewals of the lease.
+const PULSE: Duration = Duration::from_millis(250);
+
+/// Between two looks whether the lease is over.
+const WATCH: Duration = Duration::from_millis(20);
+
+/// How often what a standby has applied is brought to its disk, and how often an active server purges.
+const SAVE: Duration = Duration::from_secs(2);
+
+/// How often an active server has etcd give back the space of purged entries.
+const TIDY: Duration = Duration::from_secs(300);
+
+/// What a look at the shared log has led to.
+pub enum Step {
+    /// This server stands by; whether there is more to read at once.
+    Standby(bool),
+    /// It is the active one.
+    Active(Active),
+}
+
+/// A server that stands by.
+pub struct Node {
+    log: Arc<dyn SharedLog>,
+    path: PathBuf,
+    folder: Arc<Folder>,
+    mirror: Mirror,
+    name: String,
+    /// Where clients find this server when it is active.
+    address: String,
+    writer: u64,
+    tail: Tail,
+    /// When the active server was heard of last.
+    heard: Instant,
+    released: bool,
+    saved: Instant,
+    patience: Duration,
+}
+
+/// What a server that has just become active needs.
+pub struct Active {
+    /// The binlog's folder, whose changes go into the shared log.
+    pub storage: Arc<dyn Storage>,
+    /// Until when it may answer.
+    pub lease: Arc<Lease>,
+    log: Arc<dyn SharedLog>,
+    shipper: Arc<Shipper>,
+    path: PathBuf,
+    name: String,
+    address: String,
+    ended: Arc<AtomicBool>,
+}
+
+impl Node {
+    /// A server of this name with a copy in this folder, which is locked from now on.
+    pub fn new(log: Arc<dyn SharedLog>, path: &Path, name: &str, address: &str) -> io::Result<Node> {
+        let folder = Arc::new(Folder::new(path));
+        folder.lock()?;
+        let random = folder.new_log();
+        Ok(Node {
+            log,
+            path: path.to_owned(),
+            mirror: Mirror::open(path)?,
+            folder,
+            name: name.to_owned(),
+            address: address.to_owned(),
+            writer: random,
+            tail: Tail::default(),
+            heard: Instant::now(),
+            released: false,
+            saved: Instant::now(),
+            patience: SILENCE + Duration::from_millis(random % SPREAD),
+        })
+    }
+
+    /// Where clients find the active server, as it says itself.
+    pub fn active_address(&self) -> String {
+        let note = String::from_utf8_lossy(&self.tail.note).into_owned();
+        note.split_once(' ').map_or(String::new(), |(_, address)| address.to_owned())
+    }
+
+    /// The last entry that the copy holds.
+    pub fn position(&self) -> Seq {
+        self.mirror.done
+    }
+
+    /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
+    pub fn look(&mut self) -> io::Result<Step> {
+        let (entries, tail) = self.log.read(self.mirror.done + 1, MOST)?;
+        let more = entries.len() == MOST;
+        let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
+        if heard {
+            self.heard = Instant::now();
+        }
+        self.tail = tail;
+        for (seq, entry) in entries {
+            self.apply(seq, &entry)?;
+        }
+        if self.saved.elapsed() >= SAVE {
+            self.mirror.save()?;
+            self.saved = Instant::now();
+            self.log.tell(&self.name, &format!("standby {} {}", self.mirror.done, self.address))?;
+        }
+        if more || !self.may_claim() {
+            return Ok(Step::Standby(more));
+        }
+        self.claim()
+    }
+
+    /// How long to wait before the next look.
+    pub fn pause(&self) -> Duration {
+        LOOK
+    }
+
+    fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
+        if seq != self.mirror.done + 1 {
+            // What was before is purged: nothing that lives needs it, so everything there is begins here.
+            if self.mirror.done > 0 {
+                log::warn!("journal: this copy is too old; it is made again from entry {seq}");
+            }
+            self.mirror.start_over(seq - 1)?;
+        }
+        let Some((head, operations)) = Head::open(entry) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
+        };
+        self.released = head.kind == EntryKind::Release;
+        self.mirror.apply(seq, operations)
+    }
+
+    fn may_claim(&self) -> bool {
+        let is_wanted = self.tail.wanted == self.name.as_bytes();
+        let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
+        let silence = self.heard.elapsed();
+        // Nobody has ever been active, or the last one has ended in order.
+        if self.released || self.tail.epoch == 0 {
+            return silence >= precedence;
+        }
+        silence >= self.patience + precedence
+    }
+
+    /// Becomes the active server, unless there is more to read or somebody else was faster.
+    fn claim(&mut self) -> io::Result<Step> {
+        let after = self.mirror.done;
+        if after == 0 && self.tail.epoch > 0 {
+            return Ok(Step::Standby(true));
+        }
+        let is_foreign = self.mirror.is_foreign()?;
+        self.mirror.save()?;
+        let head =
+            Head { kind: EntryKind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
+        let note = format!("{} {}", self.name, self.address);
+        let sent = Instant::now();
+        let lease = Arc::new(Lease::new(sent + LEASE));
+        let epoch = match self.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
+            Ok(epoch) => epoch,
+            Err(Fail::Unknown(error)) => match self.is_mine(after + 1, &head) {
+                Some(true) => self.tail.epoch + 1,
+                Some(false) => return Ok(Step::Standby(true)),
+                None => return Err(error),
+            },
+            Err(_) => return Ok(Step::Standby(true)),
+        };
+        self.mirror.note_active()?;
+        let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
+        let created = std::mem::take(&mut self.mirror.created);
+        let shipper = Arc::new(Shipper::new(self.log.clone(), lease.clone(), head, after + 1, created));
+        let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
+        let ended = Arc::new(AtomicBool::new(false));
+        let (log, path) = (self.log.clone(), self.path.clone());
+        let (name, address) = (self.name.clone(), self.address.clone());
+        let active = Active { storage: storage.clone(), lease, log, shipper, path, name, address, ended };
+        active.keep_lease()?;
+        if is_foreign {
+            log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
+            storage.ship_all()?;
+        }
+        Ok(Step::Active(active))
+    }
+
+    /// Whether the entry at this place is this server's claim; none if that cannot be told.
+    fn is_mine(&self, seq: Seq, head: &Head) -> Option<bool> {
+        let (entries, _) = self.log.read(seq, 1).ok()?;
+        let (found, entry) = entries.first()?;
+        Some(*found == seq && Head::open(entry).is_some_and(|(other, _)| other == *head))
+    }
+}
+
+impl Active {
+    /// Which turn of an active server this is.
+    pub fn epoch(&self) -> Epoch {
+        self.shipper.epoch()
+    }
+
+    /// Starts the thread that renews the lease, which may hang with the network.
+    fn keep_lease(&self) -> io::Result<()> {
+        let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
+        spawn("journal-lease", move || {
+            while !ended.load(Ordering::Acquire) && !lease.is_over() {
+                let sent = Instant::now();
+                match log.renew(epoch) {
+                    Ok(_) => lease.extend(sent + LEASE),
+                    Err(Fail::Fenced) => lease.end(),
+                    Err(_) => {}
+                }
+                std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
+            }
+        })
+    }
+
+    /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
+    /// nothing; `wanted` when another server is to take its place.
+    pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
+        let (lease, ended) = (self.lease.clone(), self.ended.clone());
+        spawn("journal-watch", move || {
+            while !ended.load(Ordering::Acquire) {
+                if lease.is_over() {
+                    return lost();
+                }
+                std::thread::sleep(WATCH);
+            }
+        })?;
+        let (log, shipper, ended) = (self.log.clone(), self.shipper.clone(), self.ended.clone());
+        let (name, address) = (self.name.clone(), self.address.clone());
+        spawn("journal-purge", move || {
+            let (mut purged, mut tidied, mut told) = (0, Instant::now(), false);
+            while !ended.load(Ordering::Acquire) {
+                std::thread::sleep(SAVE / 4);
+                let (end, _) = shipper.position();
+                let _ = log.tell(&name, &format!("active {end} {address}"));
+                let oldest = shipper.oldest_needed();
+                if oldest > purged && log.purge(oldest).is_ok() {
+                    purged = oldest;
+                }
+                if let Ok(room) = log.room() {
+                    shipper.note_room(room.used, room.quota);
+                    let is_tight = room.used > room.quota / 2;
+                    if tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
+                        let _ = log.tidy_up();
+                        tidied = Instant::now();
+                    }
+                }
+                let (_, tail) = log.read(Seq::MAX, 1).unwrap_or_default();
+                if !tail.wanted.is_empty() && tail.wanted != name.as_bytes() && !told {
+                    told = true;
+                    wanted();
+                }
+            }
+        })
+    }
+
+    /// Ends in order, after the server has stopped: another may take its place at once.
+    pub fn release(&self) -> io::Result<()> {
+        let released = self.shipper.release();
+        self.ended.store(true, Ordering::Release);
+        released?;
+        let (done, created) = self.shipper.position();
+        mirror::note_ended(&self.path, done, &created)
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}

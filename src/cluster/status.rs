@@ -1,0 +1,68 @@
+//! What an operator asks of servers that share a queue, and tells them.
+//!
+//! Owns the three commands `status`, `promote` and `retire`, and the form of what they print. They ask etcd, so they
+//! work from any machine that reaches it, whichever servers run.
+
+use std::io::{self, Write};
+
+use super::etcd::{Etcd, Location};
+use super::shared_log::{Seq, SharedLog};
+
+/// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`; the error is one line.
+pub fn command(arguments: &[String], out: &mut dyn Write) -> Result<(), String> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["status", url] => status(&open(url)?, out).map_err(|error| format!("{url}: {error}")),
+        ["promote", url, node] => promote(&open(url)?, node).map_err(|error| format!("{url}: {error}")),
+        ["retire", url, node] => open(url)?.retire(node).map_err(|error| format!("{url}: {error}")),
+        _ => Err("usage: beanpole cluster status URL | promote URL NAME | retire URL NAME".to_owned()),
+    }
+}
+
+fn open(url: &str) -> Result<Etcd, String> {
+    Location::parse(url).map(|location| Etcd::new(&location))
+}
+
+/// One line for the queue, and one for each server: its name, role, last entry and address, with tabs between them.
+fn status(log: &dyn SharedLog, out: &mut dyn Write) -> io::Result<()> {
+    let (_, tail) = log.read(Seq::MAX, 1)?;
+    let room = log.room()?;
+    writeln!(out, "epoch {}, {} of {} bytes used", tail.epoch, room.used, room.quota)?;
+    for (name, state) in log.nodes()? {
+        let columns: Vec<&str> = state.splitn(3, ' ').collect();
+        writeln!(out, "{name}\t{}", columns.join("\t"))?;
+    }
+    Ok(())
+}
+
+/// Asks the active server to hand over to this one.
+fn promote(log: &dyn SharedLog, node: &str) -> io::Result<()> {
+    let nodes = log.nodes()?;
+    match nodes.iter().find(|(name, _)| name == node) {
+        None => Err(io::Error::new(io::ErrorKind::NotFound, format!("no server has told that its name is {node}"))),
+        Some((_, state)) if state.starts_with("active") => Ok(()),
+        Some(_) => log.want(node.as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::{Faults, MemoryLog};
+    use super::*;
+
+    #[test]
+    fn each_server_has_a_line_and_only_a_known_one_is_promoted() {
+        let log = MemoryLog::new(Faults::default(), 1);
+        log.tell("a", "active 12 10.0.0.1:11300").expect("memory");
+        log.tell("b", "standby 11 10.0.0.2:11300").expect("memory");
+        let mut out = Vec::new();
+        status(&log, &mut out).expect("memory");
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.ends_with("a\tactive\t12\t10.0.0.1:11300\nb\tstandby\t11\t10.0.0.2:11300\n"), "{text}");
+        assert!(promote(&log, "c").is_err());
+        promote(&log, "a").expect("it is active");
+        assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
+        promote(&log, "b").expect("a server");
+        assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
+    }
+}

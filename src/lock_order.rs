@@ -1,0 +1,155 @@
+//! Locks that are taken in one order only, which debug builds assert.
+//!
+//! Owns the ranks. A thread that holds a lock may take locks of higher ranks only, so no two threads can wait for each
+//! other, and never two of one rank. Release builds compile to plain parking_lot locks. Must not know what the locks
+//! guard.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// Whoever makes segments ready, removes them, or tries a failed disk (`Wal`).
+pub const MAINTENANCE: u8 = 1;
+
+/// One sync at a time (`Wal`).
+pub const SYNCING: u8 = 2;
+
+/// Open files, and the bytes that are not durable yet (`Wal`).
+pub const WRITER: u8 = 3;
+
+/// The queue and all that changes with it (`Hub`).
+pub const ENGINE: u8 = 4;
+
+/// The output of one connection (`Outbox`).
+pub const OUTPUT: u8 = 5;
+
+/// The queue of replies that wait for the log (`Durability`).
+pub const HELD_REPLIES: u8 = 6;
+
+/// A lock of the given rank.
+#[derive(Debug, Default)]
+pub struct Mutex<T, const RANK: u8>(parking_lot::Mutex<T>);
+
+/// Access to what a [`Mutex`] guards, until it is dropped.
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    guard: parking_lot::MutexGuard<'a, T>,
+    rank: HeldRank,
+}
+
+impl<T, const RANK: u8> Mutex<T, RANK> {
+    pub fn new(value: T) -> Mutex<T, RANK> {
+        Mutex(parking_lot::Mutex::new(value))
+    }
+
+    /// Waits for the lock. Debug builds panic if the thread holds one of this rank or a higher one.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let rank = HeldRank::take(RANK);
+        MutexGuard { guard: self.0.lock(), rank }
+    }
+
+    /// The same, but waits no longer than `time`.
+    pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
+        let rank = HeldRank::take(RANK);
+        Some(MutexGuard { guard: self.0.try_lock_for(time)?, rank })
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    /// Gives the lock to the thread that has waited longest, if one waits.
+    pub fn unlock_fair(self) {
+        parking_lot::MutexGuard::unlock_fair(self.guard);
+        drop(self.rank);
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// The note of this thread that it holds a lock.
+#[derive(Debug)]
+struct HeldRank {
+    #[cfg(debug_assertions)]
+    rank: u8,
+}
+
+#[cfg(not(debug_assertions))]
+impl HeldRank {
+    #[inline]
+    fn take(_: u8) -> HeldRank {
+        HeldRank {}
+    }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// A bit for each rank that the thread holds.
+    static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(debug_assertions)]
+impl HeldRank {
+    fn take(rank: u8) -> HeldRank {
+        let held = HELD.get();
+        assert!(held >> rank == 0, "a lock of rank {rank} is taken by a thread that holds ranks {held:#b}");
+        HELD.set(held | 1 << rank);
+        HeldRank { rank }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for HeldRank {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() & !(1 << self.rank));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_taken_in_their_order_again_and_again() {
+        let (engine, output) = (Mutex::<_, ENGINE>::new(1), Mutex::<_, OUTPUT>::new(2));
+        for _ in 0..2 {
+            let first = engine.lock();
+            let second = output.try_lock_for(Duration::from_secs(1)).expect("nobody has it");
+            assert_eq!(*first + *second, 3);
+            first.unlock_fair();
+        }
+        assert_eq!(*engine.lock(), 1);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn the_other_order_and_two_of_one_rank_are_refused() {
+        let refused = |work: fn()| std::thread::spawn(work).join().is_err();
+        assert!(refused(|| {
+            let (engine, output) = (Mutex::<_, ENGINE>::new(()), Mutex::<_, OUTPUT>::new(()));
+            let _output = output.lock();
+            let _engine = engine.lock();
+        }));
+        assert!(refused(|| {
+            let (one, other) = (Mutex::<_, OUTPUT>::new(()), Mutex::<_, OUTPUT>::new(()));
+            let _one = one.lock();
+            let _other = other.lock();
+        }));
+    }
+}

@@ -1,0 +1,211 @@
+//! What a program sees of a server that it runs inside itself, and how a test empties it.
+//!
+//! Owns the typed statistics of the library. They are read from the queue directly, without a connection. Must not know
+//! a protocol.
+
+use std::time::Duration;
+
+use super::hub::TurnScratch;
+use super::Server;
+use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats};
+
+/// Figures of the whole server at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerStats {
+    /// Jobs that exist at the moment, by state.
+    pub jobs: JobTotals,
+    /// Jobs put since the server was started.
+    pub total_jobs: u64,
+    /// Reservations that ended because the time to run did.
+    pub job_timeouts: u64,
+    /// Tubes that exist at the moment, empty ones included.
+    pub tubes: usize,
+    /// Clients that are connected, of all protocols.
+    pub connections: usize,
+    /// Connected clients that wait for a job.
+    pub waiting: usize,
+    /// Bytes of memory that clients cause: jobs, tubes, watches and buffers.
+    pub memory: u64,
+    /// Puts are refused, after [`Server::drain`] or a signal.
+    pub is_draining: bool,
+}
+
+/// Numbers of jobs by state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct JobTotals {
+    /// Jobs that a worker can reserve.
+    pub ready: u64,
+    /// Jobs in the hands of a worker.
+    pub reserved: u64,
+    /// Jobs whose delay has not ended.
+    pub delayed: u64,
+    /// Jobs set aside until they are kicked or deleted.
+    pub buried: u64,
+}
+
+/// A tube at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TubeInfo {
+    /// Bytes, since Gearman allows any in the name of a function.
+    pub name: Vec<u8>,
+    /// Jobs that are in the tube now.
+    pub jobs: JobTotals,
+    /// Jobs put into the tube since it was made.
+    pub total_jobs: u64,
+    /// Clients that put into the tube.
+    pub using: u32,
+    /// Clients that reserve from the tube.
+    pub watching: u32,
+    /// Time until a pause ends; zero without a pause.
+    pub pause_left: Duration,
+}
+
+/// A job at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobInfo {
+    /// The id that `put` returned.
+    pub id: u64,
+    /// The name of its tube.
+    pub tube: Vec<u8>,
+    /// The payload, byte for byte.
+    pub body: Vec<u8>,
+    /// Where the job is in its life.
+    pub state: JobState,
+    /// The most urgent priority is 0.
+    pub priority: u32,
+    /// Times the job was reserved.
+    pub reserves: u32,
+    /// Times a reservation ended because the time to run did.
+    pub timeouts: u32,
+    /// Until the delay or the time to run ends; zero in other states.
+    pub time_left: Duration,
+}
+
+/// States of a job, as in beanstalkd's `stats-job`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// A worker can reserve it.
+    Ready,
+    /// Its delay has not ended.
+    Delayed,
+    /// A worker holds it until its time to run ends.
+    Reserved,
+    /// It is set aside until it is kicked or deleted.
+    Buried,
+    /// Its outcome is kept for a Workq client.
+    Finished,
+}
+
+impl From<JobCounts> for JobTotals {
+    fn from(counts: JobCounts) -> JobTotals {
+        let JobCounts { ready, reserved, delayed, buried, .. } = counts;
+        JobTotals { ready, reserved, delayed, buried }
+    }
+}
+
+impl From<&TubeStats<'_>> for TubeInfo {
+    fn from(tube: &TubeStats) -> TubeInfo {
+        TubeInfo {
+            name: tube.name.to_vec(),
+            jobs: tube.jobs.into(),
+            total_jobs: tube.total_jobs,
+            using: tube.using,
+            watching: tube.watching,
+            pause_left: duration(tube.pause_left),
+        }
+    }
+}
+
+fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.nanos())
+}
+
+impl Server {
+    /// The figures of the whole server.
+    pub fn stats(&self) -> ServerStats {
+        self.hub.look(|engine, _| {
+            let stats = engine.stats();
+            ServerStats {
+                jobs: stats.jobs.into(),
+                total_jobs: stats.total_jobs,
+                job_timeouts: stats.timeouts,
+                tubes: stats.tubes,
+                connections: stats.connections,
+                waiting: stats.waiting,
+                memory: stats.memory.total(),
+                is_draining: stats.draining,
+            }
+        })
+    }
+
+    /// All tubes, in no order. Copies them under the server's lock, so it suits tests more than busy servers.
+    pub fn tubes(&self) -> Vec<TubeInfo> {
+        self.hub.look(|engine, now| {
+            let names = engine.tube_names();
+            names.filter_map(|name| engine.tube_stats(name, now)).map(|tube| TubeInfo::from(&tube)).collect()
+        })
+    }
+
+    /// The jobs of a tube in every state, in no order, with copies of their bodies. Looks at all jobs of the server
+    /// under its lock, so it suits tests more than busy servers.
+    pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
+        self.hub.look(|engine, now| {
+            let mut ids = Vec::new();
+            let mut from = 0;
+            let is_here = |engine: &crate::engine::Engine, job: &JobView| engine.tube_of(job) == tube.as_ref();
+            while engine.walk_jobs(&mut from, |engine, job| {
+                ids.extend(is_here(engine, job).then(|| job.id()));
+                0
+            }) == Progress::More
+            {
+                engine.grant_steps(u64::from(u32::MAX));
+            }
+            let jobs = ids.into_iter().filter_map(|id| engine.any_job(id)).map(|job| {
+                let (history, state) = (job.history(), job.state());
+                let has_deadline = matches!(state, State::Reserved | State::Delayed);
+                JobInfo {
+                    id: job.id().0,
+                    tube: engine.tube_of(&job).to_vec(),
+                    body: job.body().bytes().to_vec(),
+                    state: match state {
+                        State::Ready => JobState::Ready,
+                        State::Delayed => JobState::Delayed,
+                        State::Reserved => JobState::Reserved,
+                        State::Buried => JobState::Buried,
+                        State::Finished => JobState::Finished,
+                    },
+                    priority: job.priority(),
+                    reserves: history.reserves,
+                    timeouts: history.timeouts,
+                    time_left: if has_deadline { duration(job.due().since(now)) } else { Duration::ZERO },
+                }
+            });
+            jobs.collect()
+        })
+    }
+
+    /// Deletes all jobs in every state and tube, reserved ones too, and returns how many. Connections, watched tubes
+    /// and pauses stay. A job that is put meanwhile may stay as well.
+    pub fn clear(&self) -> usize {
+        let mut scratch = TurnScratch::default();
+        let (mut from, mut count) = (0, 0);
+        loop {
+            let progress = self.hub.turn(&mut scratch, |core, scratch, _| {
+                let mut ids: Vec<JobId> = Vec::new();
+                let progress = core.engine().walk_jobs(&mut from, |_, job| {
+                    ids.push(job.id());
+                    0
+                });
+                for id in ids {
+                    count += usize::from(core.engine().delete_in_any_state(id));
+                    core.deliver_events(&self.hub, scratch, None);
+                }
+                progress
+            });
+            self.hub.commit(&mut scratch);
+            if progress == Progress::Done {
+                return count;
+            }
+        }
+    }
+}

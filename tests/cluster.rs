@@ -1,0 +1,252 @@
+//! Several servers and one shared log: who may write, what survives, and what a copy holds.
+//!
+//! Owns schedules on a shared log in memory that loses answers, delays requests and shows old ends, and whole nodes
+//! that follow, claim and are fenced. The real program with a real etcd is in `tests/cluster/run`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use beanpole::internals::cluster::{Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step};
+
+/// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
+const SCHEDULES: u64 = 20_000;
+
+/// Steps of one schedule.
+const STEPS: u64 = 60;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+/// A writer of a schedule: what it believes, and what it was promised.
+struct Writer {
+    epoch: u64,
+    end: Seq,
+    head: Head,
+    active: bool,
+    confirmed: BTreeMap<Seq, Head>,
+}
+
+impl Writer {
+    fn new(number: u64) -> Writer {
+        let head = Head { kind: EntryKind::Operations, epoch: 0, writer: number, number: 0 };
+        Writer { epoch: 0, end: 0, head, active: false, confirmed: BTreeMap::new() }
+    }
+
+    fn head_at(log: &MemoryLog, seq: Seq) -> Option<Head> {
+        let (entries, _) = log.read(seq, 1).expect("a log in memory");
+        let (found, entry) = entries.first()?;
+        (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
+    }
+
+    /// Reads on, and claims what it takes for the end.
+    fn claim(&mut self, log: &MemoryLog) {
+        let (entries, tail) = log.read(self.end + 1, 1000).expect("a log in memory");
+        self.end = entries.last().map_or(self.end, |(seq, _)| *seq);
+        self.head = Head { kind: EntryKind::Claim, epoch: tail.epoch, number: self.head.number + 1, ..self.head };
+        let claimed = match log.claim(tail.epoch, self.end, b"", &self.head.seal(b"")) {
+            Ok(_) => true,
+            Err(Fail::Unknown(_)) => Writer::head_at(log, self.end + 1) == Some(self.head),
+            Err(_) => false,
+        };
+        if claimed {
+            self.end += 1;
+            self.confirmed.insert(self.end, self.head);
+            (self.epoch, self.active) = (tail.epoch + 1, true);
+        }
+    }
+
+    /// One append as the program does it: again until it is certain.
+    fn append(&mut self, log: &MemoryLog) {
+        self.head = Head { kind: EntryKind::Operations, epoch: self.epoch, number: self.head.number + 1, ..self.head };
+        for _ in 0..20 {
+            let confirmed = match log.append(self.epoch, self.end, &self.head.seal(b"")) {
+                Ok(()) => true,
+                Err(Fail::Fenced) => return self.active = false,
+                Err(_) => match Writer::head_at(log, self.end + 1) {
+                    Some(head) if head == self.head => true,
+                    Some(_) => return self.active = false,
+                    None => false,
+                },
+            };
+            if confirmed {
+                self.end += 1;
+                self.confirmed.insert(self.end, self.head);
+                return;
+            }
+        }
+        // Its lease ends meanwhile, and nothing was promised.
+        self.active = false;
+    }
+}
+
+/// One schedule; tells how many appends were confirmed.
+fn schedule(seed: u64) -> usize {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut part = |most| random.below(most) as u8;
+    let faults =
+        Faults { lost_requests: part(40), lost_answers: part(40), late_requests: part(40), stale_reads: part(60) };
+    let log = MemoryLog::new(faults, seed + 1);
+    let mut writers: Vec<Writer> = (1..=3).map(Writer::new).collect();
+    for _ in 0..STEPS {
+        let writer = &mut writers[random.below(3) as usize];
+        match random.below(8) {
+            0 => writer.claim(&log),
+            _ if writer.active => writer.append(&log),
+            _ => {}
+        }
+    }
+    let entries: BTreeMap<Seq, Head> =
+        log.entries().into_iter().map(|(seq, entry)| (seq, Head::open(&entry).expect("a whole entry").0)).collect();
+    for writer in &writers {
+        for (seq, head) in &writer.confirmed {
+            assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
+        }
+    }
+    // Between two claims only the first claimer writes: nobody who was fenced comes in.
+    let mut writer = 0;
+    for (seq, head) in &entries {
+        match head.kind {
+            EntryKind::Claim => writer = head.writer,
+            _ => assert_eq!(head.writer, writer, "seed {seed}: entry {seq} is of a server that was fenced"),
+        }
+    }
+    writers.iter().map(|writer| writer.confirmed.len()).sum()
+}
+
+#[test]
+fn what_was_confirmed_stays_and_who_is_fenced_writes_no_more() {
+    let count = std::env::var("BEANPOLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
+    let confirmed: usize = (1..=count).map(schedule).sum();
+    println!("{count} schedules, {confirmed} entries confirmed");
+    assert!(confirmed as u64 > count * 5, "the faults leave too little");
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("cluster-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a folder of our own");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
+    Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300").expect("a node")
+}
+
+/// Looks until it is active.
+fn activate(node: &mut Node) -> Active {
+    for _ in 0..1000 {
+        match node.look().expect("a log in memory") {
+            Step::Active(active) => return active,
+            Step::Standby(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    panic!("it does not become active");
+}
+
+fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry"));
+    let named = entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()));
+    let segments = named.filter(|(name, _)| name.starts_with("segment."));
+    segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
+}
+
+#[test]
+fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let mut standby = node(&log, &second, "b");
+    let file = active.storage.create("segment.0000000001", 4096).expect("a file");
+    file.write_at(100, b"what is promised").expect("a write");
+    file.write_at(3000, &[7; 1000]).expect("a write");
+    file.sync().expect("a sync");
+    let other = active.storage.create("segment.0000000002", 64).expect("a file");
+    other.truncate(10).expect("a cut");
+    active.storage.remove("segment.0000000002").expect("it goes");
+    for _ in 0..3 {
+        assert!(matches!(standby.look().expect("a log in memory"), Step::Standby(_)));
+    }
+    assert_eq!(files(&first), files(&second));
+    assert_eq!(files(&second).len(), 1);
+    active.release().expect("a release");
+    let taken = activate(&mut standby);
+    assert_eq!(taken.epoch(), 2);
+    assert!(file.write_at(0, b"late").is_ok() && file.sync().is_err(), "who was fenced promises nothing");
+    assert!(active.lease.is_over());
+}
+
+#[test]
+fn what_was_never_shared_is_gone_when_a_server_comes_back() {
+    let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 2)), Folder::new());
+    let active = activate(&mut node(&log, &folder, "a"));
+    let file = active.storage.create("segment.0000000001", 64).expect("a file");
+    file.write_at(0, b"shared").expect("a write");
+    file.sync().expect("a sync");
+    file.write_at(10, b"not shared").expect("a write");
+    // As if the process had ended here: the lock goes with it.
+    active.lease.end();
+    drop((active, file));
+    let copy = Folder::new();
+    std::fs::remove_dir(&copy.0).expect("an empty folder");
+    std::fs::rename(&folder.0, &copy.0).expect("the folder as it was left");
+    let mut back = node(&log, &copy, "a");
+    let _ = back.look().expect("a log in memory");
+    let bytes = &files(&copy)["segment.0000000001"];
+    assert!(bytes.starts_with(b"shared") && bytes[10..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_copy_that_is_too_old_is_made_again() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let mut standby = node(&log, &second, "b");
+    for number in 1..=3 {
+        let file = active.storage.create(&format!("segment.{number:010}"), 64).expect("a file");
+        file.write_at(0, &[number; 8]).expect("a write");
+        file.sync().expect("a sync");
+        if number == 1 {
+            let _ = standby.look().expect("a log in memory");
+        }
+    }
+    active.storage.remove("segment.0000000001").expect("it goes");
+    active.storage.remove("segment.0000000002").expect("it goes");
+    let entries = log.entries();
+    let made = entries.iter().find(|(_, entry)| entry.windows(18).any(|at| at == b"segment.0000000003"));
+    log.purge(made.expect("an entry").0).expect("a log in memory");
+    let _ = standby.look().expect("a log in memory");
+    assert_eq!(files(&first), files(&second));
+    assert_eq!(files(&second).len(), 1);
+}
+
+#[test]
+fn the_binlog_of_the_first_server_is_taken_in() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 4)), Folder::new(), Folder::new());
+    let mut bytes = vec![0; 1_000_000];
+    bytes[700_000..700_010].fill(3);
+    std::fs::write(first.0.join("segment.0000000007"), &bytes).expect("a file");
+    let _active = activate(&mut node(&log, &first, "a"));
+    let mut standby = node(&log, &second, "b");
+    let _ = standby.look().expect("a log in memory");
+    assert_eq!(files(&second), BTreeMap::from([("segment.0000000007".to_owned(), bytes)]));
+}
