@@ -24,8 +24,8 @@ pub enum Turn {
     Ended(ExitCode),
 }
 
-/// Follows the shared log until it is this server's turn. If it `reloads` files at a hang-up, there are none to read yet,
-/// and it goes on.
+/// Follows the shared log until it is this server's turn. If it `reloads` files at a hang-up, there are none to read
+/// yet, and it goes on.
 pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Turn {
     let Some(folder) = &settings.config.log_folder else {
         log::error!("--journal needs a folder for this server's copy: -b DIR");

@@ -80,7 +80,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
 
 /// Files of one room that import each other in a circle today: the first of them, and how many they are. A circle can
 /// be read from no end; so this list may become shorter, and never longer.
-const CIRCLES: [(&str, usize); 2] = [("server/connection", 9), ("server/log", 2)];
+const CIRCLES: [(&str, usize); 2] = [("server/delivery", 8), ("server/log", 2)];
 
 struct Source {
     path: PathBuf,
@@ -371,8 +371,7 @@ fn the_default_program_is_made_of_few_packages() {
     let text = String::from_utf8(output.stdout).expect("names");
     let packages: std::collections::BTreeSet<_> = text.lines().filter(|line| !line.is_empty()).collect();
     assert!((2..=30).contains(&packages.len()), "{} packages: {packages:?}", packages.len());
-    let lock = fs::read_to_string("Cargo.lock").expect("a lock file");
-    let mut names: Vec<&str> = lock.lines().filter(|line| line.starts_with("name = ")).collect();
+    let mut names: Vec<&str> = packages.iter().filter_map(|package| package.split(' ').next()).collect();
     names.sort_unstable();
     complain(names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| format!("twice: {}", pair[0])).collect());
 }

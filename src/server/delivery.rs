@@ -19,7 +19,7 @@ use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
 #[cfg(feature = "tls")]
-use super::tls::{Session, SESSION_COST};
+use super::tls::{TlsSession, SESSION_COST};
 use crate::lease::Lease;
 use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
@@ -87,7 +87,7 @@ pub struct Outbox {
     /// If the peer speaks TLS. Locked alone, or under nothing but itself; a write and a read wait for each other, for
     /// both change it.
     #[cfg(feature = "tls")]
-    tls: Option<LeafMutex<Session>>,
+    tls: Option<LeafMutex<TlsSession>>,
 }
 
 #[derive(Debug, Default)]
@@ -194,14 +194,14 @@ impl Outbox {
 
     /// The same for a peer that speaks TLS.
     #[cfg(feature = "tls")]
-    pub fn with_tls(stream: Stream, owner: Arc<ThreadHandle>, token: usize, session: Session) -> Arc<Outbox> {
+    pub fn with_tls(stream: Stream, owner: Arc<ThreadHandle>, token: usize, session: TlsSession) -> Arc<Outbox> {
         owner.memory.charge(0, SESSION_COST);
         Arc::new(Outbox { stream, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
     }
 
     /// The state of its encryption, if the peer speaks TLS.
     #[cfg(feature = "tls")]
-    pub fn tls(&self) -> Option<&LeafMutex<Session>> {
+    pub fn tls(&self) -> Option<&LeafMutex<TlsSession>> {
         self.tls.as_ref()
     }
 

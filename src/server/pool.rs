@@ -21,7 +21,7 @@ use super::idle::{ClientActivity, Idle, CLOSINGS};
 use super::probation::Probation;
 use super::socket::{PeerAddress, Stream};
 #[cfg(feature = "tls")]
-use super::tls::Session;
+use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::Wire;
 
@@ -97,7 +97,7 @@ fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, num
     if !is_tls {
         return Some(Outbox::new(stream, owner, number));
     }
-    match hub.tls().map(|config| Session::new(config, hub.config().lease.clone()))? {
+    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone()))? {
         Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
         Err(error) => {
             log::warn!("a connection with TLS cannot be begun: {error}");

@@ -8,7 +8,7 @@ mod files;
 mod session;
 
 pub use files::{load, ServerConfig};
-pub use session::{Session, SESSION_COST};
+pub use session::{TlsSession, SESSION_COST};
 
 use std::fmt::Display;
 use std::io;

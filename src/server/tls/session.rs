@@ -43,7 +43,7 @@ struct Buffers {
     open: Vec<u8>,
 }
 
-pub struct Session {
+pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// The beginning of a record.
     incoming: Vec<u8>,
@@ -67,18 +67,18 @@ pub struct Arrived {
     pub ended: bool,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TlsSession {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         // Keys are nobody's business.
-        out.debug_struct("Session").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
+        out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl TlsSession {
     /// Of a connection that has just been accepted.
-    pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>) -> Result<Session, Error> {
+    pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
-        Ok(Session { connection, incoming: Vec::new(), outgoing: Vec::new(), pledged: 0, broken: false, lease })
+        Ok(TlsSession { connection, incoming: Vec::new(), outgoing: Vec::new(), pledged: 0, broken: false, lease })
     }
 
     /// Whether it is not known yet who is at the other end.
