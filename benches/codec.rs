@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use beanpole::internals::engine::Fingerprints;
 use beanpole::internals::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
-use beanpole::internals::protocol::beanstalk::{execute, Command, CommandCounters, Decoder, Request};
+use beanpole::internals::protocol::beanstalk::{execute, Command, CommandCounters, Decoder, Extensions, Request};
 use beanpole::internals::protocol::{
     ClientRegistry, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage,
 };
@@ -59,8 +59,13 @@ fn put(length: usize) -> Vec<u8> {
     bytes
 }
 
-const INTAKE: DecodeLimits =
-    DecodeLimits { max_job_size: 65_535, room: u64::MAX, max_packet: 0, fingerprints: Fingerprints::new(1) };
+const INTAKE: DecodeLimits = DecodeLimits {
+    max_job_size: 65_535,
+    room: u64::MAX,
+    max_packet: 0,
+    fingerprints: Fingerprints::new(1),
+    extensions: Extensions::ALL,
+};
 
 /// Whole requests, a batch at a time.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {

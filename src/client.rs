@@ -1,13 +1,23 @@
 //! A small blocking client for the beanstalk protocol.
 //!
 //! Owns one connection, from the outside: it knows the wire and nothing of the server's rooms, so it talks to
-//! beanstalkd as well. For tests, tools, and programs that embed a queue.
+//! beanstalkd as well. For tests, tools, and programs that embed a queue. A method sends one command and reads its
+//! reply; whoever wants many on their way at a time calls [`Client::send`], and then [`Client::reply`] as often.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
+
+use socket2::TcpKeepalive;
+
+/// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
+const MAX_REPLY_LINE: u64 = 4096;
+
+/// First words of the replies that a body follows, whose length is their last number.
+const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.
 #[derive(Debug)]
@@ -36,6 +46,38 @@ impl Transport {
             Transport::Tcp(stream) => stream.write_all(bytes),
             Transport::Unix(stream) => stream.write_all(bytes),
         }
+    }
+}
+
+/// Ends a connection from another thread, whatever its owner waits for.
+#[derive(Debug)]
+pub struct Closer(Transport);
+
+impl Closer {
+    /// Ends it; who reads from it is told that it has ended.
+    pub fn close(&self) {
+        // It may have ended already.
+        let _ = match &self.0 {
+            Transport::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Transport::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// A reply as it came: its first line without CR LF, and the bytes behind it if it announces some.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// What came before the CR LF, for example `INSERTED 7`.
+    pub line: String,
+    /// For example the bytes of the job that `FOUND 7 5` announces; empty if it announces none.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// The number behind this word, if the line begins with it.
+    pub fn number(&self, word: &str) -> Option<u64> {
+        let rest = self.line.strip_prefix(word)?.strip_prefix(' ')?;
+        rest.split(' ').next()?.parse().ok()
     }
 }
 
@@ -87,6 +129,42 @@ impl Client {
     /// Connects over a Unix socket.
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Client> {
         Ok(Client { stream: BufReader::new(Transport::Unix(UnixStream::connect(path)?)) })
+    }
+
+    /// Connects over TCP to the first of these addresses that answers, each within this time. The system then asks a
+    /// silent peer for a sign of life after a minute, so that no wait for a job outlives a server whose machine is
+    /// gone.
+    pub fn connect_within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<Client> {
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+        for address in addresses.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, limit) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                    return Ok(Client { stream: BufReader::new(Transport::Tcp(stream)) });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Fails with `WouldBlock` or `TimedOut` what takes the server longer than this: a part of a reply, or room for
+    /// more bytes of a command. The connection is of no use then. None, which is the default: waits without end.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        match self.stream.get_ref() {
+            Transport::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+            Transport::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+        }
+    }
+
+    /// What ends this connection from another thread.
+    pub fn closer(&self) -> io::Result<Closer> {
+        Ok(Closer(match self.stream.get_ref() {
+            Transport::Tcp(stream) => Transport::Tcp(stream.try_clone()?),
+            Transport::Unix(stream) => Transport::Unix(stream.try_clone()?),
+        }))
     }
 
     /// Puts a job into the used tube; `delay` and `ttr` in seconds. Returns its id.
@@ -207,6 +285,33 @@ impl Client {
     /// Sends bytes as they are; for tests of what the other methods would not say.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.get_mut().write_all(bytes)?)
+    }
+
+    /// Reads one reply, with its body if it announces one; for commands sent with [`Client::send`].
+    pub fn reply(&mut self) -> io::Result<Reply> {
+        let mut line = Vec::with_capacity(32);
+        (&mut self.stream).take(MAX_REPLY_LINE).read_until(b'\n', &mut line)?;
+        if !line.ends_with(b"\r\n") {
+            let is_long = line.len() as u64 == MAX_REPLY_LINE || line.ends_with(b"\n");
+            let kind = if is_long { io::ErrorKind::InvalidData } else { io::ErrorKind::UnexpectedEof };
+            return Err(kind.into());
+        }
+        line.truncate(line.len() - 2);
+        let line = String::from_utf8(line).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let mut words = line.split(' ');
+        if !words.next().is_some_and(|word| WITH_BODY.contains(&word)) {
+            return Ok(Reply { line, body: Vec::new() });
+        }
+        let length = words.next_back().and_then(|word| word.parse::<u64>().ok());
+        let length = length.filter(|length| *length < u64::from(u32::MAX));
+        let length = length.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let mut body = Vec::with_capacity((length as usize + 2).min(1 << 16));
+        (&mut self.stream).take(length + 2).read_to_end(&mut body)?;
+        if body.len() as u64 != length + 2 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        body.truncate(length as usize);
+        Ok(Reply { line, body })
     }
 
     /// Reads one line of a reply, without its end.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::binlog::{BinlogSettings, SyncMode};
 use crate::machine;
+pub use crate::protocol::beanstalk::Extensions;
 
 /// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a
 /// password in the protocol, nobody should be let in unasked.

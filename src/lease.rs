@@ -3,8 +3,10 @@
 //! Owns that moment. Every reply looks at it right before it is written to a socket, on whatever thread: a process that
 //! was stopped for a while, or whose thread comes late, says nothing any more. Must not know who grants it, or why.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use portable_atomic::AtomicU64;
 
 /// The moment up to which a server may answer its clients.
 #[derive(Debug)]

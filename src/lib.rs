@@ -16,6 +16,8 @@ mod client;
 mod cluster;
 mod config;
 #[allow(missing_docs)]
+mod ctl;
+#[allow(missing_docs)]
 mod engine;
 #[allow(missing_docs)]
 mod gearmand;
@@ -28,11 +30,9 @@ mod options;
 #[allow(missing_docs)]
 mod protocol;
 mod server;
-#[allow(missing_docs)]
-mod words;
 
 pub use binlog::{BinlogSettings, SyncMode};
-pub use client::{Client, ClientError, ReservedJob};
+pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
 pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
@@ -54,6 +54,9 @@ pub mod internals {
     pub mod config {
         pub use crate::config::*;
     }
+    pub mod ctl {
+        pub use crate::ctl::*;
+    }
     pub mod engine {
         pub use crate::engine::*;
     }
@@ -71,8 +74,5 @@ pub mod internals {
     }
     pub mod server {
         pub use crate::server::*;
-    }
-    pub mod words {
-        pub use crate::words::*;
     }
 }

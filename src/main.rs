@@ -9,21 +9,24 @@ mod daemon;
 #[cfg(target_os = "linux")]
 mod standard_files;
 mod standby;
+mod starter;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
-use beanpole::internals::{machine, words};
+use beanpole::internals::{ctl, machine};
 use beanpole::{Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
 use signal_hook::iterator::Signals;
 use signals::SignalAction;
 use standby::Turn;
+use starter::{Parent, PortFile, ReadyFile};
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
 const WATCH_STACK: usize = 64 * 1024;
@@ -40,14 +43,13 @@ fn main() -> ExitCode {
         return as_gearmand(arguments);
     }
     if let Ok(arguments) = &arguments {
-        if let Some(code) = words::run(arguments, &mut std::io::stdout(), &mut std::io::stderr()) {
+        if let Some(code) = ctl::run(arguments) {
             return ExitCode::from(code);
         }
     }
     match arguments.and_then(|arguments| parse(&arguments)) {
         Ok(Action::Version) => print(&format!("beanpole {}\n", env!("CARGO_PKG_VERSION"))),
-        // To stderr, as beanstalkd does.
-        Ok(Action::Help) => complain(&format!("{}\n{}", usage(), words::usage())),
+        Ok(Action::Help) => print(&format!("{}\n{}", usage(), ctl::usage())),
         Ok(Action::Run(settings)) => {
             let level = server_log::level(settings.verbosity);
             return with_log(level, None, || run(*settings, false, |_| {}));
@@ -143,6 +145,9 @@ fn with_log(level: log::LevelFilter, target: Option<Target>, work: impl FnOnce()
 /// Runs the server to its end. `told` is called with what is wrong if it does not start, else with nothing when it
 /// listens. If it `reopens`, a hang-up has the log opened again instead of ending the program.
 fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) -> ExitCode {
+    // First of all: a file that is opened later might get the number.
+    let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
+    let starter = settings.starter.clone();
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
@@ -159,18 +164,41 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
         return run_one_of_several(&cluster, settings, signals, reloads);
     }
     let watched = settings.config.protocols.allow_shutdown || settings.config.ends_when_drained;
+    let mut fail = |code: u8, problem: String| {
+        log::error!("{problem}");
+        told(Some(&problem));
+        ExitCode::from(code)
+    };
+    let (parent, ready_file) = match (starter.exit_with_parent.then(Parent::find), ready_file) {
+        (parent, Ok(file)) => (parent, file),
+        (_, Err(error)) => return fail(BAD_USAGE, format!("--ready-fd: {error}")),
+    };
     let server = match start(settings) {
         Ok(server) => server,
-        Err((code, problem)) => {
-            log::error!("{problem}");
-            told(Some(&problem));
-            return ExitCode::from(code);
-        }
+        Err((code, problem)) => return fail(code, problem),
+    };
+    let _port_file = match tie(&server, starter.port_file, parent) {
+        Ok(file) => file,
+        Err(problem) => return fail(1, problem),
     };
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
     told(None);
     systemd::notify("READY=1");
+    if let Some(Err(error)) = ready_file.map(|file| file.tell(&server.names())) {
+        log::warn!("nobody was told that the server listens (--ready-fd): {error}");
+    }
     serve(&server, signals, watched, HangUp { reopens, reloads })
+}
+
+/// Does what whoever started the program asked for, now that the server listens.
+fn tie(server: &Server, path: Option<PathBuf>, parent: Option<Parent>) -> Result<Option<PortFile>, String> {
+    let file = path.map(|path| {
+        let file = PortFile::write(&path, server.first_address());
+        file.map_err(|error| format!("cannot write {} (--port-file): {error}", path.display()))
+    });
+    let tied = parent.map_or(Ok(()), Parent::tie);
+    tied.map_err(|error| format!("cannot wait for the end of the parent (--exit-with-parent): {error}"))?;
+    file.transpose()
 }
 
 /// Runs as one server of several: stands by, and serves when it is its turn.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
 use crate::config::{
-    most_connections, Address, Config, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
+    most_connections, Address, Config, Extensions, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
 };
 use crate::machine;
 
@@ -33,6 +33,8 @@ pub struct Settings {
     pub verbosity: u32,
     /// What the user should know about the options that were given.
     pub notices: Vec<String>,
+    /// What whoever started the program wants to know of it.
+    pub starter: Starter,
     /// An address, a port: options that inherited sockets make idle.
     pub listen_options: Vec<String>,
     listen_given: bool,
@@ -59,6 +61,17 @@ impl Cluster {
             .map_or_else(|_| "node".into(), |name| name.trim().to_owned());
         Cluster { location, node, advertise: None, relay: false }
     }
+}
+
+/// How the program is tied to whoever started it: a test suite, a Makefile, a supervisor.
+#[derive(Clone, Debug, Default)]
+pub struct Starter {
+    /// A file for the number of the TCP port, which is there while the server listens.
+    pub port_file: Option<PathBuf>,
+    /// An open file by its number: one line with the addresses is written there when the server listens.
+    pub ready_fd: Option<i32>,
+    /// Stop when the process ends that started this one.
+    pub exit_with_parent: bool,
 }
 
 type Apply = fn(&mut Settings, &str) -> Result<(), String>;
@@ -98,10 +111,13 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 44] = [
+pub const OPTIONS: [Opt; 49] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
-    with('u', "user", "USER", "become USER once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
+    long("port-file", "FILE", "write the number of the TCP port to FILE, once the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
+    long("ready-fd", "N", "write a line with the addresses to the open file N, once the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n as i32))),
+    word("exit-with-parent", "stop when the process ends that started this one", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
+    with('u', "user", "USER", "become USER, a name or UID or UID:GID, once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     long("access", "FILE", "let in only whom FILE names; SIGHUP reads it again", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
     long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", tls_certificate),
     long("tls-key", "FILE", "its private key (default: in the same file)", tls_key),
@@ -111,7 +127,7 @@ pub const OPTIONS: [Opt; 44] = [
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
     long("max-connections-per-address", "N", "hold N TCP connections of one address (default: no limit)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_connections_per_address = Some(n))),
     long("max-memory", "SIZE", "refuse jobs beyond SIZE bytes, or SIZE% of the memory (default 75%)", max_memory),
-    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", |settings, text| size(text).map(|n| settings.config.max_output = saturated(n))),
+    long("max-output", "SIZE", "do not read a client that has SIZE bytes of replies unread (default 1M)", max_output),
     long("max-tubes", "N", "have N tubes at a time (default 1000000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_tubes = n)),
     long("max-watched", "N", "let a client watch N tubes (default 100000)", |settings, text| count(text, 1, 1 << 30).map(|n| settings.config.max_watched = n)),
     long("idle-timeout", "SECONDS", "drop a client that says nothing for SECONDS; 0: never (default 0)", |settings, text| seconds(text, 0, u32::MAX).map(|n| settings.config.idle_timeout = Some(n).filter(|n| *n > 0))),
@@ -138,6 +154,8 @@ pub const OPTIONS: [Opt; 44] = [
     long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
     word("exceptions", "tell every Gearman client why a job failed", |settings, _| { settings.config.protocols.exceptions = true; Ok(()) }),
     word("allow-shutdown", "let Gearman clients shut the server down", |settings, _| { settings.config.protocols.allow_shutdown = true; Ok(()) }),
+    long("extensions", "LIST", "offer beanstalk's clients these extensions, with commas between (default all)", extensions),
+    word("no-extensions", "offer them none: commands and replies are beanstalkd's", |settings, _| { settings.config.protocols.extensions = Extensions::NONE; Ok(()) }),
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
@@ -173,7 +191,7 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
         return Ok(command);
     }
     if let Some(stray) = matches.free.first() {
-        return Err(format!("unknown argument: {stray}; options begin with a hyphen"));
+        return Err(stray_argument(stray, arguments));
     }
     // In the order in which they were given: the last of two that contradict each other counts.
     let mut given: Vec<(usize, &Opt, String)> = Vec::new();
@@ -195,6 +213,18 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
+/// What is wrong with an argument that is no option. Behind an option whose value may be left out, it was meant as
+/// that.
+fn stray_argument(stray: &str, arguments: &[String]) -> String {
+    let before =
+        arguments.iter().position(|argument| argument == stray).and_then(|at| arguments.get(at.checked_sub(1)?));
+    let meant = OPTIONS.iter().filter(|opt| opt.optional);
+    match before.and_then(|before| meant.into_iter().find(|opt| *before == format!("--{}", opt.long))) {
+        Some(opt) => format!("unknown argument: {stray}; an address for --{0} is joined by =: --{0}={stray}", opt.long),
+        None => format!("unknown argument: {stray}; options begin with a hyphen"),
+    }
+}
+
 /// The value of an option whose value may be left out, where it was given.
 fn value_at(matches: &getopts::Matches, long: &str, at: usize) -> String {
     let values = matches.opt_strs_pos(long).into_iter();
@@ -208,7 +238,8 @@ impl Opt {
     }
 }
 
-fn complaint(fail: getopts::Fail) -> String {
+/// What is wrong with a command line.
+pub fn complaint(fail: getopts::Fail) -> String {
     let dashed = |name: &str| if name.chars().count() == 1 { format!("-{name}") } else { format!("--{name}") };
     match fail {
         getopts::Fail::ArgumentMissing(name) => format!("flag requires an argument: {}", dashed(&name)),
@@ -380,8 +411,11 @@ fn plain_address(text: &str) -> Result<Address, String> {
     if bare.parse::<std::net::IpAddr>().is_ok() {
         return Ok(Address::Tcp(Some(bare.to_owned()), None));
     }
+    if rest.starts_with(['/', '.']) {
+        return Err(format!("invalid address: {text}; a Unix socket is given as unix:{text}"));
+    }
     let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) => (host, Some(number(port, 0, 65_535).map_err(|_| wrong())? as u16)),
+        Some((host, port)) => (host, Some(port_of(text, port)?)),
         None => (rest, None),
     };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -391,11 +425,34 @@ fn plain_address(text: &str) -> Result<Address, String> {
     Ok(Address::Tcp(Some(host.to_owned()), port))
 }
 
+/// The port in the address `text`.
+fn port_of(text: &str, port: &str) -> Result<u16, String> {
+    let wrong = if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("invalid address: {text}; port {port} is out of range, it must be 0 to 65535")
+    } else {
+        format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT or unix:PATH")
+    };
+    number(port, 0, 65_535).map(|port| port as u16).map_err(|_| wrong)
+}
+
 fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > MAX_HANDLE_PREFIX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!("invalid prefix: {text}; it must be 1 to {MAX_HANDLE_PREFIX} visible letters of ASCII"));
     }
     settings.config.handle_prefix = Some(text.to_owned());
+    Ok(())
+}
+
+fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
+    let chosen = Extensions::from_list(text);
+    settings.config.protocols.extensions =
+        chosen.map_err(|word| format!("unknown extension: {word}; there are {}", Extensions::ALL.words()))?;
+    Ok(())
+}
+
+fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
+    settings.config.max_output = saturated(size(text)?);
+    settings.config.protocols.max_output = settings.config.max_output;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod cli {
     mod memory;
     mod options;
     mod signals;
+    mod starter;
     mod stopping;
     mod systemd;
     mod unix;

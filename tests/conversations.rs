@@ -23,8 +23,8 @@ const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
 /// Those of beanstalk, and those of the protocols that have a folder of their own.
 fn all(host: &str) -> Vec<Conversation> {
-    let folders = ["tests/conversations", "tests/conversations/gearman", "tests/conversations/workq"];
-    let folders = folders.into_iter().map(Path::new).filter(|folder| folder.is_dir());
+    let folders = ["", "/extensions", "/gearman", "/workq"].map(|folder| format!("tests/conversations{folder}"));
+    let folders = folders.iter().map(Path::new).filter(|folder| folder.is_dir());
     let conversations: Vec<Conversation> = folders.flat_map(|folder| load(folder, host).0).collect();
     assert!(conversations.len() >= 200, "only {} conversations", conversations.len());
     conversations

@@ -36,3 +36,5 @@ mod errors;
 mod fuzz;
 #[path = "crash/outcomes.rs"]
 mod outcomes;
+#[path = "crash/tagged.rs"]
+mod tagged;

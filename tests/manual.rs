@@ -11,7 +11,7 @@ use std::time::Duration;
 use beanpole::internals::config::CONNECTION_COST;
 use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
-use beanpole::internals::protocol::beanstalk::{COMMANDS, MAX_LINE};
+use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, TAGS};
 use beanpole::{Client, Config, Server};
 
 /// The README is for a first look; more than this nobody reads at a stretch.
@@ -138,9 +138,9 @@ fn the_synopsis_has_every_option_that_does_something() {
 #[test]
 fn the_help_is_the_table() {
     let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
-    let help = String::from_utf8(run.stderr).expect("text");
-    assert_eq!((run.status.code(), run.stdout.len()), (Some(0), 0));
-    assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::words::usage()));
+    let help = String::from_utf8(run.stdout).expect("text");
+    assert_eq!((run.status.code(), run.stderr.len()), (Some(0), 0));
+    assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
     let options = usage();
     let lines: Vec<&str> = options.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(lines.len(), OPTIONS.len());
@@ -176,7 +176,19 @@ fn the_readme_is_short_and_speaks_of_what_exists() {
     for code in code(&readme) {
         let mut words = code.split(' ').peekable();
         let program = words.next_if(|word| !word.starts_with('-')).unwrap_or("beanpole");
-        if program == "beanpole" {
+        let row =
+            beanpole::internals::ctl::SUBCOMMANDS.iter().find(|row| words.peek().is_some_and(|word| *word == row.name));
+        if let Some(row) = row {
+            // What stands behind `--` is another program's.
+            let own = words.take_while(|word| *word != "--").filter(|word| word.starts_with('-'));
+            let known = |word: &&str| {
+                let names =
+                    row.options.iter().map(|opt| (format!("--{}", opt.long), opt.short.map(|s| format!("-{s}"))));
+                names.into_iter().any(|(long, short)| **word == long || short.as_deref() == Some(*word))
+            };
+            let options = own.filter(|word| !known(word));
+            problems.extend(options.map(|option| format!("beanpole {} has no option {option}", row.name)));
+        } else if program == "beanpole" {
             let options = words.filter(|word| word.starts_with('-') && !exists(word));
             problems.extend(options.map(|option| format!("there is no such option: {option}")));
         }
@@ -219,7 +231,7 @@ fn the_documents_speak_of_files_that_exist() {
 
 /// The rules of the Makefile that `make help` lists.
 fn make_words() -> BTreeSet<String> {
-    let makefile = read("Makefile");
+    let makefile = read("Makefile") + &read("pkg/packages.mk") + &read("pkg/tests.mk");
     let rules = makefile.lines().filter(|line| line.contains(" ## ")).filter_map(|line| line.split_once(':'));
     rules.map(|(word, _)| word.to_owned()).collect()
 }
@@ -243,20 +255,50 @@ fn what_is_made_can_be_made() {
     complain(problems);
 }
 
+fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
+    let text = read(unit);
+    let lines = text.lines().filter_map(|line| line.strip_prefix(key));
+    lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
+}
+
 /// systemd starts a unit and stops those it conflicts with at the same time, unless an order is given: they share a
 /// port.
 #[test]
-fn the_units_start_when_those_in_their_place_have_stopped() {
+fn the_unit_in_place_of_beanstalkd_starts_when_our_own_has_stopped() {
+    let unit = "pkg/systemd/beanstalkd.service";
+    let rivals = unit_words(unit, "Conflicts=");
+    assert_eq!(rivals.len(), 2, "{unit}: beanpole's service and its socket");
+    assert!(rivals.is_subset(&unit_words(unit, "After=")), "{unit}");
+    // Our own takes no service away from a beanstalkd that happens to be there.
     for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanpole.socket"] {
-        let text = read(unit);
-        let names = |key: &str| -> BTreeSet<String> {
-            let lines = text.lines().filter_map(|line| line.strip_prefix(key));
-            lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
-        };
-        let ordered: BTreeSet<String> = names("After=").union(&names("Before=")).cloned().collect();
-        let rivals = names("Conflicts=");
-        assert_eq!(rivals.len(), 2, "{unit}: beanstalkd's service and its socket");
-        assert!(rivals.is_subset(&ordered), "{unit}");
+        assert!(unit_words(unit, "Conflicts=").is_empty(), "{unit}");
+    }
+}
+
+/// Trying again mends none of these, and would only fill the log.
+#[test]
+fn the_units_do_not_try_again_what_must_be_mended_first() {
+    let page = read("man/beanpole.8");
+    for unit in ["pkg/systemd/beanpole.service", "pkg/systemd/beanstalkd.service"] {
+        let codes = unit_words(unit, "RestartPreventExitStatus=");
+        assert_eq!(codes, ["5", "10", "32", "33", "34", "111"].map(str::to_owned).into(), "{unit}");
+        for code in codes {
+            let told = page.lines().any(|line| line.starts_with(".It ") && words(line).any(|word| word == code));
+            assert!(told, "EXIT STATUS has no {code}");
+        }
+    }
+}
+
+/// Every place that knows the settings and the user of the service says the same.
+#[test]
+fn the_services_agree() {
+    for file in ["pkg/systemd/beanpole.service", "pkg/sysv/beanpole", "pkg/openrc/beanpole", "pkg/beanpole.default"] {
+        assert!(read(file).contains("BEANPOLE_OPTIONS"), "{file}");
+        assert!(read(file).contains("-l 127.0.0.1 -p 11300"), "{file}");
+    }
+    assert!(unit_words("pkg/systemd/beanpole.service", "StateDirectory=").contains("beanpole"));
+    for file in ["pkg/sysusers.d/beanpole.conf", "pkg/tmpfiles.d/beanpole.conf", "pkg/debian/beanpole.postinst"] {
+        assert!(read(file).contains("/var/lib/beanpole"), "{file}");
     }
 }
 
@@ -311,18 +353,11 @@ fn the_segment_shown_is_one() {
 }
 
 #[test]
-fn the_page_tells_of_each_word() {
+fn the_page_names_each_subcommand() {
     let page = read("man/beanpole.8");
-    for word in &beanpole::internals::words::WORDS {
-        // A bracket is an argument that may be left out.
-        let arguments = word.arguments.replace(" [", " Op Ar ").replace(']', "");
-        assert_eq!(page.matches(&format!("Cm {} Ar {arguments}\n", word.name)).count(), 2, "{}", word.name);
-        assert!(
-            beanpole::internals::words::usage().contains(&format!("  {} {} ", word.name, word.arguments)),
-            "{}",
-            word.name
-        );
-    }
+    let section = page.split(".Sh SUBCOMMANDS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("them");
+    let told: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix(".Cm ")?.split(' ').next()).collect();
+    assert_eq!(told, beanpole::internals::ctl::SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>());
 }
 
 #[test]
@@ -401,4 +436,35 @@ fn the_readme_s_program_runs() {
     let squeezed = |text: &str| text.lines().map(str::trim).collect::<String>();
     let shown = shown.lines().filter(|line| !line.starts_with("use ")).collect::<Vec<_>>().join("\n");
     assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows another program:\n{shown}");
+}
+
+/// How the page of the protocol must head what it says about a command.
+fn command_heading(row: &CommandRow) -> String {
+    let mut heading = format!(".It Ic {}", row.word.trim());
+    let arguments = row.arguments.replace(['<', '>'], "");
+    let (needed, optional) = arguments.split_once('[').unwrap_or((&arguments, ""));
+    if !needed.trim().is_empty() {
+        heading += &format!(" Ar {}", needed.trim());
+    }
+    for word in optional.split('[').map(|word| word.trim_matches(|letter| " ]".contains(letter))) {
+        if !word.is_empty() {
+            heading += &format!(" Op Ar {word}");
+        }
+    }
+    heading
+}
+
+#[test]
+fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
+    let page = read("man/beanpole-beanstalk.7");
+    let mut expected: BTreeSet<String> = COMMANDS.iter().map(command_heading).collect();
+    let found: BTreeSet<String> = page.lines().filter(|line| line.starts_with(".It Ic ")).map(str::to_owned).collect();
+    let tags: BTreeSet<String> = found.iter().filter(|line| line.contains(" : Ns ")).cloned().collect();
+    let tag_words: BTreeSet<&str> = tags.iter().filter_map(|line| line.split(' ').nth(2)).collect();
+    assert_eq!(tag_words, TAGS.iter().copied().collect(), "the tags");
+    expected.extend(tags);
+    assert_eq!(found, expected);
+    for (_, word, _) in EXTENSIONS {
+        assert!(page.contains(&format!(".It Ql {word}\n")), "the extension {word}");
+    }
 }

@@ -47,6 +47,7 @@ pub const SCENARIOS: &[Scenario] = &[
     row("pipe16-50", Full, NO_GOALS, "put, pipelined 16, 50 connections", |b| put::puts(b, 50, 16)),
     row("pipe64-1", Quick, goals(11.0, 0.08), "put, pipelined 64, 1 connection", |b| put::puts(b, 1, 64)),
     row("pipe64-50", Full, goals(11.0, 0.08), "put, pipelined 64, 50 connections", |b| put::puts(b, 50, 64)),
+    row("pipe64-500", Full, NO_GOALS, "put, 500 byte bodies, pipelined 64, 2 connections", |b| put::puts_of(b, 2, 64, 500)),
     row("drain", Quick, goals(20.0, 0.06), "drain 1 M jobs, reserve + delete pipelined 64", |b| drain::drain(b, 1_000_000)),
     row("relay-50", Quick, goals(1.45, 0.58), "job through, 50 producers, 50 waiting workers", |b| relay(b, Shape::new(50, 50))),
     row("relay-joined", Quick, goals(2.3, 0.43), "the same, delete + reserve in one write", |b| relay(b, joined(50, 50))),

@@ -109,14 +109,19 @@ pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Res
 
 /// Puts by so many connections, in batches of so many.
 pub fn puts(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
+    puts_of(bench, connections, batch, 64)
+}
+
+/// The same with bodies of so many bytes.
+pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, connections)?;
-    let mut load = Puts::new(connections, batch, Bodies::new(64));
+    let mut load = Puts::new(connections, batch, Bodies::new(size));
     if matches!(bench.program, super::process::Program::Echo(_)) {
         load.ledger = Ledger::of_echo();
     }
     driver.start(&mut load, 0..connections)?;
-    let work = measure(&server, &mut driver, &mut load, bench.scale, MAX_JOBS)?;
+    let work = measure(&server, &mut driver, &mut load, bench.scale, MAX_JOBS / size.div_ceil(64))?;
     load.limit = 0;
     driver.run(&mut load, Until::Quiet(0))?;
     Ok(Outcome::of(work))

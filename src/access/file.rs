@@ -3,7 +3,7 @@
 //! Owns its format. Every line that is wrong is told, with line and column, and then none of the file counts.
 
 use super::pattern::{hex, Pattern, PatternError};
-use super::problem::{FileError, Problem};
+use super::problem::{AccessProblem, FileError};
 use super::right::{Right, Rights};
 use super::table::{AccessTable, Entry, Proof};
 
@@ -24,7 +24,7 @@ struct Word<'a> {
 }
 
 /// What is wrong, and at which column.
-type Wrong = (usize, Problem);
+type Wrong = (usize, AccessProblem);
 
 /// Reads a whole file. The errors are those of all lines that are wrong, each of which has at least one.
 pub fn parse(bytes: &[u8], accounts: &Accounts) -> Result<AccessTable, Vec<FileError>> {
@@ -65,24 +65,24 @@ fn words(line: &str) -> Vec<Word<'_>> {
 fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &[Entry]) -> Result<Option<Entry>, Wrong> {
     let line = std::str::from_utf8(line).map_err(|error| {
         let good = String::from_utf8_lossy(&line[..error.valid_up_to()]).chars().count();
-        (good + 1, Problem::NotText)
+        (good + 1, AccessProblem::NotText)
     })?;
     let words = words(line);
     let Some((name, rest)) = words.split_first() else { return Ok(None) };
     if let Some(other) = before.iter().find(|other| *other.name == *name.text) {
-        return Err((name.column, Problem::SameName(other.line)));
+        return Err((name.column, AccessProblem::SameName(other.line)));
     }
     let end = line.chars().count() + 1;
     let mut entry = Entry { name: name.text.into(), line: number, proofs: Vec::new(), rights: Rights::default() };
     if rest.is_empty() {
-        return Err((end, Problem::NoProof));
+        return Err((end, AccessProblem::NoProof));
     }
     let proofs = rest.iter().take_while(|word| is_proof(word.text)).count().max(1);
     for word in &rest[..proofs] {
         let proof = proof(*word, name.text, accounts)?;
         let same = |other: &&Entry| other.proofs.contains(&proof);
         if let Some(other) = before.iter().chain([&entry]).find(same) {
-            return Err((word.column, Problem::SameProof(other.line)));
+            return Err((word.column, AccessProblem::SameProof(other.line)));
         }
         entry.proofs.push(proof);
     }
@@ -90,7 +90,7 @@ fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &[Entry]) 
         rights(*word, &mut entry.rights)?;
     }
     if rest.len() == proofs {
-        return Err((end, Problem::NoRights));
+        return Err((end, AccessProblem::NoRights));
     }
     Ok(Some(entry))
 }
@@ -102,29 +102,29 @@ fn is_proof(word: &str) -> bool {
 fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Wrong> {
     let at = |problem| (word.column, problem);
     if word.text == "none" {
-        return if name == "*" { Ok(Proof::Nothing) } else { Err(at(Problem::NameWithoutProof)) };
+        return if name == "*" { Ok(Proof::Nothing) } else { Err(at(AccessProblem::NameWithoutProof)) };
     }
     let (kind, value) = word.text.split_once(':').unwrap_or((word.text, ""));
-    let given = |kind| if value.is_empty() { Err(at(Problem::EmptyProof(kind))) } else { Ok(value) };
-    let number = |find: &dyn Fn(&str) -> Option<u32>, unknown: fn(String) -> Problem| {
+    let given = |kind| if value.is_empty() { Err(at(AccessProblem::EmptyProof(kind))) } else { Ok(value) };
+    let number = |find: &dyn Fn(&str) -> Option<u32>, unknown: fn(String) -> AccessProblem| {
         value.parse().ok().or_else(|| find(value)).ok_or_else(|| at(unknown(value.to_owned())))
     };
     let proof = match kind {
         "cert" => Proof::Certificate(given("cert:")?.to_ascii_lowercase().into()),
-        "token" => Proof::Token(digest(value).ok_or_else(|| at(Problem::WrongToken))?),
+        "token" => Proof::Token(digest(value).ok_or_else(|| at(AccessProblem::WrongToken))?),
         "user" => {
             given("user:")?;
-            Proof::User(number(accounts.user, Problem::UnknownUser)?)
+            Proof::User(number(accounts.user, AccessProblem::UnknownUser)?)
         }
         "group" => {
             given("group:")?;
-            Proof::Group(number(accounts.group, Problem::UnknownGroup)?)
+            Proof::Group(number(accounts.group, AccessProblem::UnknownGroup)?)
         }
         // What stands behind the colon may be a secret all the same.
-        _ => return Err(at(Problem::UnknownProof(kind.to_owned()))),
+        _ => return Err(at(AccessProblem::UnknownProof(kind.to_owned()))),
     };
     if name == "*" {
-        return Err(at(Problem::StarWithProof));
+        return Err(at(AccessProblem::StarWithProof));
     }
     Ok(proof)
 }
@@ -152,7 +152,8 @@ fn rights(word: Word, granted: &mut Rights) -> Result<(), Wrong> {
         _ => Right::ALL.into_iter().filter(|right| right.name() == name).collect(),
     };
     if those.is_empty() {
-        let problem = if is_proof(word.text) { Problem::LateProof } else { Problem::UnknownRight(name.to_owned()) };
+        let problem =
+            if is_proof(word.text) { AccessProblem::LateProof } else { AccessProblem::UnknownRight(name.to_owned()) };
         return Err((word.column, problem));
     }
     let Some(patterns) = patterns else {
@@ -163,9 +164,9 @@ fn rights(word: Word, granted: &mut Rights) -> Result<(), Wrong> {
     for text in patterns.split(',') {
         let place = |bytes: usize| column + text[..bytes].chars().count();
         let pattern = Pattern::parse(text).map_err(|error| match error {
-            PatternError::Empty => (place(0), Problem::EmptyPattern),
-            PatternError::Star(at) => (place(at), Problem::WrongStar),
-            PatternError::Escape(at) => (place(at), Problem::WrongEscape),
+            PatternError::Empty => (place(0), AccessProblem::EmptyPattern),
+            PatternError::Star(at) => (place(at), AccessProblem::WrongStar),
+            PatternError::Escape(at) => (place(at), AccessProblem::WrongEscape),
         })?;
         those.iter().for_each(|right| granted.grant(*right, pattern.clone()));
         column += text.chars().count() + 1;
@@ -184,7 +185,7 @@ mod tests {
         parse(text.as_bytes(), &ACCOUNTS).unwrap_or_else(|errors| panic!("{errors:?}"))
     }
 
-    fn errors(text: &[u8]) -> Vec<(usize, usize, Problem)> {
+    fn errors(text: &[u8]) -> Vec<(usize, usize, AccessProblem)> {
         let errors = parse(text, &ACCOUNTS).expect_err("something is wrong");
         errors.into_iter().map(|error| (error.line, error.column, error.problem)).collect()
     }
@@ -221,36 +222,36 @@ mod tests {
     fn every_wrong_line_is_told_with_its_place() {
         let token = format!("token:sha256:{DIGEST}");
         for (line, column, problem) in [
-            ("a", 2, Problem::NoProof),
-            ("a user:0", 9, Problem::NoRights),
-            ("a none look", 3, Problem::NameWithoutProof),
-            ("* user:0 look", 3, Problem::StarWithProof),
-            ("a  what:x look", 4, Problem::UnknownProof("what".to_owned())),
-            ("a look", 3, Problem::UnknownProof("look".to_owned())),
-            ("a cert: look", 3, Problem::EmptyProof("cert:")),
-            ("a user: look", 3, Problem::EmptyProof("user:")),
-            ("a token:sha256:00 look", 3, Problem::WrongToken),
-            ("a token:hunter2 look", 3, Problem::WrongToken),
-            ("a user:nobody-here look", 3, Problem::UnknownUser("nobody-here".to_owned())),
-            ("a group:nobody-here look", 3, Problem::UnknownGroup("nobody-here".to_owned())),
-            ("a user:0 look cert:x", 15, Problem::LateProof),
-            ("a user:0 peek", 10, Problem::UnknownRight("peek".to_owned())),
-            ("a user:0 put:", 14, Problem::EmptyPattern),
-            ("a user:0 put:x,,y", 16, Problem::EmptyPattern),
-            ("a user:0 put:x*y", 15, Problem::WrongStar),
-            ("ä user:0 put:ä,%4", 16, Problem::WrongEscape),
-            ("a user:0 user:root look", 10, Problem::SameProof(1)),
+            ("a", 2, AccessProblem::NoProof),
+            ("a user:0", 9, AccessProblem::NoRights),
+            ("a none look", 3, AccessProblem::NameWithoutProof),
+            ("* user:0 look", 3, AccessProblem::StarWithProof),
+            ("a  what:x look", 4, AccessProblem::UnknownProof("what".to_owned())),
+            ("a look", 3, AccessProblem::UnknownProof("look".to_owned())),
+            ("a cert: look", 3, AccessProblem::EmptyProof("cert:")),
+            ("a user: look", 3, AccessProblem::EmptyProof("user:")),
+            ("a token:sha256:00 look", 3, AccessProblem::WrongToken),
+            ("a token:hunter2 look", 3, AccessProblem::WrongToken),
+            ("a user:nobody-here look", 3, AccessProblem::UnknownUser("nobody-here".to_owned())),
+            ("a group:nobody-here look", 3, AccessProblem::UnknownGroup("nobody-here".to_owned())),
+            ("a user:0 look cert:x", 15, AccessProblem::LateProof),
+            ("a user:0 peek", 10, AccessProblem::UnknownRight("peek".to_owned())),
+            ("a user:0 put:", 14, AccessProblem::EmptyPattern),
+            ("a user:0 put:x,,y", 16, AccessProblem::EmptyPattern),
+            ("a user:0 put:x*y", 15, AccessProblem::WrongStar),
+            ("ä user:0 put:ä,%4", 16, AccessProblem::WrongEscape),
+            ("a user:0 user:root look", 10, AccessProblem::SameProof(1)),
         ] {
             assert_eq!(errors(line.as_bytes()), [(1, column, problem)], "{line}");
         }
         let text = format!("a {token} look\na user:0 look\nb {token} put\n\n c group:4 pat\n");
         let expected = [
-            (2, 1, Problem::SameName(1)),
-            (3, 3, Problem::SameProof(1)),
-            (5, 12, Problem::UnknownRight("pat".to_owned())),
+            (2, 1, AccessProblem::SameName(1)),
+            (3, 3, AccessProblem::SameProof(1)),
+            (5, 12, AccessProblem::UnknownRight("pat".to_owned())),
         ];
         assert_eq!(errors(text.as_bytes()), expected);
-        assert_eq!(errors(b"a\nab \xff\n").last(), Some(&(2, 4, Problem::NotText)));
+        assert_eq!(errors(b"a\nab \xff\n").last(), Some(&(2, 4, AccessProblem::NotText)));
     }
 
     #[test]

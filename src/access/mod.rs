@@ -13,6 +13,6 @@ mod table;
 
 pub use client::{ClientAccess, Denied};
 pub use file::{parse, Accounts};
-pub use problem::{FileError, Problem};
+pub use problem::{AccessProblem, FileError};
 pub use right::{Need, Right, Rights, Scope};
 pub use table::{AccessTable, Entry, Proof};

@@ -10,12 +10,12 @@ pub struct FileError {
     pub line: usize,
     /// The character in it, from 1.
     pub column: usize,
-    pub problem: Problem,
+    pub problem: AccessProblem,
 }
 
 /// What is wrong with a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Problem {
+pub enum AccessProblem {
     NotText,
     /// It has a name and nothing else.
     NoProof,
@@ -50,35 +50,35 @@ pub enum Problem {
     UnknownGroup(String),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for AccessProblem {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Problem::NotText => out.write_str("the line is not UTF-8"),
-            Problem::NoProof => {
+            AccessProblem::NotText => out.write_str("the line is not UTF-8"),
+            AccessProblem::NoProof => {
                 out.write_str("a proof must follow the name: none, cert:, token:sha256:, user: or group:")
             }
-            Problem::NoRights => out.write_str("a right must follow the proof: put, take, look, admin or all"),
-            Problem::SameName(line) => write!(out, "line {line} has this name already"),
-            Problem::SameProof(line) => write!(out, "line {line} has this proof already"),
-            Problem::UnknownProof(word) => {
+            AccessProblem::NoRights => out.write_str("a right must follow the proof: put, take, look, admin or all"),
+            AccessProblem::SameName(line) => write!(out, "line {line} has this name already"),
+            AccessProblem::SameProof(line) => write!(out, "line {line} has this proof already"),
+            AccessProblem::UnknownProof(word) => {
                 let word = word.escape_debug();
                 write!(out, "unknown proof: {word}; it must be none, cert:, token:sha256:, user: or group:")
             }
-            Problem::EmptyProof(kind) => write!(out, "nothing stands behind {kind}"),
-            Problem::WrongToken => out.write_str("64 hexadecimal digits must follow token:sha256:"),
-            Problem::StarWithProof => {
+            AccessProblem::EmptyProof(kind) => write!(out, "nothing stands behind {kind}"),
+            AccessProblem::WrongToken => out.write_str("64 hexadecimal digits must follow token:sha256:"),
+            AccessProblem::StarWithProof => {
                 out.write_str("the name * is for those who prove nothing; its only proof is none")
             }
-            Problem::NameWithoutProof => out.write_str("the proof none is for the name * alone"),
-            Problem::LateProof => out.write_str("proofs must stand before the rights"),
-            Problem::UnknownRight(word) => {
+            AccessProblem::NameWithoutProof => out.write_str("the proof none is for the name * alone"),
+            AccessProblem::LateProof => out.write_str("proofs must stand before the rights"),
+            AccessProblem::UnknownRight(word) => {
                 write!(out, "unknown right: {}; it must be put, take, look, admin or all", word.escape_debug())
             }
-            Problem::EmptyPattern => out.write_str("a pattern is missing"),
-            Problem::WrongStar => out.write_str("a star may stand at the end of a pattern only"),
-            Problem::WrongEscape => out.write_str("two hexadecimal digits must follow %"),
-            Problem::UnknownUser(name) => write!(out, "no such user: {}", name.escape_debug()),
-            Problem::UnknownGroup(name) => write!(out, "no such group: {}", name.escape_debug()),
+            AccessProblem::EmptyPattern => out.write_str("a pattern is missing"),
+            AccessProblem::WrongStar => out.write_str("a star may stand at the end of a pattern only"),
+            AccessProblem::WrongEscape => out.write_str("two hexadecimal digits must follow %"),
+            AccessProblem::UnknownUser(name) => write!(out, "no such user: {}", name.escape_debug()),
+            AccessProblem::UnknownGroup(name) => write!(out, "no such group: {}", name.escape_debug()),
         }
     }
 }

@@ -152,7 +152,7 @@ impl Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binlog::record::Head;
+    use crate::binlog::decode::Head;
     use crate::engine::Body;
 
     const RESULT: &[u8] = &[7; SHARE * 2];

@@ -9,10 +9,13 @@ use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, OPTI
 /// Bytes of options without names.
 const FIXED: usize = 46;
 
+/// Bytes of what only a job has that is dropped when it is done.
+const OWN: usize = 14;
+
 /// Bytes of a number that no other job may have.
 const ID: usize = 16;
 
-const _: () = assert!(FIXED + ID <= OPTIONS_SIZE, "the engine counts enough");
+const _: () = assert!(FIXED + ID <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
 pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
@@ -20,13 +23,22 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
         Some((true, _)) => b'd',
         Some((false, _)) => b'f',
     };
-    let completion = if options.completion == CompletionPolicy::Keep { b'k' } else { b't' };
+    let completion = match options.completion {
+        CompletionPolicy::Keep => b'k',
+        CompletionPolicy::Tell => b't',
+        CompletionPolicy::Drop => b'd',
+    };
     let (kind, dedup_key) = match &options.dedup_key {
         StoredKey::None => (b'-', Cow::default()),
         StoredKey::Name(name) => (b'n', Cow::from(*name)),
         StoredKey::Kept(name) => (b'n', name.text()),
         StoredKey::Body => (b'b', Cow::default()),
         StoredKey::Id(id) => (b'i', Cow::from(id.as_slice())),
+    };
+    let bound = match &options.concurrency.0 {
+        StoredKey::Name(name) => Cow::from(*name),
+        StoredKey::Kept(name) => name.text(),
+        StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
     let reducer = options.reducer.unwrap_or_default();
     out.extend_from_slice(&[completion, kind, outcome, options.max_attempts, options.max_fails, options.fails]);
@@ -36,8 +48,15 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     out.extend_from_slice(&options.outcome.map_or(0, |(_, at)| at).to_le_bytes());
     out.extend_from_slice(&(dedup_key.len() as u16).to_le_bytes());
     out.extend_from_slice(&(reducer.len() as u16).to_le_bytes());
+    if options.completion == CompletionPolicy::Drop {
+        out.extend_from_slice(&options.keep.to_le_bytes());
+        out.extend_from_slice(&options.backoff.to_le_bytes());
+        out.extend_from_slice(&options.concurrency.1.to_le_bytes());
+        out.extend_from_slice(&(bound.len() as u16).to_le_bytes());
+    }
     out.extend_from_slice(&dedup_key);
     out.extend_from_slice(reducer);
+    out.extend_from_slice(&bound);
 }
 
 /// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes
@@ -47,12 +66,18 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
     let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
     let short = |at: usize| fixed[at..at + 2].try_into().map(u16::from_le_bytes).ok();
     let at = u32::from_le_bytes(fixed[38..42].try_into().ok()?);
+    let own = if fixed[0] == b'd' { OWN } else { 0 };
+    let (own_bytes, rest) = rest.split_at_checked(own)?;
+    let own = |at: usize| own_bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);
     let (dedup_key, rest) = rest.split_at_checked(short(42)?.into())?;
-    let (reducer, body) = rest.split_at_checked(short(44)?.into())?;
+    let (reducer, rest) = rest.split_at_checked(short(44)?.into())?;
+    let bound = own_bytes.get(12..).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes);
+    let (bound, body) = rest.split_at_checked(bound.into())?;
     let options = StoredOptions {
         completion: match fixed[0] {
             b't' => CompletionPolicy::Tell,
             b'k' => CompletionPolicy::Keep,
+            b'd' => CompletionPolicy::Drop,
             _ => return None,
         },
         dedup_key: match fixed[1] {
@@ -75,6 +100,9 @@ pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
         start: Time::from_nanos(number(22)?),
         order: number(30)?,
         reducer: (!reducer.is_empty()).then_some(reducer),
+        keep: own(0),
+        backoff: own(4),
+        concurrency: (if bound.is_empty() { StoredKey::None } else { StoredKey::Name(bound) }, own(8)),
     };
     Some((options, body))
 }
@@ -96,11 +124,23 @@ mod tests {
             fails: 0,
             outcome: None,
             reducer: None,
+            keep: 0,
+            backoff: 0,
+            concurrency: (StoredKey::None, 0),
         };
         vec![
             plain,
             StoredOptions { dedup_key: StoredKey::Name(b"only one"), reducer: Some(b"sum"), ..plain },
             StoredOptions { dedup_key: StoredKey::Body, ..plain },
+            StoredOptions {
+                completion: CompletionPolicy::Drop,
+                dedup_key: StoredKey::Name(b"a key"),
+                max_attempts: 3,
+                keep: 60,
+                backoff: 7,
+                concurrency: (StoredKey::Name(b"bound"), 2),
+                ..plain
+            },
             StoredOptions {
                 completion: CompletionPolicy::Keep,
                 dedup_key: StoredKey::Id([7; 16]),
@@ -123,6 +163,7 @@ mod tests {
             let mut bytes = Vec::new();
             encode(&options, &mut bytes);
             let name = if let StoredKey::Name(name) = options.dedup_key { name.len() } else { 0 };
+            let name = name + if let StoredKey::Name(bound) = options.concurrency.0 { bound.len() } else { 0 };
             assert!(bytes.len() <= OPTIONS_SIZE + name + options.reducer.map_or(0, <[u8]>::len));
             let end = bytes.len();
             bytes.extend_from_slice(b"body");
@@ -134,7 +175,7 @@ mod tests {
     #[test]
     fn a_result_begins_within_the_body() {
         let mut bytes = Vec::new();
-        encode(&samples()[3], &mut bytes);
+        encode(&samples()[4], &mut bytes);
         bytes.extend_from_slice(b"bod");
         assert_eq!(decode(&bytes, 0), None);
     }

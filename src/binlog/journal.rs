@@ -11,12 +11,13 @@
 mod compaction;
 mod found;
 mod space;
+mod standing;
 
 use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
-use super::record::{full_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
+use super::record::{full_size, limit_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob};
@@ -56,6 +57,10 @@ struct Segment {
     live_jobs: SegmentJobs,
     /// The pauses that live in it.
     pauses: SegmentJobs,
+    /// The keys that outlive their jobs and live in it.
+    keys: SegmentJobs,
+    /// The limits of tubes that live in it.
+    limits: SegmentJobs,
     /// Must be emptied whatever the disk's use.
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
@@ -64,9 +69,21 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (live_jobs, pauses) = (SegmentJobs::EMPTY, SegmentJobs::EMPTY);
+        let [live_jobs, pauses, keys, limits] = [SegmentJobs::EMPTY; 4];
         let key = Key::new(log, number);
-        Segment { number, key, size, bytes, live: 0, live_jobs, pauses, evacuating: false, damaged: false }
+        Segment {
+            number,
+            key,
+            size,
+            bytes,
+            live: 0,
+            live_jobs,
+            pauses,
+            keys,
+            limits,
+            evacuating: false,
+            damaged: false,
+        }
     }
 }
 
@@ -106,6 +123,10 @@ pub struct Journal {
     skipped: u64,
     /// Where each pause is written down, by the number of its tube.
     pauses: LiveIndex,
+    /// Where each key is that outlives its job, by its number.
+    keys: LiveIndex,
+    /// Where each limit is written down, by the number of its tube.
+    limits: LiveIndex,
     required: Required,
     /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
     synced: Synced,
@@ -206,11 +227,12 @@ impl Journal {
         while let Some(change) = engine.take_change() {
             // What brings something new, which the client may have nowhere else.
             let put = match change {
-                Change::Put(_) | Change::Adopt(_) | Change::Promise(_) => true,
+                Change::Put(_) | Change::Adopt(_) | Change::Promise(_) | Change::PromiseKey => true,
                 Change::Outcome { result, .. } => result > 0,
                 _ => false,
             };
-            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. });
+            let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
+                && !matches!(change, Change::KeyGone { .. } | Change::Retry(_));
             self.record_one(change, engine);
             if promise {
                 self.required.any = self.position;
@@ -272,7 +294,21 @@ impl Journal {
             }
             // The record of the pause says when it ends.
             Change::PauseOver { tube, name } => self.lost_pause(tube, name),
-            Change::Promise(_) => {}
+            Change::Promise(_) | Change::PromiseKey => {}
+            Change::KeyKept(number) => self.write_key(number, engine),
+            Change::KeyGone { number, names } => self.lost_key(number, names),
+            Change::Limit { tube, before } => {
+                if before {
+                    self.lost_limit(tube, engine.limit_at(tube).map_or(0, |(name, _)| name.len()));
+                }
+                self.write_limit(tube, engine);
+            }
+            Change::LimitEnded { tube, name } => {
+                self.make_room(limit_size(name.len()));
+                self.push(&Record::Limit { tube: &name, most: [u32::MAX; 3] });
+                self.lost_limit(tube, name.len());
+            }
+            Change::Move { slot, before } => self.record_move(slot, before, engine),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
@@ -281,6 +317,8 @@ impl Journal {
             | Change::Lease(_)
             | Change::Kick(_)
             | Change::Release(_)
+            | Change::Retry(_)
+            | Change::Priority(_)
             | Change::Bury(_) => {
                 let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
                 self.make_room(CHANGE as u64);

@@ -12,6 +12,7 @@
 mod backup;
 mod beanstalkd;
 mod bytes;
+mod decode;
 mod import;
 mod job_options;
 mod journal;

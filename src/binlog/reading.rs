@@ -15,7 +15,7 @@ use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
 use super::survey::{is_bad_disk, Link, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
-use crate::engine::{Body, Engine, JobId, StoredJob};
+use crate::engine::{Body, Engine, JobId, MovedJob, StoredJob};
 
 /// Ids are smaller: it takes thousands of years to get there.
 const MOST_IDS: u64 = 1 << 63;
@@ -321,6 +321,26 @@ impl<'a> Reading<'a> {
                     self.journal.grow(slot, result.len() as u64);
                 }
             }
+            Record::Key { id, until, tube, key } => {
+                self.saw_id(id);
+                let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
+                self.journal.found_key(number, tube.len() + key.len(), before);
+            }
+            Record::Move { id, pri, delay, due, state, tube } => {
+                self.saw_id(id);
+                let to = MovedJob { pri, delay, due, state };
+                if let Some((slot, before, after)) = self.engine.restore_move(JobId(id), tube, &to) {
+                    self.journal.moved(slot, before, after);
+                }
+            }
+            Record::Limit { tube, most } => {
+                let (number, before) = self.engine.restore_limit(tube, most);
+                match self.engine.limit_at(number) {
+                    Some((name, _)) => self.journal.found_limit(number, name.len(), before),
+                    None if before => self.journal.lost_limit(number, tube.len()),
+                    None => {}
+                }
+            }
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
             Record::Next(next) => self.last = Some((Last::Next(next), at)),
@@ -364,7 +384,8 @@ fn id_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) => Some(job.id.0),
         Record::Change(id, _) => Some(id.0),
+        Record::Move { id, .. } | Record::Key { id, .. } => Some(id),
         Record::Outcome { id, .. } | Record::Delete(id) | Record::Closed(id) | Record::Ids(id) => Some(id),
-        Record::Pause { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
+        Record::Pause { .. } | Record::Limit { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
     }
 }

@@ -21,7 +21,7 @@ pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 
 /// Bytes that a number of variable length takes at most, if it has 64 bits or 32.
-const LONG: usize = 10;
+pub(super) const LONG: usize = 10;
 const SHORT: usize = 5;
 
 /// Bytes of a put record without tube and body, at most. Usually it is half of that.
@@ -38,6 +38,16 @@ pub const OUTCOME: usize = LONG_PREFIX + 10;
 
 /// Bytes of the largest record of a change to a job.
 pub const CHANGE: usize = LONG_PREFIX + 32;
+
+/// Bytes of the record of the limit of a tube with a name of this length.
+pub fn limit_size(name: usize) -> u64 {
+    (LONG_PREFIX + 12 + name) as u64
+}
+
+/// Bytes of the record of a key that outlives its job, if it and the name of its tube have so many.
+pub fn key_size(names: usize) -> u64 {
+    (LONG_PREFIX + 18 + names) as u64
+}
 
 /// Bytes of a record that holds one number and is not about a job: see [`Record::Next`] and those behind it.
 pub const MARK: usize = PREFIX + 8;
@@ -78,6 +88,32 @@ pub enum Record<'a> {
         fails: u8,
         /// What stands behind the job's body from now on.
         result: &'a [u8],
+    },
+    /// It went to another tube.
+    Move {
+        id: u64,
+        pri: u32,
+        /// The delay last given to it.
+        delay: Span,
+        /// Delayed: when the delay ends. Buried: its place in the order of burying.
+        due: Time,
+        /// Ready, delayed or buried.
+        state: State,
+        tube: &'a [u8],
+    },
+    /// So many jobs a tube may have before no more of a priority class are taken; all bits set: without end.
+    Limit {
+        tube: &'a [u8],
+        /// By priority class.
+        most: [u32; 3],
+    },
+    /// A job is gone or about to go, and no other with its key is taken in for some time.
+    Key {
+        id: u64,
+        /// When the key is forgotten.
+        until: Time,
+        tube: &'a [u8],
+        key: &'a [u8],
     },
     Delete(u64),
     Pause {
@@ -160,7 +196,7 @@ pub fn seal(key: Key, at: u64, head: &mut [u8], tail: &[u8]) {
 
 /// Bytes of a record that its check covers, if its payload has this length: all of a short one, else what is before the
 /// payload, of which the checksum is a part.
-fn head_length(payload: usize) -> usize {
+pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload
     } else {
@@ -169,7 +205,7 @@ fn head_length(payload: usize) -> usize {
 }
 
 /// The offset is part of it, so that a body in which a record is written is never taken for one.
-fn check(key: Key, at: u64, head: &[u8]) -> u32 {
+pub(super) fn check(key: Key, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
     hasher.update(&at.to_le_bytes());
     hasher.update(&head[..4]);
@@ -193,12 +229,6 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             options_and_body(job, b'J', out)
         }
         Record::Change(id, change) => change_fields(*id, change, out),
-        Record::Pause { tube, length, until } => {
-            out.extend_from_slice(&length.nanos().to_le_bytes());
-            out.extend_from_slice(&until.nanos().to_le_bytes());
-            out.extend_from_slice(tube);
-            b'Z'
-        }
         Record::Outcome { id, done, fails, result } => {
             out.extend_from_slice(&id.to_le_bytes());
             out.push(match done {
@@ -220,6 +250,42 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         Record::Closed(number) => one_number(*number, b'C', out),
         Record::Ids(number) => one_number(*number, b'I', out),
         Record::Gone(number) => one_number(*number, b'G', out),
+        named => named_payload(named, out),
+    }
+}
+
+/// The same of what is known by the name of a tube.
+fn named_payload(record: &Record, out: &mut Vec<u8>) -> u8 {
+    match record {
+        Record::Pause { tube, length, until } => {
+            out.extend_from_slice(&length.nanos().to_le_bytes());
+            out.extend_from_slice(&until.nanos().to_le_bytes());
+            out.extend_from_slice(tube);
+            b'Z'
+        }
+        Record::Move { id, pri, delay, due, state, tube } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&pri.to_le_bytes());
+            out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+            out.push(state_letter(*state));
+            out.extend_from_slice(tube);
+            b'M'
+        }
+        Record::Limit { tube, most } => {
+            most.iter().for_each(|most| out.extend_from_slice(&most.to_le_bytes()));
+            out.extend_from_slice(tube);
+            b'Q'
+        }
+        Record::Key { id, until, tube, key } => {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&until.nanos().to_le_bytes());
+            out.extend_from_slice(&(tube.len() as u16).to_le_bytes());
+            out.extend_from_slice(tube);
+            out.extend_from_slice(key);
+            b'E'
+        }
+        other => unreachable!("{other:?} has no name"),
     }
 }
 
@@ -249,11 +315,17 @@ fn change_fields(id: JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {
         StoredChange::Lease(count, _) => (b'A', count),
         StoredChange::Release { count, .. } => (b'L', count),
         StoredChange::Bury { count, .. } => (b'B', count),
+        StoredChange::Retry { fails, .. } => (b'T', fails.into()),
+        StoredChange::Priority(pri) => (b'U', pri),
     };
     out.extend_from_slice(&id.0.to_le_bytes());
     out.extend_from_slice(&count.to_le_bytes());
     match *change {
-        StoredChange::Reserve(_) | StoredChange::Expire(_) | StoredChange::Kick(_) => {}
+        StoredChange::Reserve(_) | StoredChange::Expire(_) | StoredChange::Kick(_) | StoredChange::Priority(_) => {}
+        StoredChange::Retry { delay, due, .. } => {
+            out.extend_from_slice(&delay.nanos().to_le_bytes());
+            out.extend_from_slice(&due.nanos().to_le_bytes());
+        }
         StoredChange::Lease(_, until) => out.extend_from_slice(&until.nanos().to_le_bytes()),
         StoredChange::Release { pri, delay, due, .. } => {
             out.extend_from_slice(&pri.to_le_bytes());
@@ -294,213 +366,9 @@ fn state_letter(state: State) -> u8 {
     }
 }
 
-/// What stands before a payload, and may be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Head {
-    kind: u8,
-    /// Bytes of the record before its payload.
-    pub prefix: usize,
-    pub length: usize,
-    /// The checksum of a payload that is not short.
-    sum: u32,
-}
-
-/// Bytes that suffice to tell whether a record begins with them.
-pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
-
-impl Head {
-    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
-    /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
-    pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
-        let start = bytes.first_chunk::<PREFIX>()?;
-        let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
-        // The cheap tests first: this runs at every byte of a damaged stretch.
-        if !b"PJpjRLBKXAODZNCISG".contains(&kind) || length > MAX_PAYLOAD {
-            return None;
-        }
-        let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
-        let head = bytes.get(..head_length(length))?;
-        if (prefix + length) as u64 > left || check(key, at, head).to_le_bytes() != start[4..8] {
-            return None;
-        }
-        let sum = if prefix == PREFIX { 0 } else { u32::from_le_bytes(*head.last_chunk()?) };
-        Some(Head { kind, prefix, length, sum })
-    }
-
-    /// Bytes of the whole record.
-    pub fn total(&self) -> usize {
-        self.prefix + self.length
-    }
-
-    /// Whether the payload, of which this is the checksum, is intact.
-    pub fn fits(&self, sum: u32) -> bool {
-        self.prefix == PREFIX || sum == self.sum
-    }
-
-    /// The record with this payload; none if it is damaged, or no server would write it.
-    pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
-        if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
-            return None;
-        }
-        fields(self.kind, payload, 0)
-    }
-
-    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is
-    /// not looked at. None if such a record does not end in these.
-    pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
-        let tail = self.length.checked_sub(payload.len())?;
-        b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
-    }
-}
-
-/// `tail`: bytes of the payload that are not there.
-fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
-    let mut fields = Fields(payload);
-    let record = match kind {
-        b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
-        b'R' | b'X' | b'K' | b'A' | b'L' | b'B' => read_change(kind, &mut fields)?,
-        b'D' => Record::Delete(fields.u64()?),
-        b'O' => return read_outcome(fields, tail),
-        b'N' => Record::Next(fields.u64()?),
-        b'C' => Record::Closed(fields.u64()?),
-        b'I' => Record::Ids(fields.u64()?),
-        b'G' => Record::Gone(fields.u64()?),
-        b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
-        b'Z' => {
-            let (length, until) = (fields.span()?, fields.time()?);
-            return Some(Record::Pause { tube: fields.0, length, until });
-        }
-        _ => return None,
-    };
-    fields.0.is_empty().then_some(record)
-}
-
-fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
-    let (id, count) = (JobId(fields.u64()?), fields.u32()?);
-    let change = match kind {
-        b'R' => StoredChange::Reserve(count),
-        b'X' => StoredChange::Expire(count),
-        b'K' => StoredChange::Kick(count),
-        b'A' => StoredChange::Lease(count, fields.time()?),
-        b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
-        _ => StoredChange::Bury { pri: fields.u32()?, order: fields.u64()?, count },
-    };
-    Some(Record::Change(id, change))
-}
-
-fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
-    let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
-    let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
-    let length = u16::try_from(fields.variable()?).ok()?;
-    let tube = fields.take(length.into())?;
-    let mut job = StoredJob {
-        id: JobId(id),
-        created,
-        pri,
-        delay,
-        ttr,
-        tube,
-        body: &[],
-        state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
-        due: created + delay,
-        history: History::default(),
-        options: None,
-    };
-    if kind.eq_ignore_ascii_case(&b'P') {
-        read_options_and_body(kind, fields, tail, &mut job)?;
-        // It has no outcome: that comes with a snapshot.
-        return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
-    }
-    job.state = match fields.take(1)? {
-        b"r" => State::Ready,
-        b"d" => State::Delayed,
-        b"b" => State::Buried,
-        b"l" => State::Reserved,
-        b"f" => State::Finished,
-        _ => return None,
-    };
-    job.due = fields.time()?;
-    job.history = History {
-        reserves: fields.short()?,
-        timeouts: fields.short()?,
-        releases: fields.short()?,
-        buries: fields.short()?,
-        kicks: fields.short()?,
-    };
-    read_options_and_body(kind, fields, tail, &mut job)?;
-    let is_over = job.options.is_some_and(|options| options.outcome.is_some());
-    (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
-}
-
-fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
-    job.body = fields.0;
-    if kind.is_ascii_lowercase() {
-        let (options, body) = job_options::decode(fields.0, tail)?;
-        (job.options, job.body) = (Some(options), body);
-    }
-    Some(())
-}
-
-fn read_outcome(mut fields: Fields, tail: usize) -> Option<Record> {
-    let id = fields.u64()?;
-    let (done, fails) = match *fields.take(2)? {
-        [b'-', fails] if fields.0.is_empty() && tail == 0 => (None, fails),
-        [b'd', fails] => (Some(true), fails),
-        [b'f', fails] => (Some(false), fails),
-        _ => return None,
-    };
-    Some(Record::Outcome { id, done, fails, result: fields.0 })
-}
-
-/// What is left of a payload.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    /// A number of variable length.
-    fn variable(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for (place, &byte) in self.0.iter().enumerate().take(LONG) {
-            let bits = u64::from(byte & 0x7f);
-            number |= bits << (7 * place);
-            if byte < 0x80 {
-                self.0 = &self.0[place + 1..];
-                // Of the tenth byte, one bit is left.
-                return (place < LONG - 1 || bits < 2).then_some(number);
-            }
-        }
-        None
-    }
-
-    /// The same, of 32 bits.
-    fn short(&mut self) -> Option<u32> {
-        self.variable()?.try_into().ok()
-    }
-
-    fn time(&mut self) -> Option<Time> {
-        self.u64().map(Time::from_nanos)
-    }
-
-    fn span(&mut self) -> Option<Span> {
-        self.u64().map(Span::from_nanos)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::decode::{Fields, Head};
     use super::*;
     use crate::engine::{CompletionPolicy, StoredKey, StoredOptions};
 
@@ -530,6 +398,9 @@ mod tests {
             fails: 3,
             outcome: None,
             reducer: None,
+            keep: 0,
+            backoff: 0,
+            concurrency: (StoredKey::None, 0),
         };
         let bound = StoredJob { options: Some(options), ..job };
         let over = StoredJob {
@@ -537,9 +408,15 @@ mod tests {
             options: Some(StoredOptions { outcome: Some((false, 5)), ..options }),
             ..job
         };
-        let release = StoredChange::Release { pri: 2, delay: Span::from_nanos(3), due: Time::from_nanos(4), count: 5 };
         let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
+        let retry = StoredChange::Retry { fails: 2, delay: Span::from_secs(3), due: Time::from_nanos(9) };
+        let (delay, due, state) = (Span::from_secs(3), Time::from_nanos(9), State::Delayed);
         vec![
+            Record::Change(JobId(7), retry),
+            Record::Change(JobId(7), StoredChange::Priority(5)),
+            Record::Move { id: 7, pri: 5, delay, due, state, tube: b"emails" },
+            Record::Limit { tube: b"emails", most: [1, 2, u32::MAX] },
+            Record::Key { id: 7, until: due, tube: b"emails", key: b"only-one" },
             Record::Put(job),
             Record::Snapshot(StoredJob { state: State::Buried, due: Time::from_nanos(3), history, ..job }),
             Record::Put(bound),
@@ -550,7 +427,7 @@ mod tests {
             Record::Outcome { id: 1, done: None, fails: 2, result: b"" },
             Record::Outcome { id: 1, done: Some(true), fails: 0, result: b"yes" },
             Record::Change(JobId(1), StoredChange::Reserve(2)),
-            Record::Change(JobId(1), release),
+            Record::Change(JobId(1), StoredChange::Release { pri: 2, delay, due, count: 5 }),
             Record::Change(JobId(1), StoredChange::Bury { pri: 2, order: 3, count: 4 }),
             Record::Change(JobId(1), StoredChange::Kick(2)),
             Record::Change(JobId(1), StoredChange::Expire(2)),

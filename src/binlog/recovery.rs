@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::journal::Journal;
 use super::migrate::{self, flush};
@@ -223,9 +223,10 @@ fn go_on(
         }
     }
     journal.append(engine);
-    let start = Instant::now();
+    let clock = writer.storage();
+    let start = clock.now();
     flush(journal, writer).map_err(|error| OpenError::File("the log".to_owned(), error))?;
-    Ok(start.elapsed())
+    Ok(clock.now().duration_since(start))
 }
 
 type File = Arc<dyn LogFile>;

@@ -10,7 +10,8 @@
 
 use std::io;
 
-use super::record::{Head, Record, LOOK};
+use super::decode::{Head, LOOK};
+use super::record::Record;
 use super::segment::Key;
 use crate::engine::Body;
 

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::fcntl::{fcntl, FcntlArg, Flock, FlockArg};
 use nix::libc;
@@ -50,6 +51,10 @@ pub trait Storage: Send + Sync {
     /// A number that no other log has, for a new log.
     fn new_log(&self) -> u64 {
         RandomState::new().hash_one(0)
+    }
+    /// The clock by which it is told whether the disk is slow; a simulated disk has its own.
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 }
 
@@ -184,7 +189,11 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
 
 /// A write lock on a whole file.
 fn whole_file() -> libc::flock {
-    libc::flock { l_type: libc::F_WRLCK as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 }
+    // SAFETY: numbers, all of which may be zero. Some processors' have more fields, which have no names here.
+    #[allow(unsafe_code)]
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+    lock
 }
 
 fn held_by_beanstalkd(file: &File) -> io::Result<Option<i32>> {

@@ -7,8 +7,8 @@
 //! Every call that touches the disk may take as long as the disk likes, but for the two with `promptly` in their names:
 //! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
 
+use portable_atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,15 +54,17 @@ struct Latency {
     /// When the one that is under way began, in nanoseconds since `start`; zero if there is none.
     began: AtomicU64,
     start: Instant,
+    clock: Arc<dyn Storage>,
 }
 
 impl Latency {
-    fn new(first: Duration) -> Latency {
-        Latency { average: AtomicU64::new(first.as_nanos() as u64), began: AtomicU64::new(0), start: Instant::now() }
+    fn new(first: Duration, clock: Arc<dyn Storage>) -> Latency {
+        let start = clock.now();
+        Latency { average: AtomicU64::new(first.as_nanos() as u64), began: AtomicU64::new(0), start, clock }
     }
 
     fn now(&self) -> u64 {
-        (self.start.elapsed().as_nanos() as u64).max(1)
+        (self.clock.now().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
     /// Does it, and takes the time, of which one part in `parts` counts.
@@ -91,8 +93,11 @@ impl Latency {
 impl Wal {
     /// Of a log that was just opened. `first_sync`: how long the disk took for the first sync; none if it failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
+        let storage = writer.storage();
         Wal {
-            storage: writer.storage(),
+            writes: Latency::new(Duration::ZERO, storage.clone()),
+            syncs: Latency::new(first_sync.unwrap_or_default(), storage.clone()),
+            storage,
             mode,
             safe: AtomicU64::new(writer.safe()),
             writer: Mutex::new(writer),
@@ -101,8 +106,6 @@ impl Wal {
             failing: AtomicBool::new(first_sync.is_none()),
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
-            writes: Latency::new(Duration::ZERO),
-            syncs: Latency::new(first_sync.unwrap_or_default()),
         }
     }
 

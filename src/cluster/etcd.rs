@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::gateway::Gateway;
-use super::json::{encode, Json};
+use super::json::{encode, Document};
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
@@ -131,9 +131,9 @@ impl Etcd {
         if answer.status != 200 {
             return Err(refusal(&answer.body));
         }
-        let document = Json::new(&answer.body);
+        let document = Document::new(&answer.body);
         // What is left out is false.
-        let succeeded = document.get("succeeded").is_some_and(Json::is_true);
+        let succeeded = document.get("succeeded").is_some_and(Document::is_true);
         Ok(succeeded.then_some(answer.body))
     }
 }
@@ -183,24 +183,24 @@ impl SharedLog for Etcd {
         let then = [range, one("epoch"), one("beat"), one("wanted")];
         let answer = self.transact(&self.gateway, &[], &then).map_err(|fail| io::Error::other(fail.to_string()))?;
         let answer = answer.unwrap_or_default();
-        let responses = Json::new(&answer).get("responses").map(Json::elements).unwrap_or_default();
+        let responses = Document::new(&answer).get("responses").map(Document::elements).unwrap_or_default();
         let pairs = |place: usize| {
             let range = responses.get(place).and_then(|response| response.get("response_range"));
-            range.and_then(|range| range.get("kvs")).map(Json::elements).unwrap_or_default()
+            range.and_then(|range| range.get("kvs")).map(Document::elements).unwrap_or_default()
         };
         let mut entries = Vec::new();
         for pair in pairs(0) {
-            let key = pair.get("key").and_then(Json::bytes).unwrap_or_default();
+            let key = pair.get("key").and_then(Document::bytes).unwrap_or_default();
             let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
             let seq = digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok());
             let seq = seq.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
-            entries.push((seq, pair.get("value").and_then(Json::bytes).unwrap_or_default()));
+            entries.push((seq, pair.get("value").and_then(Document::bytes).unwrap_or_default()));
         }
         let value = |place: usize| {
-            pairs(place).first().and_then(|pair| pair.get("value")).and_then(Json::bytes).unwrap_or_default()
+            pairs(place).first().and_then(|pair| pair.get("value")).and_then(Document::bytes).unwrap_or_default()
         };
         let version = |place: usize, name: &str| {
-            pairs(place).first().and_then(|pair| pair.get(name)).and_then(Json::number).unwrap_or(0)
+            pairs(place).first().and_then(|pair| pair.get(name)).and_then(Document::number).unwrap_or(0)
         };
         let tail =
             Tail { epoch: version(1, "version"), note: value(1), beat: version(2, "mod_revision"), wanted: value(3) };
@@ -212,10 +212,10 @@ impl SharedLog for Etcd {
         let wanted = format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key("wanted"));
         let then = [self.put(&self.key("beat"), b"."), wanted];
         let answer = self.transact(&self.pulse, &compare, &then)?.ok_or(Fail::Fenced)?;
-        let responses = Json::new(&answer).get("responses").map(Json::elements).unwrap_or_default();
+        let responses = Document::new(&answer).get("responses").map(Document::elements).unwrap_or_default();
         let range = responses.get(1).and_then(|response| response.get("response_range"));
-        let pairs = range.and_then(|range| range.get("kvs")).map(Json::elements).unwrap_or_default();
-        Ok(pairs.first().and_then(|pair| pair.get("value")).and_then(Json::bytes).unwrap_or_default())
+        let pairs = range.and_then(|range| range.get("kvs")).map(Document::elements).unwrap_or_default();
+        Ok(pairs.first().and_then(|pair| pair.get("value")).and_then(Document::bytes).unwrap_or_default())
     }
 
     fn want(&self, node: &[u8]) -> io::Result<()> {
@@ -232,9 +232,9 @@ impl SharedLog for Etcd {
         // The byte behind a slash ends what begins with the folder's name.
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
         let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
-        let pairs = Json::new(&answer.body).get("kvs").map(Json::elements).unwrap_or_default();
-        let text = |pair: &Json, name| {
-            let bytes = pair.get(name).and_then(Json::bytes).unwrap_or_default();
+        let pairs = Document::new(&answer.body).get("kvs").map(Document::elements).unwrap_or_default();
+        let text = |pair: &Document, name| {
+            let bytes = pair.get(name).and_then(Document::bytes).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let folder = format!("{}nodes/", self.prefix).len();
@@ -258,8 +258,8 @@ impl SharedLog for Etcd {
 
     fn room(&self) -> io::Result<Room> {
         let answer = self.spare.lock().ask("/v3/maintenance/status", "{}")?;
-        let document = Json::new(&answer.body);
-        let number = |name| document.get(name).and_then(Json::number);
+        let document = Document::new(&answer.body);
+        let number = |name| document.get(name).and_then(Document::number);
         let used = number("dbSizeInUse").or(number("dbSize"));
         let used = used.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
         Ok(Room { used, quota: self.quota })
@@ -270,8 +270,8 @@ impl SharedLog for Etcd {
     fn tidy_up(&self) -> io::Result<()> {
         let mut spare = self.spare.lock();
         let answer = spare.ask("/v3/maintenance/status", "{}")?;
-        let revision = Json::new(&answer.body).get("header").and_then(|header| header.get("revision"));
-        if let Some(revision) = revision.and_then(Json::number) {
+        let revision = Document::new(&answer.body).get("header").and_then(|header| header.get("revision"));
+        if let Some(revision) = revision.and_then(Document::number) {
             spare.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
         }
         spare.ask_each("/v3/maintenance/defragment", "{}")?;

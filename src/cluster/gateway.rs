@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::json::Json;
+use super::json::Document;
 
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
@@ -65,7 +65,7 @@ impl Gateway {
         let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
         let body = format!(r#"{{"name":"{}","password":"{}"}}"#, escape(user), escape(password));
         let answer = self.ask_by("/v3/auth/authenticate", &body, end)?;
-        let token = Json::new(&answer.body).get("token").and_then(Json::text);
+        let token = Document::new(&answer.body).get("token").and_then(Document::text);
         let token =
             token.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password"))?;
         self.token = Some(String::from_utf8_lossy(token).into_owned());

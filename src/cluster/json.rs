@@ -8,22 +8,22 @@ const DEEPEST: usize = 32;
 
 /// A value: the text of it, which begins at its first byte.
 #[derive(Clone, Copy, Debug)]
-pub struct Json<'a>(&'a [u8]);
+pub struct Document<'a>(&'a [u8]);
 
-impl<'a> Json<'a> {
+impl<'a> Document<'a> {
     /// The document in these bytes.
-    pub fn new(text: &'a [u8]) -> Json<'a> {
-        Json(skip_spaces(text))
+    pub fn new(text: &'a [u8]) -> Document<'a> {
+        Document(skip_spaces(text))
     }
 
     /// The member of an object with this name.
-    pub fn get(self, name: &str) -> Option<Json<'a>> {
+    pub fn get(self, name: &str) -> Option<Document<'a>> {
         let mut rest = skip_spaces(self.0.strip_prefix(b"{")?);
         while rest.first() == Some(&b'"') {
             let (key, after) = string(rest)?;
             let value = skip_spaces(skip_spaces(after).strip_prefix(b":")?);
             if key == name.as_bytes() {
-                return Some(Json(value));
+                return Some(Document(value));
             }
             rest = skip_spaces(skip_value(value, 0)?);
             rest = skip_spaces(rest.strip_prefix(b",").unwrap_or(rest));
@@ -32,12 +32,12 @@ impl<'a> Json<'a> {
     }
 
     /// The elements of an array; none if it is no array.
-    pub fn elements(self) -> Vec<Json<'a>> {
+    pub fn elements(self) -> Vec<Document<'a>> {
         let mut found = Vec::new();
         let Some(mut rest) = self.0.strip_prefix(b"[").map(skip_spaces) else { return found };
         while !rest.is_empty() && rest[0] != b']' {
             let Some(after) = skip_value(rest, 0) else { return found };
-            found.push(Json(rest));
+            found.push(Document(rest));
             rest = skip_spaces(after);
             rest = skip_spaces(rest.strip_prefix(b",").unwrap_or(rest));
         }
@@ -156,13 +156,16 @@ mod tests {
     fn values_are_found_by_their_path() {
         let text = br#" {"header":{"revision":"12","x":[1,{"y":null}]}, "succeeded": true,
             "responses":[{"response_range":{"kvs":[{"key":"YQ==","value":"Ymx1ZQ=="}],"count":"1"}},{}]} "#;
-        let document = Json::new(text);
-        assert_eq!(document.get("header").and_then(|header| header.get("revision")).and_then(Json::number), Some(12));
-        assert!(document.get("succeeded").is_some_and(Json::is_true));
+        let document = Document::new(text);
+        assert_eq!(
+            document.get("header").and_then(|header| header.get("revision")).and_then(Document::number),
+            Some(12)
+        );
+        assert!(document.get("succeeded").is_some_and(Document::is_true));
         let responses = document.get("responses").expect("an array").elements();
         assert_eq!(responses.len(), 2);
         let kvs = responses[0].get("response_range").and_then(|range| range.get("kvs")).expect("kvs").elements();
-        assert_eq!(kvs[0].get("value").and_then(Json::bytes), Some(b"blue".to_vec()));
+        assert_eq!(kvs[0].get("value").and_then(Document::bytes), Some(b"blue".to_vec()));
         assert!(document.get("missing").is_none() && responses[1].get("kvs").is_none());
     }
 
@@ -173,12 +176,12 @@ mod tests {
             for wrong in [b'"', b'}', b'\\', b'[', 0] {
                 let mut broken = text[..end].to_vec();
                 broken.push(wrong);
-                let document = Json::new(&broken);
-                let _ = (document.get("d"), document.get("a").map(Json::elements));
+                let document = Document::new(&broken);
+                let _ = (document.get("d"), document.get("a").map(Document::elements));
             }
         }
         let deep = [b"{\"a\":".repeat(10_000), b"1".to_vec()].concat();
-        assert!(Json::new(&deep).get("b").is_none());
+        assert!(Document::new(&deep).get("b").is_none());
     }
 
     #[test]

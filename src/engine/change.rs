@@ -55,8 +55,43 @@ pub enum Change {
         /// Bytes of its name.
         name: usize,
     },
-    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply
-    /// leaves.
+    /// It went to another tube.
+    Move {
+        /// Where it is.
+        slot: u32,
+        /// Length of the name of the tube that it was in.
+        before: usize,
+    },
+    /// It was lost or released, and its producer bounded how often that may be.
+    Retry(u32),
+    /// It got another priority.
+    Priority(u32),
+    /// A key outlives its job from now on, by its number.
+    KeyKept(u32),
+    /// It does no longer.
+    KeyGone {
+        /// The number that it had.
+        number: u32,
+        /// Bytes of the key and of the name of its tube.
+        names: usize,
+    },
+    /// A tube has a limit from now on.
+    Limit {
+        /// The tube.
+        tube: u32,
+        /// It had one already.
+        before: bool,
+    },
+    /// It has none any more.
+    LimitEnded {
+        /// The number that the tube has or had.
+        tube: u32,
+        /// Its name.
+        name: Box<[u8]>,
+    },
+    /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply leaves.
+    PromiseKey,
+    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply leaves.
     Promise(u32),
 }
 
@@ -73,8 +108,19 @@ impl Change {
             | Change::Lease(slot)
             | Change::Adopt(slot)
             | Change::Promise(slot)
+            | Change::Retry(slot)
+            | Change::Priority(slot)
+            | Change::Move { slot, .. }
             | Change::Outcome { slot, .. } => Some(slot),
-            Change::Delete { .. } | Change::Pause { .. } | Change::PauseEnded { .. } | Change::PauseOver { .. } => None,
+            Change::Delete { .. }
+            | Change::Pause { .. }
+            | Change::PauseEnded { .. }
+            | Change::PauseOver { .. }
+            | Change::Limit { .. }
+            | Change::LimitEnded { .. }
+            | Change::KeyKept(_)
+            | Change::KeyGone { .. }
+            | Change::PromiseKey => None,
         }
     }
 }

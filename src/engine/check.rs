@@ -8,6 +8,7 @@ use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST}
 use super::deadlines::TimerKey;
 use super::deferred::Deferred;
 use super::job::{priority_class, Job, State};
+use super::job_options::CompletionPolicy;
 use super::list::{List, NIL};
 use super::time::Time;
 use super::tube::{JobCounts, Tube, DEFAULT_TUBE};
@@ -20,6 +21,7 @@ impl Engine {
         self.tubes.iter().for_each(|(number, tube)| self.check_tube(number, tube));
         self.clients.iter().for_each(|(number, _)| self.check_client(number));
         self.check_extras();
+        self.check_lanes();
         self.check_deadlines();
         self.check_sums();
     }
@@ -60,7 +62,8 @@ impl Engine {
             expect(slot, State::Delayed);
             assert_eq!(key, self.jobs.get(slot).due_key(), "the delay of a job in {name}");
         }
-        let lengths = [tube.ready.len() + tube.large_jobs(), tube.buried.len(), tube.delayed.len()];
+        let parked: usize = self.concurrency.parked_in(number).map(|parked| parked.len()).sum();
+        let lengths = [tube.ready.len() + tube.large_jobs() + parked, tube.buried.len(), tube.delayed.len()];
         assert_eq!(lengths.map(|len| len as u64), [counts.ready, counts.buried, counts.delayed], "{name}");
         for reserve_policy in [ReservePolicy::PerConnection, ReservePolicy::Lease] {
             let may_wait = tube.pause.is_some() || tube.first(reserve_policy, &self.jobs).is_none() || tube.serving;
@@ -69,7 +72,7 @@ impl Engine {
                 "tube {name} has both a ready job and a waiting client"
             );
         }
-        let lives = number == DEFAULT_TUBE || tube.kept || tube.using + tube.watching > 0;
+        let lives = number == DEFAULT_TUBE || tube.kept || tube.most.is_some() || tube.using + tube.watching > 0;
         let lives = lives || counts.all() + counts.finished > 0;
         assert!(lives, "tube {name} should be gone");
     }
@@ -140,6 +143,11 @@ impl Engine {
             assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
             assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
+            let ends = extras.expires() != Time::NEVER;
+            let spared =
+                job.completion == CompletionPolicy::Drop && matches!(job.state(), State::Reserved | State::Buried);
+            assert!(ends || !self.extras_store.is_timed(number), "{:?} has no time to live", job.id);
+            assert!(!ends || spared || self.extras_store.is_timed(number), "{:?} would live for ever", job.id);
             for client in self.extras_store.attached(number) {
                 assert!(self.clients.contains(ClientId(client)), "{:?} is awaited by nobody", job.id);
             }
@@ -198,6 +206,7 @@ impl Engine {
         };
         self.clients.iter().for_each(|(number, client)| expect(TimerKey::Client(number.0), client.due()));
         self.tubes.iter().for_each(|(number, tube)| expect(TimerKey::Tube(number), tube.due()));
+        expect(TimerKey::Keys, self.ended_keys.next_end());
         expect(TimerKey::Extras, self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at));
         assert_eq!(self.deadlines.iter().count(), timed, "nobody else has a deadline");
         self.deadlines.check();
@@ -212,6 +221,7 @@ impl Engine {
         }
         memory.watches = self.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.extras_store.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
+        memory.jobs += self.ended_keys.counted() + self.concurrency.counted();
         for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
             memory.tubes += TUBE_COST + tube.name.len() as u64;
         }
@@ -227,6 +237,7 @@ impl Engine {
         assert_eq!(self.producers, count(|client| client.producer));
         assert_eq!(self.workers, count(|client| client.worker));
         assert_eq!(self.waiting, count(|client| client.waits_for_job()));
+        assert_eq!(self.limited, self.tubes.iter().filter(|(_, tube)| tube.most.is_some()).count());
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in self.clients.iter() {
             let opener = (number.0, client.connection);

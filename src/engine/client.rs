@@ -79,7 +79,7 @@ pub struct Search {
     pub(super) seen: usize,
     /// Nothing was found: the client is taking its place in the queue of each tube.
     pub(super) standing: bool,
-    /// Tubes with a job that were seen.
+    /// Tubes with a job that were seen, each as often as it weighs.
     pub(super) found: usize,
     /// The best of them so far: its rank, its number, and its place in the watch list.
     pub(super) best: Option<((Priority, Time), u32, usize)>,
@@ -115,6 +115,10 @@ pub struct ClientState {
     pub(super) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     /// Its attachments to jobs whose outcome it is told.
     pub(super) attached: List,
+    /// What it waited for last was a batch.
+    pub(super) batch: bool,
+    /// It reserves from its tubes by their weights.
+    pub(super) weighted: bool,
     /// Whether it has ever tried to put a job, for `stats`.
     pub(super) producer: bool,
     /// Whether it has ever asked for a job, for `stats`.
@@ -219,6 +223,8 @@ pub struct Watch {
     /// The number of the wait or idle time for which it stands in a queue; zero if it stands in none. It may be one
     /// that is over: a client that watches very many tubes does not leave all their queues at once.
     pub(super) wait: u32,
+    /// How often the tube is chosen among others by a client that reserves by weights.
+    pub(super) weight: u16,
     /// Of the last lease that named the tube.
     pub(super) lease: u32,
     links: Links,
@@ -303,7 +309,8 @@ impl WatchList {
 
     /// Watches `tube`, which must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
-        let number = watches.0.insert(Watch { client, tube, limit: 0, wait: 0, lease: 0, links: Links::NONE });
+        let number =
+            watches.0.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
         let place = self.numbers.len() as u32;
         self.numbers.push(number);
         match &mut self.index {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::body::Body;
 use super::change::Change;
-use super::client::ClientId;
+use super::client::{ClientId, ReservePolicy};
 use super::deferred::Deferred;
 use super::details::Count;
 use super::event::{Event, Outcome, Report};
@@ -51,8 +51,13 @@ impl Engine {
         let job = self.jobs.get(slot);
         let done = matches!(outcome, Outcome::Done(_));
         match job.completion {
-            CompletionPolicy::Drop if !done => return self.bury_wherever(slot),
-            CompletionPolicy::Drop | CompletionPolicy::Tell => self.remove_job(slot, outcome),
+            CompletionPolicy::Drop if !done => {
+                let buried = self.bury_wherever(slot);
+                self.serve_unblocked(now);
+                return buried;
+            }
+            CompletionPolicy::Drop => self.end_job(slot, outcome, now),
+            CompletionPolicy::Tell => self.remove_job(slot, outcome),
             CompletionPolicy::Keep if self.is_ephemeral(slot) => self.remove_job(slot, outcome),
             CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
         }
@@ -157,6 +162,36 @@ impl Engine {
             job.count(Count::Buries);
             (job.pri, job.due) = (pri, place);
         });
+        let job = self.jobs.get(slot);
+        if job.completion == CompletionPolicy::Drop && job.is_bound() {
+            let id = job.id;
+            self.extras_store.begin_report(self.extras_store.of(slot));
+            if self.tell_buried(id) == Progress::More {
+                self.deferred.push_back(Deferred::Buried(id));
+            }
+        }
+    }
+
+    /// Tells some of those who wait until this job is gone or set aside; the others of those who wait for it wait on.
+    pub(super) fn tell_buried(&mut self, id: JobId) -> Progress {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() == State::Buried);
+        let Some(slot) = slot.filter(|&slot| self.jobs.get(slot).is_bound()) else { return Progress::Done };
+        let number = self.extras_store.of(slot);
+        let outcome = Arc::new(Outcome::Failed(Body::default()));
+        while let Some(client) = self.extras_store.next_to_hear(number) {
+            let state = &self.clients[ClientId(client)];
+            let waits = state.waiting.is_some_and(|waiting| waiting.outcome == number);
+            if waits && state.reserve_policy == ReservePolicy::PerConnection {
+                let client = ClientId(client);
+                self.cancel_wait(client);
+                self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone() });
+            }
+            self.steps.take(MOVE);
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+        Progress::Done
     }
 
     /// Whether the job in `slot` has been tried as often as it may.
@@ -215,8 +250,10 @@ impl Engine {
     pub(super) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.jobs.get(slot);
         let tube = job.tube;
-        if job.completion == CompletionPolicy::Tell {
-            return self.end_told_reservation(slot, cause, now);
+        match job.completion {
+            CompletionPolicy::Drop => return self.end_try(slot, cause, now),
+            CompletionPolicy::Tell => return self.end_told_reservation(slot, cause, now),
+            CompletionPolicy::Keep => {}
         }
         if !self.ends_without_retry(slot, false) {
             self.transfer(slot, cause);
@@ -303,20 +340,20 @@ impl Engine {
     }
 
     /// Takes a job away, in whatever state it is. False if there is none.
-    pub fn delete_in_any_state(&mut self, id: JobId) -> bool {
+    pub fn delete_in_any_state(&mut self, id: JobId, now: Time) -> bool {
         let slot = self.jobs.find(id);
-        slot.map(|slot| self.remove_job(slot, Outcome::Gone)).is_some()
+        slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
     /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it
     /// went, to nobody. False also for a job in somebody's hands whose outcome is not just told.
-    pub fn cancel(&mut self, id: JobId) -> bool {
+    pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished) else {
             return false;
         };
         let failed = Outcome::Failed(Body::default());
         if self.jobs.get(slot).state() != State::Reserved {
-            self.remove_job(slot, failed);
+            self.end_job(slot, failed, now);
             return true;
         }
         if self.jobs.get(slot).completion != CompletionPolicy::Tell {

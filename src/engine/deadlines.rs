@@ -12,6 +12,9 @@ use super::time::Time;
 /// All extras together, as a member of the heap: no tube has that number.
 const ALL_EXTRAS: u32 = NIL;
 
+/// The same of the keys that outlive their jobs: no client has that number.
+const KEYS: u32 = NIL - 1;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKey {
     /// The client with this number.
@@ -19,6 +22,8 @@ pub enum TimerKey {
     /// The tube with this number.
     Tube(u32),
     Extras,
+    /// All keys that outlive their jobs.
+    Keys,
 }
 
 #[derive(Debug)]
@@ -40,6 +45,7 @@ impl TimerKey {
     /// As a heap's member: the lowest bit tells the kind.
     fn member(self) -> u32 {
         match self {
+            TimerKey::Keys => KEYS,
             TimerKey::Extras => ALL_EXTRAS,
             TimerKey::Client(number) => number << 1,
             TimerKey::Tube(number) => number << 1 | 1,
@@ -53,6 +59,7 @@ impl TimerKey {
     fn of(member: u32) -> TimerKey {
         match member & 1 {
             _ if member == ALL_EXTRAS => TimerKey::Extras,
+            _ if member == KEYS => TimerKey::Keys,
             0 => TimerKey::Client(member >> 1),
             _ => TimerKey::Tube(member >> 1),
         }
@@ -65,6 +72,7 @@ impl PlaceTable {
             TimerKey::Client(number) => (&self.clients, number),
             TimerKey::Tube(number) => (&self.tubes, number),
             TimerKey::Extras => (&self.extras_store, 0),
+            TimerKey::Keys => (&self.extras_store, 1),
         };
         table.get(number as usize).copied().unwrap_or(NIL)
     }
@@ -74,6 +82,7 @@ impl PlaceTable {
             TimerKey::Client(number) => (&mut self.clients, number as usize),
             TimerKey::Tube(number) => (&mut self.tubes, number as usize),
             TimerKey::Extras => (&mut self.extras_store, 0),
+            TimerKey::Keys => (&mut self.extras_store, 1),
         };
         if table.len() <= number {
             table.resize(number + 1, NIL);

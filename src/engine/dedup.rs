@@ -13,7 +13,7 @@ use super::{Engine, Refused};
 
 /// Extras that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
 /// tubes, and each search would have to pass all of them.
-const LOOKS: u64 = 4096;
+pub(super) const LOOKS: u64 = 4096;
 
 impl Engine {
     /// What takes fingerprints of bodies that are to be submitted.

@@ -22,6 +22,8 @@ pub(super) enum Deferred {
     Search(ClientId),
     /// A tube has ready jobs, and clients that wait; until all of them are served, nobody else may take its jobs.
     Serve(u32),
+    /// Clients wait until this job is gone or set aside, and it was set aside.
+    Buried(JobId),
     /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more.
     Tell { extras: u32, job: JobId, outcome: Arc<Outcome> },
 }
@@ -53,6 +55,7 @@ impl Engine {
         let progress = match &work {
             Deferred::Disconnect(client) => self.disconnect_on(*client, now),
             Deferred::Search(client) => self.search_on(*client, now),
+            Deferred::Buried(job) => self.tell_buried(*job),
             Deferred::Serve(tube) => self.serve_on(*tube, now),
             Deferred::Tell { extras, job, outcome } => self.tell_on(*extras, *job, outcome),
         };

@@ -46,6 +46,15 @@ impl Ids {
         (slot != NIL).then_some(slot)
     }
 
+    /// The slots of those ids above this one that stand in the row of the next one.
+    pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
+        let first = id.0 + 1;
+        let row = self.row(first / ROW).map(|row| self.rows.get(row));
+        row.into_iter()
+            .flat_map(move |row| row.slots[(first % ROW) as usize..].iter().copied())
+            .filter(|slot| *slot != NIL)
+    }
+
     /// Enters `id`, which must be new.
     pub fn insert(&mut self, id: JobId, slot: u32) {
         let (number, place) = (id.0 / ROW, (id.0 % ROW) as usize);

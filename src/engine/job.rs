@@ -62,6 +62,10 @@ pub enum Cause {
     Expire,
     /// Its holder hung up, or gave back all that it held.
     HangUp,
+    /// Somebody put it into another tube, to be ready there.
+    Move,
+    /// Somebody put it into another tube, to be ready there later.
+    MoveLater,
     /// Somebody said that it failed, and nobody is told: it is set aside, whoever has it.
     Fail,
     /// Somebody said how it went, and the outcome is kept.
@@ -92,6 +96,8 @@ impl State {
             (Cause::Fail, Ready | Delayed | Reserved) => Some(Buried),
             (Cause::Kick, Delayed | Buried) => Some(Ready),
             (Cause::Due, Delayed) => Some(Ready),
+            (Cause::Move, Ready | Delayed | Reserved | Buried) => Some(Ready),
+            (Cause::MoveLater, Ready | Delayed | Reserved | Buried) => Some(Delayed),
             (Cause::Finish, Ready | Delayed | Reserved | Buried) => Some(Finished),
             _ => None,
         }

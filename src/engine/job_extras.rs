@@ -32,6 +32,12 @@ pub(super) struct RareExtras {
     pub last_try: bool,
     /// Counts the reports of workers; see [`ExtrasStore::next_to_hear`].
     pub reports: u32,
+    /// Seconds of the delay after the first lost try; zero if there is none.
+    pub backoff: u32,
+    /// The lane of its `con:` key, or [`NIL`].
+    pub lane: u32,
+    /// How many of that key may be reserved while it is.
+    pub con_limit: u32,
 }
 
 impl Default for RareExtras {
@@ -46,6 +52,9 @@ impl Default for RareExtras {
             ephemeral: false,
             last_try: false,
             reports: 0,
+            backoff: 0,
+            lane: NIL,
+            con_limit: 0,
         }
     }
 }
@@ -63,7 +72,8 @@ pub struct JobExtras {
     /// As it was asked for; [`Span::MAX`] for ever.
     pub(super) ttl: Span,
     pub(super) dedup_key: DedupKey,
-    /// Finished: where in the body the result begins.
+    /// Finished: where in the body the result begins. Of a job that is dropped when it is done: the seconds for which its
+    /// name outlives it.
     pub(super) result_at: u32,
     pub(super) max_attempts: u8,
     pub(super) max_fails: u8,
@@ -152,6 +162,18 @@ impl JobExtras {
     /// When it was to become ready, if that was said.
     pub fn start(&self) -> Option<Time> {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
+    }
+
+    /// Seconds of the delay after the first lost try.
+    pub(super) fn backoff(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.backoff)
+    }
+
+    /// Whether its producer asked for more than a plain job has. What others do to the job, such as to wait for its end, does
+    /// not change this.
+    pub(super) fn is_tagged(&self) -> bool {
+        let bounded = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL);
+        bounded || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
     pub(super) fn rare(&self) -> Option<&RareExtras> {
@@ -339,6 +361,11 @@ impl ExtrasStore {
         self.link(JobExtras { slot, hash, expires, ttl, dedup_key, rare: Some(Box::new(own)), ..counts })
     }
 
+    /// Whether the end of this time to live counts; for checks.
+    pub fn is_timed(&self, number: u32) -> bool {
+        self.get(number).place != NIL
+    }
+
     /// Whether these extras are left to those who wait, and have no job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
@@ -369,6 +396,30 @@ impl ExtrasStore {
     /// The extras with this hash that `matches`.
     pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
         self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
+    }
+
+    /// What is unique about it has another hash from now on.
+    pub fn rehash(&mut self, number: u32, hash: u64) {
+        self.index.remove(number, &mut self.store);
+        self.get_mut(number).hash = (hash >> 32) as u32;
+        self.index.insert(number, &mut self.store);
+    }
+
+    /// The end of this time to live does not count as long as the job is spared.
+    pub fn spare(&mut self, number: u32) {
+        let place = std::mem::replace(&mut self.get_mut(number).place, NIL);
+        if place != NIL {
+            self.ends.remove(place, &mut self.store);
+            self.get_mut(number).place = NIL;
+        }
+    }
+
+    /// The end of this time to live counts again.
+    pub fn expose(&mut self, number: u32) {
+        let JobExtras { expires, place, .. } = *self.get(number);
+        if expires != Time::NEVER && place == NIL {
+            self.ends.push(expires, number, &mut self.store);
+        }
     }
 
     /// Whose time to live ends next, and when.
@@ -455,10 +506,9 @@ impl ExtrasStore {
     /// Panics unless the times to live are in order; for checks.
     pub fn check_ends(&self) {
         self.ends.check(|number| self.get(number).place);
-        let completion = self.iter().filter(|(_, extras)| extras.expires != Time::NEVER).count();
-        assert_eq!(self.ends.len(), completion, "every time to live that ends is known");
-        let placed = self.iter().filter(|(_, extras)| extras.place != NIL).count();
-        assert_eq!(placed, completion, "nothing else has a place among them");
+        let placed = self.iter().filter(|(_, extras)| extras.place != NIL);
+        let known = placed.inspect(|(_, extras)| assert_ne!(extras.expires, Time::NEVER)).count();
+        assert_eq!(self.ends.len(), known, "nothing else has a place among them");
         let indexed = self.iter().filter(|(_, extras)| extras.dedup_key != DedupKey::None).count();
         assert_eq!(self.index.len(), indexed, "the index knows nobody else");
     }

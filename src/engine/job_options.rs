@@ -102,6 +102,12 @@ pub struct JobOptions {
     pub reducer: Option<Box<[u8]>>,
     /// The client that submits it is told what comes of it.
     pub attach: bool,
+    /// Seconds for which its name outlives it; see [`super::Tags::key`].
+    pub keep: u32,
+    /// Seconds of the delay after the first lost try; see [`super::Tags::backoff`].
+    pub backoff: u32,
+    /// See [`super::Tags::concurrency`].
+    pub concurrency: Option<(Name, u32)>,
 }
 
 impl Default for JobOptions {
@@ -116,6 +122,9 @@ impl Default for JobOptions {
             max_fails: 0,
             reducer: None,
             attach: false,
+            keep: 0,
+            backoff: 0,
+            concurrency: None,
         }
     }
 }

@@ -38,7 +38,7 @@ impl Engine {
             State::Finished => return false,
             State::Reserved if job.holder != client.0 => return false,
             State::Reserved => self.complete_deleted(slot, now),
-            _ => self.remove_job(slot, Outcome::Gone),
+            _ => self.end_job(slot, Outcome::Gone, now),
         }
         true
     }
@@ -49,7 +49,13 @@ impl Engine {
         if self.ends_without_retry(slot, true) {
             return true;
         }
-        let tube = self.jobs.get(slot).tube;
+        if self.count_try(slot) {
+            self.jobs.get_mut(slot).count(Count::Releases);
+            self.set_aside(slot, Cause::Bury, pri);
+            self.changed(Change::Bury(slot));
+            self.serve_unblocked(now);
+            return true;
+        }
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
         self.transfer_with(slot, cause, |job| {
             (job.pri, job.due) = (pri, now + delay);
@@ -57,7 +63,8 @@ impl Engine {
             job.count(Count::Releases);
         });
         self.changed(Change::Release(slot));
-        self.serve(tube, now);
+        self.counted_try(slot);
+        self.serve_living(slot, now);
         true
     }
 
@@ -65,6 +72,7 @@ impl Engine {
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.complete_buried(slot, pri);
+        self.serve_unblocked(now);
         true
     }
 
@@ -133,9 +141,10 @@ impl Engine {
     fn kick_slot(&mut self, slot: u32, now: Time) {
         self.steps.take(MOVE);
         self.jobs.get_mut(slot).count(Count::Kicks);
+        self.forget_tries(slot);
         self.changed(Change::Kick(slot));
         self.transfer(slot, Cause::Kick);
-        self.serve(self.jobs.get(slot).tube, now);
+        self.serve_living(slot, now);
     }
 
     /// The job in this state that is next in the tube that the client uses.

@@ -74,6 +74,11 @@ impl Jobs {
         self.ids.find(id)
     }
 
+    /// The slots of those ids above this one that stand beside the next one.
+    pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
+        self.ids.row_above(id)
+    }
+
     /// Forgets the job in `slot`, and its body.
     pub fn remove(&mut self, slot: u32) -> Job {
         let job = self.slots.remove(slot);

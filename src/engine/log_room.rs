@@ -6,6 +6,7 @@
 
 use super::job_extras::JobExtras;
 use super::job_options::{CompletionPolicy, DedupKey, JobOptions};
+use super::time::Span;
 use super::Engine;
 
 /// Bytes for which a new job counts beside the name of its tube, its options and its body; its delete included, so that
@@ -104,10 +105,11 @@ impl Engine {
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.jobs.get(slot);
         let size = self.tubes.get(job.tube).name.len() + job.body.len();
-        if job.completion == CompletionPolicy::Drop {
+        let extras = self.extras(job);
+        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
             return size;
         }
-        let extras = self.extras(job);
+        let size = size + self.lane_of(slot).map_or(0, |lane| self.concurrency.key_of(lane).length());
         size + options_size(extras.map_or(&DedupKey::None, JobExtras::dedup_key), extras.and_then(JobExtras::reducer))
     }
 }
@@ -119,8 +121,10 @@ fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
 
 /// Bytes for which the options of a job count that is still to be made.
 pub(super) fn logged_options(options: &JobOptions) -> usize {
-    if options.completion == CompletionPolicy::Drop {
+    let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
+    if options.completion == CompletionPolicy::Drop && plain && options.concurrency.is_none() {
         return 0;
     }
-    options_size(&options.dedup_key, options.reducer.as_deref())
+    let key = options.concurrency.as_ref().map_or(0, |(key, _)| key.length());
+    key + options_size(&options.dedup_key, options.reducer.as_deref())
 }

@@ -22,6 +22,13 @@ const PATIENCE: Span = Span::from_millis(50);
 impl Engine {
     /// Hands ready jobs of this tube to the clients that wait for them, and notifies an idle one if there are more.
     pub(super) fn serve(&mut self, number: u32, now: Time) {
+        if self.has_unblocked() {
+            return self.serve_with_unblocked(number, now);
+        }
+        self.serve_tube(number, now);
+    }
+
+    pub(super) fn serve_tube(&mut self, number: u32, now: Time) {
         loop {
             let tube = self.tubes.get(number);
             if tube.pause.is_some()

@@ -12,18 +12,21 @@
 //! [`Engine::go_on`]. Must not import any other room.
 
 mod account;
+mod batches;
 mod bodies;
 mod body;
 mod change;
 mod check;
 mod client;
 mod completion;
+mod concurrency;
 mod deadlines;
 mod dedup;
 mod deferred;
 mod details;
 mod disconnect;
 mod event;
+mod flush;
 mod heap;
 mod ids;
 mod index;
@@ -32,9 +35,13 @@ mod job_extras;
 mod job_options;
 mod job_verbs;
 mod jobs;
+mod keys;
+mod limits;
 mod list;
+mod lists;
 mod log_room;
 mod matching;
+mod moves;
 mod name;
 mod pages;
 mod pauses;
@@ -47,10 +54,12 @@ mod stats;
 mod steps;
 mod stored;
 mod submit;
+mod tagged;
 mod text;
 mod time;
 mod timers;
 mod transitions;
+mod tries;
 mod tube;
 mod waiting;
 mod watching;
@@ -58,35 +67,44 @@ mod watching;
 use std::collections::{BTreeSet, VecDeque};
 
 pub use account::Account;
+pub use batches::TouchAll;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::Change;
 pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
 pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
+pub use flush::{FindReserved, Flush};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
 pub use job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
 pub use job_verbs::Kick;
+pub use keys::{EndedKey, KEY_COST};
 pub use list::{Linked, Links, List};
+pub use lists::IdPage;
 pub use log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
+pub use moves::MoveJobs;
 pub use name::Name;
 pub use pages::{JobPage, NamePage, Page};
-pub use reserve::{Awaited, Grab, Reserve};
+pub use reserve::{Awaited, Grab, JobEnd, Reserve};
+pub use restore::MovedJob;
 pub use stats::{JobStats, Stats, TubeStats};
 pub use steps::{Progress, Steps};
 pub use stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use submit::{Refused, Submitted};
+pub use tagged::{Tagged, Tags};
 pub use text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
 pub use time::{Span, Time};
 pub use tube::{JobCounts, Pause, DEFAULT};
 pub use watching::{Dropped, WantedTubes};
 
 use client::{ClientState, Clients, Watches};
+use concurrency::Concurrency;
 use deadlines::Deadlines;
 use deferred::Deferred;
 use job_extras::ExtrasStore;
 use jobs::Jobs;
+use keys::EndedKeys;
 use tube::{Tubes, DEFAULT_TUBE};
 
 /// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
@@ -160,6 +178,8 @@ pub struct Engine {
     clients: Clients,
     watches: Watches,
     extras_store: ExtrasStore,
+    ended_keys: EndedKeys,
+    concurrency: Concurrency,
     deadlines: Deadlines,
     events: VecDeque<Event>,
     /// None if nobody keeps a log.
@@ -182,6 +202,8 @@ pub struct Engine {
     /// How often a client began to wait or to be idle.
     waits: u64,
     kept_tubes: usize,
+    /// Tubes that have a limit.
+    limited: usize,
     /// Jobs whose time to live ended before they were over.
     evicted: u64,
     /// Bytes of the log that a verb lacked and could not have asked for before.
@@ -211,6 +233,8 @@ impl Engine {
             clients,
             watches: Watches::default(),
             extras_store: ExtrasStore::new(),
+            ended_keys: EndedKeys::default(),
+            concurrency: Concurrency::default(),
             deadlines: Deadlines::new(),
             events: VecDeque::new(),
             changes: None,
@@ -231,6 +255,7 @@ impl Engine {
             waiting: 0,
             waits: 0,
             kept_tubes: 0,
+            limited: 0,
             evicted: 0,
             lacking: 0,
             exhausted: false,
@@ -277,6 +302,11 @@ impl Engine {
     /// The job with this id, in any state and tube.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.jobs.find(id).map(|slot| self.jobs.view(slot))
+    }
+
+    /// Jobs are taken in again.
+    pub fn undrain(&mut self) {
+        self.draining = false;
     }
 
     /// From now on no job is taken in.

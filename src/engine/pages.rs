@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one.
-    fn next_job(&self, from: &mut u32, steps: &mut Steps) -> Option<u32> {
+    pub(super) fn next_job(&self, from: &mut u32, steps: &mut Steps) -> Option<u32> {
         while *from < self.jobs.end() && !steps.are_used_up() {
             let end = (*from + 16).min(self.jobs.end());
             let found = (*from..end).find(|&slot| self.jobs.is_held(slot));

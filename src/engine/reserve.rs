@@ -44,6 +44,24 @@ pub enum Awaited<'a> {
     Waiting,
 }
 
+/// The answer to [`Engine::wait_end`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobEnd {
+    /// It is set aside.
+    Buried,
+    /// There is no such job.
+    NotFound,
+    /// It has not ended, and the client does not wait.
+    TimedOut,
+    /// There is no memory for another one who waits.
+    OutOfMemory,
+    /// An event will tell.
+    Waiting,
+}
+
+/// Bytes of account that one may take who waits for the end of a job that nobody has waited for yet.
+const WAITER_COST: u64 = 512;
+
 impl<'a> Grab<'a> {
     /// The job, if there is one at once.
     pub fn job(self) -> Option<JobView<'a>> {
@@ -85,6 +103,9 @@ impl Engine {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.jobs.find(id)?;
         self.jobs.get(slot).state().after(Cause::ReserveJob)?;
+        if self.is_blocked(slot) {
+            return None;
+        }
         self.mark_worker(client);
         self.grant(client, slot, Cause::ReserveJob, now);
         Some(self.jobs.view(slot))
@@ -201,12 +222,35 @@ impl Engine {
         Awaited::Waiting
     }
 
+    /// Waits at most for `timeout` until a job is gone or set aside. An event tells of either.
+    pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished);
+        let Some(slot) = slot else { return JobEnd::NotFound };
+        if self.jobs.get(slot).state() == State::Buried {
+            self.changed(Change::Promise(slot));
+            return JobEnd::Buried;
+        }
+        if timeout == Span::ZERO {
+            return JobEnd::TimedOut;
+        }
+        if self.lacks_memory(WAITER_COST) {
+            return JobEnd::OutOfMemory;
+        }
+        self.attach(slot, client);
+        let outcome = self.extras_store.of(slot);
+        self.wait_for(client, Waiting { until: now + timeout, outcome, run: false });
+        JobEnd::Waiting
+    }
+
     /// The client waits no longer; tells whether it did. What it ran is taken back, unless somebody is at it.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
         if !waiting.is_for_job() {
             self.detach_from(client, waiting.outcome);
+            if !waiting.run {
+                self.orphaned(waiting.outcome);
+            }
             if waiting.run {
                 self.orphan(waiting.outcome);
             }

@@ -6,13 +6,26 @@
 use super::body::Body;
 use super::details::History;
 use super::details::{Count, Details};
-use super::job::{Cause, Job, JobId, State};
+use super::job::{Cause, Job, JobId, Priority, State};
 use super::job_extras::JobExtras;
 use super::job_options::CompletionPolicy;
 use super::stored::{StoredChange, StoredJob};
 use super::time::{Span, Time};
 use super::tube::Pause;
 use super::{Engine, JOB_COST, NOBODY};
+
+/// Where a job stands that went to another tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MovedJob {
+    /// Its priority.
+    pub pri: Priority,
+    /// The delay last given to it.
+    pub delay: Span,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    pub due: Time,
+    /// Ready, delayed or buried.
+    pub state: State,
+}
 
 impl Engine {
     /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, what its
@@ -59,6 +72,10 @@ impl Engine {
     pub fn restore_change(&mut self, id: JobId, change: StoredChange) {
         let Some(slot) = self.jobs.find(id) else { return };
         let job = self.jobs.get_mut(slot);
+        if let StoredChange::Priority(pri) = change {
+            job.pri = pri;
+            return;
+        }
         match job.state() {
             // That is for good: the record is read a second time, as the one of the outcome will be.
             State::Finished => return,
@@ -67,6 +84,15 @@ impl Engine {
             State::Ready | State::Delayed | State::Buried => job.transition(Cause::ReserveJob),
         }
         match change {
+            StoredChange::Priority(_) => {}
+            StoredChange::Retry { fails, delay, due } => {
+                job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
+                if delay != Span::ZERO {
+                    job.details.set_delay(delay);
+                    job.due = due;
+                }
+                self.set_fails(slot, fails);
+            }
             StoredChange::Reserve(count) => {
                 job.transition(Cause::HangUp);
                 job.details.set_count(Count::Reserves, count);
@@ -82,6 +108,7 @@ impl Engine {
             StoredChange::Kick(count) => {
                 job.transition(Cause::Release);
                 job.details.set_count(Count::Kicks, count);
+                self.set_fails(slot, 0);
             }
             StoredChange::Release { pri, delay, due, count } => {
                 job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
@@ -97,8 +124,36 @@ impl Engine {
         }
     }
 
-    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it
-    /// is over and has grown by the result.
+    /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the old one
+    /// first.
+    pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize, usize)> {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished)?;
+        let number = self.open_tube_unlimited(tube);
+        let job = self.jobs.get_mut(slot);
+        let from = std::mem::replace(&mut job.tube, number);
+        if job.state() != State::Reserved {
+            job.transition(Cause::ReserveJob);
+        }
+        match to.state {
+            State::Delayed => job.transition(Cause::ReleaseLater),
+            State::Buried => job.transition(Cause::Bury),
+            State::Ready | State::Reserved | State::Finished => job.transition(Cause::Release),
+        }
+        job.details.set_delay(to.delay);
+        (job.pri, job.due) = (to.pri, to.due);
+        self.rehash(slot);
+        self.change_lane(slot);
+        Some((slot, self.tubes.get(from).name.len(), tube.len()))
+    }
+
+    fn set_fails(&mut self, slot: u32, fails: u8) {
+        if self.is_tried(slot) {
+            self.extras_store.get_mut(self.extras_store.of(slot)).fails = fails;
+        }
+    }
+
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
+    /// over and has grown by the result.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
         let slot = self.jobs.find(id)?;
         let job = self.jobs.get_mut(slot);

@@ -7,6 +7,7 @@ use super::details::History;
 use super::job::{Job, JobId, JobView, Priority, State};
 use super::job_extras::JobExtras;
 use super::job_options::{CompletionPolicy, DedupKey};
+use super::list::NIL;
 use super::name::Name;
 use super::time::{Span, Time};
 use super::Engine;
@@ -54,12 +55,20 @@ pub enum StoredChange {
         order: u64,
         count: u32,
     },
+    /// Lost or released, so often since it was kicked; a delay of zero leaves that as it was, and the job ready.
+    Retry {
+        fails: u8,
+        delay: Span,
+        due: Time,
+    },
+    /// It got this priority, where it stands.
+    Priority(Priority),
 }
 
 /// What a log has to remember of a job's options, and of what came of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// What becomes of it; never [`CompletionPolicy::Drop`], which needs no options.
+    /// What becomes of it.
     pub completion: CompletionPolicy,
     /// What no other job may share.
     pub dedup_key: StoredKey<'a>,
@@ -81,6 +90,12 @@ pub struct StoredOptions<'a> {
     pub outcome: Option<(bool, u32)>,
     /// Bytes that go with it to its worker.
     pub reducer: Option<&'a [u8]>,
+    /// Seconds for which its name outlives it.
+    pub keep: u32,
+    /// Seconds of the delay after the first lost try.
+    pub backoff: u32,
+    /// The key that bounds how many are reserved, and the bound.
+    pub concurrency: (StoredKey<'a>, u32),
 }
 
 /// A [`DedupKey`] that is borrowed from a job or from a record.
@@ -152,6 +167,11 @@ impl Engine {
             Change::Kick(_) => StoredChange::Kick(kicks),
             Change::Lease(_) => StoredChange::Lease(reserves, due),
             Change::Release(_) => StoredChange::Release { pri, delay: job.delay(), due, count: releases },
+            Change::Priority(_) => StoredChange::Priority(pri),
+            Change::Retry(_) => {
+                let delay = if job.state() == State::Delayed { job.delay() } else { Span::ZERO };
+                StoredChange::Retry { fails: self.extras(job).map_or(0, JobExtras::fails), delay, due }
+            }
             Change::Bury(_) => StoredChange::Bury { pri, order: due.nanos(), count: buries },
             _ => return None,
         };
@@ -160,10 +180,10 @@ impl Engine {
 
     /// The options of a job, and what came of them so far.
     pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
-        if job.completion == CompletionPolicy::Drop {
+        let extras = self.extras(job);
+        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
             return None;
         }
-        let extras = self.extras(job);
         let rare = extras.and_then(JobExtras::rare);
         Some(StoredOptions {
             completion: job.completion,
@@ -177,6 +197,11 @@ impl Engine {
             fails: extras.map_or(0, JobExtras::fails),
             outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
             reducer: extras.and_then(JobExtras::reducer),
+            keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
+            backoff: extras.map_or(0, JobExtras::backoff),
+            concurrency: rare.filter(|rare| rare.lane != NIL).map_or((StoredKey::None, 0), |rare| {
+                (StoredKey::Kept(self.concurrency.key_of(rare.lane)), rare.con_limit)
+            }),
         })
     }
 
@@ -184,6 +209,7 @@ impl Engine {
     pub(super) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         self.jobs.get_mut(slot).completion = options.completion;
         let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
+        let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
         let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
         let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
         if plain && !rare && !limits {
@@ -194,12 +220,16 @@ impl Engine {
         extras.ttl = options.ttl;
         (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
         extras.fails = options.fails;
-        (extras.done, extras.result_at) = options.outcome.unwrap_or_default();
+        (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
         if rare {
             let rare = extras.rare_mut();
             (rare.start, rare.order) = (options.start, options.order);
             rare.reducer = options.reducer.map(Box::from);
+            rare.backoff = options.backoff;
         }
         self.memory.jobs += self.extras_store.get(number).cost();
+        if let DedupKey::Name(key) = options.concurrency.0.restored() {
+            self.join_lane(slot, key, options.concurrency.1);
+        }
     }
 }

@@ -172,6 +172,7 @@ impl Engine {
         let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
         let limits = options.max_attempts > 0 || options.max_fails > 0;
         let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
+        let rare = rare || options.backoff > 0 || options.concurrency.is_some();
         let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
         if plain && !limits && !rare {
             return;
@@ -181,12 +182,17 @@ impl Engine {
         extras.max_attempts = options.max_attempts;
         extras.max_fails = options.max_fails;
         extras.ttl = options.ttl;
+        extras.result_at = options.keep;
         if rare {
             let rare = extras.rare_mut();
+            rare.backoff = options.backoff;
             rare.reducer = options.reducer;
             rare.start = options.start.unwrap_or(Time::NEVER);
         }
         self.memory.jobs += self.extras_store.get(number).cost();
+        if let Some((key, most)) = options.concurrency {
+            self.join_lane(slot, key, most);
+        }
     }
 
     /// Makes extras for the job in `slot`, which has none; their cost is still to be accounted for.
@@ -226,6 +232,7 @@ impl Engine {
 
     /// The job in `slot` has no extras any more.
     pub(super) fn unbind(&mut self, slot: u32) {
+        self.leave_lane(slot);
         if self.jobs.get(slot).is_bound() {
             let extras = self.extras_store.remove(self.extras_store.of(slot));
             self.memory.jobs -= extras.cost();

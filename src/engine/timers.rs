@@ -9,6 +9,7 @@ use super::deadlines::TimerKey;
 use super::details::Count;
 use super::event::{NoJob, Outcome};
 use super::job::{Cause, JobId, State};
+use super::job_options::CompletionPolicy;
 use super::steps::{Progress, MOVE};
 use super::time::Time;
 use super::Engine;
@@ -26,7 +27,8 @@ impl Engine {
             Some((at, owner)) if at <= now => match owner {
                 TimerKey::Client(number) => self.client_due(ClientId(number), now),
                 TimerKey::Tube(number) => self.tube_due(number, now),
-                TimerKey::Extras => self.extras_due(),
+                TimerKey::Extras => self.extras_due(now),
+                TimerKey::Keys => self.key_due(),
             },
             _ => {}
         }
@@ -123,9 +125,17 @@ impl Engine {
     }
 
     /// The time to live of the job that comes next in that order has ended.
-    pub(super) fn extras_due(&mut self) {
+    pub(super) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.extras_store.next_end().expect("a time to live that ends");
         let slot = self.extras_store.get(number).slot;
+        let job = self.jobs.get(slot);
+        if job.completion == CompletionPolicy::Drop {
+            if matches!(job.state(), State::Reserved | State::Buried) {
+                self.extras_store.spare(number);
+                return self.retime_extras();
+            }
+            return self.expire_job(slot, now);
+        }
         self.evicted += u64::from(self.jobs.get(slot).state() != State::Finished);
         self.remove_job(slot, Outcome::Gone);
     }

@@ -35,6 +35,7 @@ impl Engine {
         if self.jobs.get(slot).state() == State::Ready {
             self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot));
         }
+        let lane = self.lane_of(slot);
         let job = self.jobs.get(slot);
         let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
@@ -42,17 +43,27 @@ impl Engine {
         self.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
         match job.state() {
-            State::Ready => tube.push_ready(slot, is_large, &mut self.jobs),
+            State::Ready => {
+                match lane {
+                    Some(lane) => self.enter_lane(lane, slot),
+                    None => tube.push_ready(slot, is_large, &mut self.jobs),
+                }
+                self.count_life(slot);
+            }
             State::Finished => {}
             State::Buried => tube.buried.push_back(slot, &mut self.jobs),
             State::Delayed => {
                 tube.delayed.push(key, slot, &mut self.jobs);
                 self.retime_tube(number);
+                self.count_life(slot);
             }
             State::Reserved => {
                 let client = &mut self.clients[ClientId(holder)];
                 client.reserved.push(key, slot, &mut self.jobs);
                 self.retime_client(holder);
+                if let Some(lane) = lane {
+                    self.count_reserved(lane, slot, true);
+                }
             }
         }
     }
@@ -82,6 +93,7 @@ impl Engine {
 
     /// Takes the job in `slot` out of where its state says it stands.
     pub(super) fn leave(&mut self, slot: u32) {
+        let lane = self.lane_of(slot);
         let job = self.jobs.get(slot);
         let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
         let is_large = self.is_large(job);
@@ -91,7 +103,10 @@ impl Engine {
         tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
         match job.state() {
             State::Finished => {}
-            State::Ready => tube.remove_ready(slot, is_large, &mut self.jobs),
+            State::Ready => match lane {
+                Some(lane) => self.quit_lane(lane, slot),
+                None => tube.remove_ready(slot, is_large, &mut self.jobs),
+            },
             State::Buried => tube.buried.remove(slot, &mut self.jobs),
             State::Delayed => {
                 tube.delayed.remove(place, &mut self.jobs);
@@ -107,6 +122,9 @@ impl Engine {
                 job.holder = NIL;
                 job.set_leaving(false);
                 self.retime_client(holder);
+                if let Some(lane) = lane {
+                    self.count_reserved(lane, slot, false);
+                }
             }
         }
     }

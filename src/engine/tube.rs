@@ -203,7 +203,10 @@ impl Tube {
     }
 
     fn is_idle(&self) -> bool {
-        !self.kept && self.using + self.watching == 0 && self.counts.all() + self.counts.finished == 0
+        !self.kept
+            && self.most.is_none()
+            && self.using + self.watching == 0
+            && self.counts.all() + self.counts.finished == 0
     }
 }
 

@@ -5,7 +5,7 @@
 //! are, since a place that is not for its present wait counts for nothing. Must not choose between clients: that is
 //! `matching`'s.
 
-use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting};
+use super::client::{ClientId, IdleState, ReservePolicy, Search, Waiting, Watch};
 use super::deferred::Deferred;
 use super::event::{Event, NoJob};
 use super::job::priority_class;
@@ -157,6 +157,11 @@ impl Engine {
         }
         // The same for holders, who are most, without a `Search`, since it is never interrupted.
         self.steps.take(state.watched.len() as u64);
+        if state.weighted {
+            let mut search = Search::default();
+            self.look(client, &mut search, usize::MAX);
+            return self.found(client, &search);
+        }
         self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
     }
 
@@ -167,23 +172,27 @@ impl Engine {
     pub(super) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
+        let weighted = state.weighted;
         let end = count.min(search.seen.saturating_add(most));
         let start = turn.min(count.saturating_sub(1));
         self.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
             let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
-            let tube = self.watches.get(self.clients[client].watched.at(place)).tube;
+            let Watch { tube, weight, .. } = *self.watches.get(self.clients[client].watched.at(place));
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
-            search.found += 1;
+            search.found += usize::from(weight);
             let job = self.jobs.get(slot);
             let rank = match reserve_policy {
+                ReservePolicy::PerConnection if weighted => (0, Time::default()),
                 ReservePolicy::PerConnection => job.ready_key(),
                 ReservePolicy::Notified => (priority_class(job.pri) as u32, Time::default()),
                 ReservePolicy::Lease => (0, Time::default()),
             };
             let better = match search.best {
                 None => true,
-                Some(_) if reserve_policy == ReservePolicy::Lease => self.roll(search.found) == 0,
+                Some(_) if weighted || reserve_policy == ReservePolicy::Lease => {
+                    self.roll(search.found) < weight.into()
+                }
                 Some((best, ..)) => rank < best,
             };
             if better {

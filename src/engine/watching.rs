@@ -161,6 +161,20 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
+    /// How often a watched tube is chosen by a client that reserves by weights.
+    pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
+        let watched = &self.clients[client].watched;
+        let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
+        if let Some(watch) = watch {
+            self.watches.get_mut(watch).weight = weight.max(1);
+        }
+    }
+
+    /// Whether the client reserves from its tubes by their weights, instead of the most urgent job of all.
+    pub fn set_weighted(&mut self, client: ClientId, weighted: bool) {
+        self.clients[client].weighted = weighted;
+    }
+
     /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.
     pub fn watch_only(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if lease.pass == Pass::Mark && self.watches_just(client, &lease.names) {
@@ -268,17 +282,9 @@ impl Engine {
         if std::mem::take(&mut tube.kept) {
             self.kept_tubes -= 1;
         }
+        self.end_limit(number);
         self.close_tube_if_idle(number);
         Dropped::Done
-    }
-
-    /// From now on no job of a priority class is taken in by the tube with this name while it has so many jobs of all
-    /// classes; none: no limit. False if there is no such tube.
-    pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3]) -> bool {
-        let Some(number) = self.tubes.find(name) else { return false };
-        let limits = most.map(|most| most.unwrap_or(u32::MAX));
-        self.tubes.get_mut(number).most = (limits != [u32::MAX; 3]).then(|| Box::new(limits));
-        true
     }
 
     /// The name of the tube that the client uses.

@@ -17,6 +17,7 @@ mod upload;
 
 pub mod beanstalk;
 pub mod gearman;
+pub mod notes;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
@@ -49,11 +50,22 @@ pub struct ProtocolSettings {
     pub timeouts_in_seconds: bool,
     /// Every Gearman client is told why a job failed, as if it had asked for it.
     pub exceptions: bool,
+    /// What beanstalk's clients are offered beyond beanstalkd.
+    pub extensions: beanstalk::Extensions,
+    /// A batch of jobs ends when its reply is so long, in bytes; as in [`crate::Config::max_output`].
+    pub max_output: usize,
 }
 
 impl Default for ProtocolSettings {
     fn default() -> ProtocolSettings {
-        ProtocolSettings { max_packet: 64 << 20, allow_shutdown: false, timeouts_in_seconds: false, exceptions: false }
+        ProtocolSettings {
+            max_packet: 64 << 20,
+            allow_shutdown: false,
+            timeouts_in_seconds: false,
+            exceptions: false,
+            extensions: beanstalk::Extensions::ALL,
+            max_output: 1 << 20,
+        }
     }
 }
 
@@ -178,6 +190,8 @@ pub struct DecodeLimits {
     pub fingerprints: Fingerprints,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
+    /// What beanstalk's clients are offered beyond beanstalkd.
+    pub extensions: beanstalk::Extensions,
     /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
     /// Largest packet that a Gearman client may send, in bytes beside its header.

@@ -2,7 +2,7 @@
 //!
 //! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use portable_atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Span, Time};
@@ -18,6 +18,8 @@ pub enum Clock {
     },
     /// A test, which moves it by hand; nanoseconds since the epoch.
     Manual(AtomicU64),
+    /// The same, but all else is as with the machine's clock: what a turn leaves undone waits for the next one.
+    Stepped(AtomicU64),
 }
 
 fn wall() -> Time {
@@ -39,7 +41,7 @@ impl Clock {
     pub fn now(&self) -> Time {
         match self {
             Clock::System { wall, anchor } => *wall + Span::from_nanos(anchor.elapsed().as_nanos() as u64),
-            Clock::Manual(nanos) => Time::from_nanos(nanos.load(Ordering::Acquire)),
+            Clock::Manual(nanos) | Clock::Stepped(nanos) => Time::from_nanos(nanos.load(Ordering::Acquire)),
         }
     }
 
@@ -48,11 +50,11 @@ impl Clock {
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
-            Clock::Manual(_) => before,
+            Clock::Manual(_) | Clock::Stepped(_) => before,
         }
     }
 
-    /// Whether it is moved by hand.
+    /// Whether it is moved by hand from deadline to deadline, and each turn finishes what it begins.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }
@@ -63,14 +65,14 @@ impl Clock {
             Clock::System { wall, anchor } => {
                 anchor.checked_add(std::time::Duration::from_nanos(at.since(*wall).nanos()))
             }
-            Clock::Manual(_) => None,
+            Clock::Manual(_) | Clock::Stepped(_) => None,
         }
     }
 
     /// Moves a manual clock forward to `to`.
     pub fn set(&self, to: Time) {
         match self {
-            Clock::Manual(nanos) => nanos.fetch_max(to.nanos(), Ordering::AcqRel),
+            Clock::Manual(nanos) | Clock::Stepped(nanos) => nanos.fetch_max(to.nanos(), Ordering::AcqRel),
             Clock::System { .. } => unreachable!("the machine's clock is not ours to set"),
         };
     }

@@ -430,7 +430,6 @@ impl Connection {
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
-            log::trace!("{}: {}", self.client.0, request.name());
             if first.is_none() {
                 first = Some(request);
             } else {
@@ -488,9 +487,14 @@ impl Connection {
                 let lacking = self.pending.iter().map(Request::log_size).sum();
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
+            let noted = log::log_enabled!(log::Level::Trace).then(|| (core.note_request(&request, now), out.len()));
             let mut context = core.context(hub, self.client, now, self.half_closed);
             context.access = self.access.as_deref_mut();
             let flow = self.dialogue.execute(request, &mut context, out);
+            if let Some((words, before)) = noted {
+                let reply = core.note_reply(self.client, out, before, now);
+                scratch.notes.push(format!("{}: {words}: {reply}", self.client.0));
+            }
             let is_spent = core.spend(COMMAND);
             let goes_on = matches!(flow, Flow::Next) && !is_spent && out.len() <= max_output;
             let Some(next) = goes_on.then(|| self.pending.pop_front()).flatten() else {

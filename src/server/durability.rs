@@ -5,8 +5,8 @@
 //! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
 //! no disk are answered meanwhile. Must not know the format of the log.
 
+use portable_atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -235,6 +235,18 @@ impl Durability {
         free.into_iter().for_each(|outbox| outbox.release(spare));
     }
 
+    /// What the syncer does each time.
+    pub fn sync(&self, hub: &Hub, spare: &mut Output) {
+        let _ = self.wal.write(hub) && self.wal.sync(hub);
+        self.wal.check(hub);
+        self.release(spare);
+        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
+        // anything.
+        if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
+            self.space.maintain();
+        }
+    }
+
     pub fn stop(&self) {
         self.space.stop();
         self.writer.stop();
@@ -288,14 +300,7 @@ impl Bell {
 fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.syncer.wait() {
-        let _ = log.wal.write(hub) && log.wal.sync(hub);
-        log.wal.check(hub);
-        log.release(&mut spare);
-        // Segments that waited for this sync may go; a disk that has failed is tried again, also if nobody says
-        // anything.
-        if hub.with(|journal: &mut Journal, _| journal.needs_maintenance()) || log.wal.is_failing() {
-            log.space.maintain();
-        }
+        log.sync(hub, &mut spare);
         std::thread::sleep(GATHER);
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! Owns what clients are told about it. What the machine allows is `machine`'s business.
 
+use std::fs::DirBuilder;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use portable_atomic::{AtomicU64, Ordering};
 
 use nix::libc;
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
-use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, User};
+use nix::unistd::{chown, getegid, geteuid, setgid, setgroups, setuid, Gid, Uid, User};
 
 use crate::config::Config;
 use crate::engine::Time;
@@ -121,20 +126,70 @@ fn drop_capabilities() -> nix::Result<()> {
     nix::errno::Errno::result(result).map(drop)
 }
 
+/// Makes the folder of the binlog if it is missing, for the user that the process then becomes.
+pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
+    let identity = user.map(identify).transpose()?;
+    if let Some(folder) = folder {
+        make_folder(folder, identity)
+            .map_err(|error| (10, format!("cannot make the folder {} (-b): {error}", folder.display())))?;
+    }
+    match (user, identity) {
+        (Some(name), Some(identity)) => become_user(name, identity),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the last folder of the path, for its owner alone. A missing parent is a typing error, or a disk that is not
+/// mounted.
+fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => log::info!("made the folder {}", path.display()),
+        // Whatever is wrong with what is there, the binlog tells better.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists || path.is_dir() => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match owner {
+        Some((user, group)) if geteuid().is_root() => Ok(chown(path, Some(user), Some(group))?),
+        _ => Ok(()),
+    }
+}
+
+/// The user and group that are meant by a name, by a number, or by two numbers with a colon. Numbers need no list of
+/// users.
+fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+    if let Some((user, group)) = name.split_once(':') {
+        let numbers = number(user).zip(number(group));
+        let (user, group) = numbers.ok_or_else(|| (33, format!("no such user: {name} (-u); UID:GID takes numbers")))?;
+        return Ok((Uid::from_raw(user), Gid::from_raw(group)));
+    }
+    let found = User::from_name(name);
+    if let Ok(Some(user)) = &found {
+        return Ok((user.uid, user.gid));
+    }
+    if let Some(id) = number(name) {
+        let known = User::from_uid(Uid::from_raw(id)).ok().flatten();
+        return Ok((Uid::from_raw(id), known.map_or(Gid::from_raw(id), |user| user.gid)));
+    }
+    match found {
+        // There is no list of users here at all.
+        Err(nix::Error::ENOENT) | Ok(_) => Err((33, format!("no such user: {name} (-u)"))),
+        Err(error) => Err((32, format!("looking up user {name} (-u): {error}"))),
+    }
+}
+
 /// Becomes another user for good: its group, no other groups, then itself, without any capability.
-pub fn become_user(name: &str) -> Result<(), UserError> {
-    let user = User::from_name(name).map_err(|error| (32, format!("looking up user {name}: {error}")))?;
-    let user = user.ok_or_else(|| (33, format!("no such user: {name}")))?;
-    if !geteuid().is_root() && (user.uid, user.gid) == (geteuid(), getegid()) {
+fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
+    if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // Somebody else has seen to it; asking again would be refused.
         return drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
-    let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name}: {error}"));
-    setgroups(&[user.gid]).map_err(|error| fail("taking the groups", error))?;
-    setgid(user.gid).map_err(|error| fail("taking the group", error))?;
-    setuid(user.uid).map_err(|error| fail("taking the id", error))?;
+    let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));
+    setgroups(&[group]).map_err(|error| fail("taking the groups", error))?;
+    setgid(group).map_err(|error| fail("taking the group", error))?;
+    setuid(user).map_err(|error| fail("taking the id", error))?;
     // Root keeps all that it has.
-    if user.uid.is_root() {
+    if user.is_root() {
         return Ok(());
     }
     drop_capabilities().map_err(|error| fail("giving up the capabilities", error))

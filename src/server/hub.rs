@@ -15,7 +15,7 @@ use super::admission::Admission;
 use super::clock::Clock;
 use super::delivery::Outbox;
 use super::durability::Durability;
-use super::gate::{Gate, MAX_STRANGERS};
+use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
@@ -30,7 +30,7 @@ use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, F
 use crate::lock_order::{Mutex, ENGINE};
 use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Wire};
+use crate::protocol::{notes, tell, ClientRegistry, Context, DecodeLimits, Output, Request, Wire};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
 /// that clients come in between.
@@ -78,6 +78,8 @@ pub struct TurnScratch {
     pub now: Time,
     /// Divides the steps of each turn, when very many connections have theirs one after the other; 0 as 1.
     pub sharers: u64,
+    /// What is to be logged when the engine's lock is given back.
+    pub notes: Vec<String>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
 }
@@ -88,31 +90,34 @@ pub struct Hub {
     log: Option<Durability>,
     clock: Clock,
     alarm: Alarm,
-    process: Process,
+    pub(super) process: Process,
     config: Config,
     memory: Arc<Memory>,
     fingerprints: Fingerprints,
     /// What is still to be dropped; see [`Hub::discard`].
     discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
-    gate: Option<Gate>,
+    pub(super) gate: Option<Gate>,
     /// What new connections with TLS share.
     #[cfg(feature = "tls")]
-    tls: LeafMutex<Option<Arc<ServerConfig>>>,
+    pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
     /// Clients that have not proven who they are.
-    strangers: Arc<AtomicUsize>,
+    pub(super) strangers: Arc<AtomicUsize>,
     stopping: AtomicBool,
     shutdown: Shutdown,
 }
 
 impl Hub {
     /// An empty queue, or with a log in `storage` the one that it describes.
+    /// What the engine leaves to chance follows from `secret`.
     pub fn new(
-        config: Config,
+        mut config: Config,
         clock: Clock,
         storage: Option<Arc<dyn Storage>>,
         gate: Option<Gate>,
+        secret: u64,
     ) -> Result<Hub, OpenError> {
+        config.protocols.max_output = config.max_output;
         let process = Process::new(&config, clock.now());
         let memory = Arc::new(Memory::new(config.max_memory));
         let admission = Admission::new(&config, memory.clone());
@@ -126,7 +131,7 @@ impl Hub {
             largest_leased: MAX_DATA as usize,
             lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
-            hash_secret: super::host::random(),
+            hash_secret: secret,
         };
         let mut core = Core::new(limits, config.protocols.exceptions);
         let fingerprints = core.engine.fingerprints();
@@ -247,6 +252,7 @@ impl Hub {
     }
 
     fn deliver(&self, scratch: &mut TurnScratch) {
+        scratch.notes.drain(..).for_each(|note| log::trace!("{note}"));
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush(&mut scratch.event);
             if resume {
@@ -315,7 +321,8 @@ impl Hub {
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
-        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints }
+        let extensions = protocols.extensions;
+        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -329,36 +336,6 @@ impl Hub {
 
     pub fn admission(&self) -> &Admission {
         &self.admission
-    }
-
-    /// The access file, if there is one.
-    pub fn gate(&self) -> Option<&Gate> {
-        self.gate.as_ref()
-    }
-
-    /// New connections with TLS begin with this from now on.
-    #[cfg(feature = "tls")]
-    pub fn set_tls(&self, config: Option<Arc<ServerConfig>>) {
-        *self.tls.lock() = config;
-    }
-
-    #[cfg(feature = "tls")]
-    pub fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.tls.lock().clone()
-    }
-
-    /// How many clients have not proven who they are.
-    pub fn strangers(&self) -> &Arc<AtomicUsize> {
-        &self.strangers
-    }
-
-    /// Whether there are as many as may be.
-    pub fn is_full_of_strangers(&self) -> bool {
-        self.strangers.load(Ordering::Relaxed) >= MAX_STRANGERS
-    }
-
-    pub fn count_failed_auth(&self) {
-        self.process.count_failed_auth();
     }
 
     /// One connection was turned away.
@@ -560,6 +537,17 @@ impl Core {
         }
     }
 
+    /// A command, for the log.
+    pub fn note_request(&self, request: &Request, now: Time) -> String {
+        notes::of_request(request, &self.engine, now)
+    }
+
+    /// What stands in `out` behind its first `before` bytes, for the log.
+    pub fn note_reply(&mut self, client: ClientId, out: &Output, before: usize, now: Time) -> String {
+        let is_text = self.registry.get_mut(client).is_none_or(|peer| peer.wire == Wire::Beanstalk);
+        notes::of_reply(out, before, is_text, &self.engine, now)
+    }
+
     fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let most = hub.config.max_output.saturating_mul(NEWS);
         while let Some(event) = self.engine.take_event() {
@@ -581,6 +569,11 @@ impl Core {
             let resume = if let Some(out) = own {
                 outbox.give_up(out)
             } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
+                if log::log_enabled!(log::Level::Trace) {
+                    let is_text = self.registry.get_mut(event.client()).is_none_or(|peer| peer.wire == Wire::Beanstalk);
+                    let told = notes::of_reply(&scratch.event, 0, is_text, &self.engine, scratch.now);
+                    scratch.notes.push(format!("{}: told {told}", event.client().0));
+                }
                 outbox.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
             } else {
                 continue;

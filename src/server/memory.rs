@@ -3,7 +3,7 @@
 //! Owns the bounds. The engine counts what it holds itself; connections count here what they have sent and is not done,
 //! and what they have not read. The sum is at most `--max-memory`. Must not know connections: each asks for itself.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use portable_atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::config::CONNECTION_COST;
 

@@ -13,6 +13,7 @@ mod durability;
 mod embedded;
 mod gate;
 mod hub;
+mod hub_access;
 mod idle;
 mod listener;
 mod memory;
@@ -23,6 +24,7 @@ mod running;
 #[allow(missing_docs)]
 mod socket;
 mod space;
+mod stepped;
 mod timer;
 #[cfg(feature = "tls")]
 mod tls;
@@ -52,6 +54,8 @@ use parking_lot::Mutex;
 use running::Running;
 use socket::Bound;
 pub use socket::Listener;
+#[doc(hidden)]
+pub use stepped::Stepped;
 
 use crate::binlog::{Folder, OpenError, Storage};
 use crate::config::{Address, Config};
@@ -75,13 +79,20 @@ impl std::fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl StartError {
-    fn address(name: &str, error: &io::Error) -> StartError {
-        let hint = match error.kind() {
-            io::ErrorKind::AddrInUse if name.starts_with("unix:") => {
+    /// Something about an address for this protocol.
+    fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
+        let hint = match (error.kind(), wire) {
+            (io::ErrorKind::AddrInUse, Wire::Gearman) => {
+                "; choose another with --gearman=ADDR:PORT, or end what listens there"
+            }
+            (io::ErrorKind::AddrInUse, Wire::Workq) => {
+                "; choose another with --workq=ADDR:PORT, or end what listens there"
+            }
+            (io::ErrorKind::AddrInUse, _) if name.starts_with("unix:") => {
                 "; choose another with -l ADDR, or end what listens there"
             }
-            io::ErrorKind::AddrInUse => "; choose another with -p PORT or -l ADDR, or end what listens there",
-            io::ErrorKind::PermissionDenied if !name.starts_with("unix:") => {
+            (io::ErrorKind::AddrInUse, _) => "; choose another with -p PORT or -l ADDR, or end what listens there",
+            (io::ErrorKind::PermissionDenied, _) if !name.starts_with("unix:") => {
                 "; ports below 1024 need root: start as root with -u USER"
             }
             _ => "",
@@ -92,7 +103,7 @@ impl StartError {
     fn log(folder: Option<&std::path::Path>, error: &OpenError) -> StartError {
         let name = folder.map_or("the binlog".to_owned(), |path| path.display().to_string());
         let code = if matches!(error, OpenError::Folder(_)) { 10 } else { 1 };
-        StartError { code, message: format!("cannot keep a binlog in {name}: {error}") }
+        StartError { code, message: format!("cannot keep a binlog in {name} (-b): {error}") }
     }
 
     fn access(message: String) -> StartError {
@@ -206,26 +217,29 @@ impl Server {
         storage: Option<Arc<dyn Storage>>,
     ) -> Result<Server, StartError> {
         let bound = bind_all(&config, inherited.is_empty())?;
-        if let Some(user) = &config.user {
-            host::become_user(user).map_err(|(code, message)| StartError { code, message })?;
-        }
+        let folder = config.log_folder.clone();
+        host::settle(config.user.as_deref(), folder.as_deref())
+            .map_err(|(code, message)| StartError { code, message })?;
+        let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
         // As that user, who must be able to read it again later.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
-        let folder = config.log_folder.clone();
-        let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
-        let hub = Hub::new(config, clock, storage, gate).map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        let hub = Hub::new(config, clock, storage, gate, host::random())
+            .map_err(|error| StartError::log(folder.as_deref(), &error))?;
         #[cfg(feature = "tls")]
         hub.set_tls(tls);
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
-            listener.prepare(&hub.config().keepalive).map_err(|error| StartError::address(&listener.name(), &error))?;
+            listener
+                .prepare(&hub.config().keepalive)
+                .map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
         }
         let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
-            let listener = bound.listen(&hub.config().keepalive).map_err(|error| StartError::address(&name, &error))?;
+            let listener = bound.listen(&hub.config().keepalive);
+            let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
             listeners.push((listener, wire));
         }
         let place = |(listener, wire): &(Listener, Wire)| Place {
@@ -257,6 +271,11 @@ impl Server {
     /// The address of the first TCP listener for this protocol, if there is one.
     pub fn address_of(&self, wire: Wire) -> Option<SocketAddr> {
         self.places.iter().filter(|place| place.wire == wire).find_map(|place| place.address)
+    }
+
+    /// The address of the first TCP listener for any protocol, if there is one.
+    pub fn first_address(&self) -> Option<SocketAddr> {
+        self.places.iter().find_map(|place| place.address)
     }
 
     /// What the server listens on, in words.
@@ -337,7 +356,8 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     let mut all = Vec::new();
     for (wire, addresses, port) in doors {
         for address in addresses {
-            let (name, bound) = bind(address, port, config)?;
+            let (name, bound) = bind(address, port, config);
+            let bound = bound.map_err(|error| StartError::address(&name, wire, &error))?;
             all.push((name, bound, wire));
         }
     }
@@ -345,31 +365,29 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
 }
 
 /// Takes an address; tells its name as well.
-fn bind(address: &Address, port_otherwise: u16, config: &Config) -> Result<(String, Bound), StartError> {
+fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
-        Address::Unix(path) => {
-            let name = format!("unix:{}", path.display());
-            let bound = Bound::unix(path, config.socket_mode).map_err(|error| StartError::address(&name, &error))?;
-            Ok((name, bound))
-        }
+        Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
         Address::Tcp(host, port) | Address::Tls(host, port) => {
             let is_tls = matches!(address, Address::Tls(..));
             let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
             let port = port.unwrap_or(port_otherwise);
             let scheme = if is_tls { "tls:" } else { "" };
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-            let name = format!("{scheme}{name}");
-            let addresses = (host, port).to_socket_addrs().map_err(|error| StartError::address(&name, &error))?;
-            let mut failed = None;
-            for address in addresses {
-                match Bound::tcp(address) {
-                    Ok(bound) if is_tls => return Ok((name, bound.with_tls())),
-                    Ok(bound) => return Ok((name, bound)),
-                    Err(error) => failed = failed.or(Some(error)),
-                }
-            }
-            let error = failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-            Err(StartError::address(&name, &error))
+            let bound = bind_first((host, port));
+            (format!("{scheme}{name}"), if is_tls { bound.map(Bound::with_tls) } else { bound })
         }
     }
+}
+
+/// Takes the first of the addresses of a name that can be had.
+fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
+    let mut failed = None;
+    for address in name.to_socket_addrs()? {
+        match Bound::tcp(address) {
+            Ok(bound) => return Ok(bound),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
 }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,8 @@ pub struct PoolThread {
     seats: Vec<Permit>,
     /// Connections with more to do, the next one first.
     again: VecDeque<usize>,
+    /// How many of them had their turns since the last of all turns were brought to the log.
+    turns: u32,
     scratch: ThreadScratch,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
@@ -128,6 +131,7 @@ impl PoolThread {
             connections: Slab::new(),
             seats: Vec::new(),
             again: VecDeque::new(),
+            turns: 0,
             scratch: ThreadScratch::default(),
             relieved: None,
             probation: Probation::default(),
@@ -141,12 +145,11 @@ impl PoolThread {
     /// else speaks: then somebody with one command waits for one turn of others, however many they are.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
-        let mut turns = 0;
         loop {
             // What many turns have changed is brought to the log in one go, for all connections.
-            if self.again.is_empty() || turns >= TURNS {
+            if self.again.is_empty() || self.turns >= TURNS {
                 self.hub.commit(&mut self.scratch.turn);
-                turns = 0;
+                self.turns = 0;
             }
             let patience = [self.close_idle(), self.relieve(), self.judge(), self.renew()].into_iter().flatten().min();
             self.owner.will_sleep();
@@ -160,45 +163,63 @@ impl PoolThread {
                     let _ = waiting.send(());
                 }
             }
-            // Very many who speak at once share the time of some, lest the last of them waits for all that the others
-            // want.
-            self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
-            for event in &events {
-                if event.token() != WAKER {
-                    let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
-                    let seen = Seen {
-                        readable: event.is_readable(),
-                        writable: event.is_writable() || closed,
-                        urgent: event.is_priority(),
-                        half_closed: closed,
-                    };
-                    if let Some(idle) = &mut self.idle {
-                        idle.heard(event.token().0);
-                    }
-                    self.look(event.token().0, seen);
-                }
-            }
-            // A few of them: other connections must be heard, and replies brought to the log.
-            self.scratch.turn.sharers = (self.inbox.len() / CROWD) as u64;
-            for _ in 0..self.inbox.len().min(CROWD) {
-                let Ok(note) = self.inbox.try_recv() else { break };
-                match note {
-                    Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
-                    Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
-                    Note::Renew(table) => self.renewal = Some((table, 0)),
-                    Note::Quiesce(waiting) => self.quiescing.push(waiting),
-                    Note::Stop => return self.stop(&mut events),
-                }
-            }
-            self.scratch.turn.sharers = 0;
-            if let Some(number) = self.again.pop_front() {
-                turns += 1;
-                if let Some(connection) = self.connections.get_mut(number) {
-                    connection.queued = false;
-                    self.work(number);
-                }
+            if self.serve(&events).is_break() {
+                return self.stop(&mut events);
             }
         }
+    }
+
+    /// Looks once who has spoken, and serves them, for who runs a server without threads. False if nobody had.
+    pub fn round(&mut self) -> bool {
+        let mut events = Events::with_capacity(EVENTS);
+        self.owner.is_awake();
+        let idle = self.again.is_empty() && self.inbox.is_empty();
+        self.wait(&mut events, Some(Duration::ZERO));
+        let _ = self.serve(&events);
+        !(idle && events.is_empty())
+    }
+
+    /// Serves those who have spoken, those of whom other threads tell, and the next one with more to do. Breaks off
+    /// when told to stop.
+    fn serve(&mut self, events: &Events) -> ControlFlow<()> {
+        // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
+        self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
+        for event in events {
+            if event.token() != WAKER {
+                let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
+                let seen = Seen {
+                    readable: event.is_readable(),
+                    writable: event.is_writable() || closed,
+                    urgent: event.is_priority(),
+                    half_closed: closed,
+                };
+                if let Some(idle) = &mut self.idle {
+                    idle.heard(event.token().0);
+                }
+                self.look(event.token().0, seen);
+            }
+        }
+        // A few of them: other connections must be heard, and replies brought to the log.
+        self.scratch.turn.sharers = (self.inbox.len() / CROWD) as u64;
+        for _ in 0..self.inbox.len().min(CROWD) {
+            let Ok(note) = self.inbox.try_recv() else { break };
+            match note {
+                Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
+                Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
+                Note::Renew(table) => self.renewal = Some((table, 0)),
+                Note::Quiesce(waiting) => self.quiescing.push(waiting),
+                Note::Stop => return ControlFlow::Break(()),
+            }
+        }
+        self.scratch.turn.sharers = 0;
+        if let Some(number) = self.again.pop_front() {
+            self.turns += 1;
+            if let Some(connection) = self.connections.get_mut(number) {
+                connection.queued = false;
+                self.work(number);
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent

@@ -5,8 +5,8 @@
 //! the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how
 //! space is counted.
 
+use portable_atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,6 +123,11 @@ impl Space {
         }
     }
 
+    /// Whether some connection waits for space in the log.
+    pub fn is_awaited(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
+    }
+
     /// There is work that is not urgent.
     pub fn maintain(&self) {
         if !std::mem::replace(&mut self.state.lock().maintain, true) {
@@ -184,6 +189,28 @@ impl Space {
         let is_over = || state.kept_until.is_none_or(|until| until <= Instant::now());
         !state.waiting.is_empty() && (self.kept.load(Ordering::Relaxed) == 0 || is_over())
     }
+}
+
+/// One round of what the thread does, for a server without threads, where nobody keeps space from others.
+pub fn round(hub: &Hub, log: &Durability) {
+    let (space, wal) = (log.space(), log.wal());
+    let task = {
+        let state = space.state.lock();
+        space.kept.store(0, Ordering::Relaxed);
+        if state.waiting.is_empty() {
+            Task::Maintain
+        } else {
+            next_portion(&state, hub.config().log.segment_size)
+        }
+    };
+    if let Task::Make(bytes, count) = task {
+        wal.reserve(hub, bytes);
+        space.go_on(count);
+    } else {
+        wal.maintain(hub);
+    }
+    log.write_compacted(hub);
+    log.release(&mut Output::new());
 }
 
 fn next_portion(state: &State, most: u64) -> Task {

@@ -53,7 +53,7 @@ fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bo
 
 #[test]
 fn of_beanstalk() {
-    let rows: [(&str, &[&str]); 26] = [
+    let rows: [(&str, &[&str]); 40] = [
         ("put", &["put"]),
         ("peek", &["look"]),
         ("peek-ready", &["look"]),
@@ -81,6 +81,21 @@ fn of_beanstalk() {
         ("quit", &["open"]),
         ("pause-tube", &["admin"]),
         ("auth", &["open"]),
+        ("peek-reserved", &["look"]),
+        ("reserve-batch", &["take"]),
+        ("reserve-mode", &["open"]),
+        ("touch-all", &["take"]),
+        ("wait", &["put", "look"]),
+        ("flush-tube", &["admin"]),
+        ("flush-buried", &["admin"]),
+        ("list-jobs", &["look"]),
+        ("limit-tube", &["admin"]),
+        // These need the right for every tube.
+        ("delete-batch", &[]),
+        ("drain", &[]),
+        ("undrain", &[]),
+        ("move-job", &[]),
+        ("move-tube", &[]),
     ];
     let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
     assert_eq!(named, beanstalk::COMMANDS.iter().map(|row| row.word.trim()).collect());
@@ -96,6 +111,15 @@ fn of_beanstalk() {
             "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
             "pause-tube" => format!("pause-tube {TUBE} 0"),
             "auth" => format!("auth {}", super::OPERATOR),
+            "reserve-batch" => "reserve-batch 1 0".to_owned(),
+            "reserve-mode" => "reserve-mode fifo".to_owned(),
+            "wait" => format!("wait {id} 0"),
+            "flush-tube" | "flush-buried" => format!("{command} {TUBE}"),
+            "list-jobs" => format!("list-jobs {TUBE} ready"),
+            "limit-tube" => format!("limit-tube {TUBE} 1000"),
+            "delete-batch" => format!("delete-batch {id}"),
+            "move-job" => format!("move-job {id} {OTHER} 0 0"),
+            "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
             _ => command.to_owned(),
         };
         // What it takes to give the command at all; it may be refused.
@@ -109,6 +133,16 @@ fn of_beanstalk() {
         }
         answer == "FORBIDDEN"
     });
+}
+
+#[test]
+fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
+    let guarded = Guarded::start("");
+    guarded.change(&format!("me {} put:{TUBE},default", user()));
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask(&format!("put 0 0 60 1 tub:{OTHER}\r\nx")), "FORBIDDEN");
+    assert!(client.ask(&format!("put 0 0 60 1 tub:{TUBE}\r\nx")).starts_with("INSERTED "));
+    assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
 }
 
 /// The answer to a packet, up to that to an echo behind it.

@@ -49,7 +49,7 @@ fn options_of_the_binlog_alone_make_none() {
 #[test]
 fn a_folder_that_is_none_ends_with_10() {
     let folder = Folder::new();
-    let (missing, file, socket) = (folder.file("missing"), folder.file("file"), folder.file("s"));
+    let (missing, file, socket) = (folder.file("missing/deep"), folder.file("file"), folder.file("s"));
     fs::write(&file, "precious").unwrap();
     let listen = format!("unix:{}", socket.display());
     for path in [&missing, &file] {
@@ -59,6 +59,34 @@ fn a_folder_that_is_none_ends_with_10() {
     }
     assert!(!missing.exists());
     assert_eq!(fs::read(&file).unwrap(), b"precious");
+}
+
+/// The last folder of the path is made, for its owner alone.
+#[test]
+fn a_folder_that_is_missing_is_made() {
+    let folder = Folder::new();
+    let missing = folder.file("missing");
+    for id in 1..=2 {
+        let daemon = Daemon::start(&["-b", name(&missing)]);
+        assert_eq!(daemon.client().put(b"x", 0, 0, 60).unwrap(), id);
+        assert_eq!(daemon.log().contains("made the folder"), id == 1, "{}", daemon.log());
+        stops(&daemon);
+    }
+    assert_eq!(fs::metadata(&missing).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_folder_that_is_made_is_the_user_s() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let missing = folder.file("missing");
+    let daemon = Daemon::start(&["-u", "nobody", "-b", name(&missing)]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    let made = fs::metadata(&missing).unwrap();
+    assert_eq!((made.uid(), made.gid()), (nobody().uid.as_raw(), nobody().gid.as_raw()));
+    stops(&daemon);
 }
 
 #[test]

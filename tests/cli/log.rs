@@ -84,11 +84,32 @@ fn twice_verbose_is_commands_too() {
     for verbose in ["-VV", "-VVVV"] {
         let (log, _) = lived(&[verbose]);
         let traces: Vec<&str> = log.lines().filter(|line| level(line) == "TRACE").collect();
-        for command in ["put", "reserve-with-timeout", "delete", "stats", "no command"] {
-            assert!(traces.iter().any(|line| line.ends_with(&format!(": {command}"))), "no {command}:\n{log}");
+        for (command, reply) in [
+            ("put 0 0 60 6", "INSERTED 1 (tube default)"),
+            ("reserve-with-timeout 0", "RESERVED 1 6 (tube default)"),
+            ("delete 1 (tube default)", "DELETED"),
+            ("no command", "UNKNOWN_COMMAND"),
+        ] {
+            let line = format!(": {command}: {reply}");
+            assert!(traces.iter().any(|trace| trace.ends_with(&line)), "no {line}:\n{log}");
         }
+        assert!(traces.iter().any(|line| line.contains(": stats: OK ")), "{log}");
         assert!(!log.contains("secret") && !log.contains("nonsense"), "clients' bytes are in the log:\n{log}");
     }
+}
+
+/// What a waiting client is told later has a line of its own.
+#[test]
+fn twice_verbose_is_what_waiting_clients_are_told_too() {
+    let daemon = Daemon::start(&["-VV"]);
+    let mut worker = daemon.tcp();
+    worker.write_all(b"watch mail\r\nreserve\r\n").unwrap();
+    daemon.wait_log("reserve: no reply yet");
+    let mut producer = daemon.client();
+    producer.use_tube("mail").unwrap();
+    producer.put(b"secret", 0, 0, 60).unwrap();
+    let log = daemon.wait_log(": told RESERVED 1 6 (tube mail)");
+    assert!(log.contains(": watch mail: WATCHING 2") && !log.contains("secret"), "{log}");
 }
 
 #[test]

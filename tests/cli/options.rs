@@ -13,7 +13,7 @@ use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE}
 const BAD_USAGE: i32 = 5;
 
 /// What is wrong, and what would be right.
-const REFUSED: [(&str, &[&str]); 38] = [
+const REFUSED: [(&str, &[&str]); 44] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
     ("--frobnicate", &["unknown flag: --frobnicate"]),
@@ -36,7 +36,13 @@ const REFUSED: [(&str, &[&str]); 38] = [
     ("-t two", &["-t", "two", "1 to"]),
     ("-l unix:", &["-l", "unix:", "unix:PATH"]),
     ("-l a:b:c", &["-l", "a:b:c", "ADDR:PORT"]),
-    ("-l 127.0.0.1:99999", &["-l", "127.0.0.1:99999", "ADDR:PORT"]),
+    ("-l 127.0.0.1:99999", &["-l", "127.0.0.1:99999", "port 99999 is out of range", "0 to 65535"]),
+    ("-l 127.0.0.1:http", &["-l", "127.0.0.1:http", "ADDR:PORT"]),
+    ("-l /tmp/x.sock", &["-l", "unix:/tmp/x.sock"]),
+    ("--gearman 0.0.0.0", &["0.0.0.0", "--gearman=0.0.0.0"]),
+    ("--workq 7", &["--workq=7"]),
+    ("--ready-fd 0", &["--ready-fd", "invalid number: 0", "1 to"]),
+    ("--ready-fd x", &["--ready-fd", "invalid number: x", "1 to"]),
     ("--socket-mode 888", &["--socket-mode", "888", "octal"]),
     ("--socket-mode 1777", &["--socket-mode", "1777", "0 to 777"]),
     ("--max-memory 101%", &["--max-memory", "101", "1 to 100"]),
@@ -78,15 +84,15 @@ fn an_argument_that_is_no_text_is_not_changed() {
 }
 
 #[test]
-fn help_goes_to_stderr_and_has_every_option() {
+fn help_goes_to_stdout_and_has_every_option() {
     for line in [&["-h"][..], &["--help"], &["-V", "-hv"], &["-p", "0", "-h"]] {
         let ended = run(line);
-        assert_eq!((ended.code, ended.out.as_str()), (0, ""), "{line:?}");
-        assert!(ended.err.starts_with("Usage: beanpole"), "{}", ended.err);
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{line:?}");
+        assert!(ended.out.starts_with("Usage: beanpole"), "{}", ended.out);
         for option in &OPTIONS {
             let names = option.short.map_or(String::new(), |letter| format!("-{letter}, ")) + "--" + option.long;
-            let lines = ended.err.lines().filter(|line| line.trim_start().starts_with(&names));
-            assert!(lines.count() >= 1, "no {names} in:\n{}", ended.err);
+            let lines = ended.out.lines().filter(|line| line.trim_start().starts_with(&names));
+            assert!(lines.count() >= 1, "no {names} in:\n{}", ended.out);
         }
     }
 }

@@ -130,3 +130,23 @@ fn capabilities_that_somebody_else_gave_are_given_up() {
     command.args(["-p", "0", "-l", "127.0.0.1", "-u", "nobody"]).stdin(Stdio::null()).stdout(Stdio::null());
     is_nobody(&Daemon::spawn(command));
 }
+
+/// Numbers need no list of users, as in a container without one.
+#[test]
+fn a_user_may_be_a_number() {
+    if !is_root() {
+        return;
+    }
+    let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
+    for name in [uid.clone(), format!("{uid}:{gid}")] {
+        let daemon = Daemon::start(&["-u", &name]);
+        is_nobody(&daemon);
+        daemon.client().put(b"x", 0, 0, 60).unwrap();
+    }
+    let daemon = Daemon::start(&["-u", "54321"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    assert!(status.contains("Uid:\t54321\t54321\t54321\t54321\nGid:\t54321\t54321\t54321\t54321"), "{status}");
+    for name in ["1:", ":1", "1:x", "4294967295", "-1"] {
+        run(&["-p0", &format!("-u{name}")]).failed(NO_SUCH_USER, &["no such user", name, "-u"]);
+    }
+}

@@ -234,7 +234,7 @@ fn outcomes_of_growing_size_and_many_tries() {
                 }
             }
             if completion == CompletionPolicy::Tell {
-                watch.verb(1, |engine, _| engine.cancel(id));
+                watch.verb(1, |engine, _| engine.cancel(id, dawn()));
                 continue;
             }
             let length = (round * 3 % (segment / 2)) as usize;
@@ -244,7 +244,7 @@ fn outcomes_of_growing_size_and_many_tries() {
             over.push_back(id);
             if over.len() > 30 {
                 let oldest = over.pop_front().expect("thirty");
-                assert!(watch.verb(1, |engine, _| engine.delete_in_any_state(oldest)));
+                assert!(watch.verb(1, |engine, _| engine.delete_in_any_state(oldest, dawn())));
             }
         }
         watch.finish();

@@ -217,3 +217,20 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_ha
         assert!(last_id(&disk.kill(1)) >= id, "the id {id} is given again");
     }
 }
+
+#[test]
+fn a_job_that_was_released_for_later_comes_back_delayed() {
+    let disk = Disk::new(1);
+    let how = settings(4096, SyncMode::Always);
+    let mut life = Life::begin(disk.clone(), how, dawn(), 1).expect("an empty log");
+    let client = life.first_client();
+    let job = JobId(life.put(client, b"default", 1, Span::ZERO).expect("room"));
+    life.turn(|engine, now| {
+        engine.reserve_job(client, job, now);
+        assert!(engine.release(client, job, 1, Span::from_secs(100), now));
+        None
+    });
+    life.settle();
+    let (engine, ..) = start(&disk.power_cut(1), how, life.now).expect("a log");
+    assert_eq!(engine.any_job(job).expect("a job").state(), beanpole::internals::engine::State::Delayed);
+}

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use beanpole::internals::binlog::{LogFile, Storage};
 use parking_lot::Mutex;
@@ -74,6 +75,8 @@ struct State {
     crash_at: u64,
     crashed: bool,
     random: Random,
+    /// What its own clock shows, and how much longer each write and sync takes.
+    clock: (Instant, Duration),
 }
 
 /// See the module's page. A clone is the same disk.
@@ -178,6 +181,7 @@ impl Disk {
             crash_at: u64::MAX,
             crashed: false,
             random: Random::new(seed),
+            clock: (Instant::now(), Duration::ZERO),
         })))
     }
 
@@ -226,6 +230,12 @@ impl Disk {
     /// Fails a deed so often, from now on.
     pub fn fail(&self, deed: Deed, error: i32, times: u64) {
         self.0.lock().faults.push(Fault { deed, error, times });
+    }
+
+    /// Each write and sync takes so long from now on, by the disk's own clock, which nothing else moves.
+    #[allow(dead_code)] // for the simulation
+    pub fn slow_down(&self, length: Duration) {
+        self.0.lock().clock.1 = length;
     }
 
     /// No deed fails any more.
@@ -291,6 +301,9 @@ impl State {
             return Err((io::Error::other("the power is off"), stops));
         }
         self.deeds += 1;
+        if matches!(deed, Deed::Write | Deed::Sync) {
+            self.clock.0 += self.clock.1;
+        }
         if let Some(fault) = self.faults.iter_mut().find(|fault| fault.deed == deed && fault.times > 0) {
             fault.times -= 1;
             return Err((io::Error::from_raw_os_error(fault.error), false));
@@ -427,6 +440,10 @@ impl Storage for Disk {
 
     fn new_log(&self) -> u64 {
         self.0.lock().random.below(u64::MAX)
+    }
+
+    fn now(&self) -> Instant {
+        self.0.lock().clock.0
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {

@@ -30,8 +30,8 @@ impl Life {
             12..=14 => self.complete(job),
             15 | 16 => self.finish(job),
             17 => self.report(job),
-            18 => drop(self.turn(|engine, _| {
-                engine.delete_in_any_state(job);
+            18 => drop(self.turn(|engine, now| {
+                engine.delete_in_any_state(job, now);
                 None
             })),
             _ => self.rare(job),
@@ -45,8 +45,8 @@ impl Life {
     fn rare(&mut self, job: JobId) {
         let place = self.random.below(MANNERS.len() as u64) as usize;
         match self.random.below(4) {
-            0 => drop(self.turn(|engine, _| {
-                engine.cancel(job);
+            0 => drop(self.turn(|engine, now| {
+                engine.cancel(job, now);
                 None
             })),
             1 => {

@@ -126,8 +126,8 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
         assert_eq!(&view.body().bytes()[..engine.payload_len(&view)], b"body");
         assert_eq!(outcome(engine, job), Some((true, b"result".to_vec())));
     }
-    next.turn(|engine, _| {
-        assert!(engine.delete_in_any_state(job));
+    next.turn(|engine, now| {
+        assert!(engine.delete_in_any_state(job, now));
         None
     });
     assert_eq!(next.access.0.borrow().0.stats().live, 0, "what the log counts as alive");
@@ -181,8 +181,8 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
     assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
     // Cancelled while somebody is at it, it is gone at once, and another of that name is another job.
-    life.turn(|engine, _| {
-        assert!(engine.cancel(job));
+    life.turn(|engine, now| {
+        assert!(engine.cancel(job, now));
         None
     });
     life.save();

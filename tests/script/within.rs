@@ -126,6 +126,7 @@ impl Within {
             room: 1 << 40,
             max_packet,
             fingerprints: self.engine.fingerprints(),
+            extensions: self.settings.extensions,
         };
         loop {
             let peer = self.peers.get_mut(who).expect("a connected peer");

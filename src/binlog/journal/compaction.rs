@@ -5,7 +5,7 @@
 
 use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
-use crate::binlog::record::{pause_size, Record, MARK};
+use crate::binlog::record::{key_size, limit_size, pause_size, Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
 use crate::binlog::types::{Batch, Health, Retired, Synced};
 use crate::engine::Engine;
@@ -20,6 +20,10 @@ enum Live {
     Job(u32),
     /// A pause, by the number of its tube.
     Pause(u32),
+    /// A key that outlives its job, by its number.
+    Key(u32),
+    /// The limit of a tube, by its number.
+    Limit(u32),
 }
 
 impl Journal {
@@ -78,6 +82,12 @@ impl Journal {
         if let Some(slot) = self.segments[0].live_jobs.first() {
             return Some((Live::Job(slot), size_of(slot, engine)));
         }
+        if let Some(number) = self.segments[0].keys.first() {
+            return Some((Live::Key(number), key_size(engine.ended_key(number).names())));
+        }
+        if let Some(tube) = self.segments[0].limits.first() {
+            return Some((Live::Limit(tube), limit_size(engine.limit_at(tube).map_or(0, |(name, _)| name.len()))));
+        }
         let tube = self.segments[0].pauses.first()?;
         let name = engine.pause_at(tube).map_or(0, |(name, _)| name.len());
         Some((Live::Pause(tube), pause_size(name)))
@@ -88,6 +98,14 @@ impl Journal {
             Live::Job(slot) => {
                 self.move_out(slot, size);
                 self.write_whole(slot, size, engine);
+            }
+            Live::Key(number) => {
+                self.lost_key(number, engine.ended_key(number).names());
+                self.write_key(number, engine);
+            }
+            Live::Limit(tube) => {
+                self.lost_limit(tube, engine.limit_at(tube).map_or(0, |(name, _)| name.len()));
+                self.write_limit(tube, engine);
             }
             Live::Pause(tube) => {
                 let (name, pause) = engine.pause_at(tube).expect("a pause in progress");

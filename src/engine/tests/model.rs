@@ -99,8 +99,8 @@ pub struct Model {
     pub draining: bool,
     pub timeouts: u64,
     pub total_connections: u64,
-    last_id: u64,
-    burials: u64,
+    pub last_id: u64,
+    pub burials: u64,
 }
 
 impl Model {

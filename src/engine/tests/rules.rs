@@ -542,7 +542,7 @@ fn each_of_those_who_wait_takes_memory_which_comes_back() {
     assert!(queue.engine.memory().total() > 99_900, "the account is full");
     assert_eq!((queue.engine.memory().total() - before) % joins, 0, "each takes the same");
     queue.engine.check();
-    assert!(queue.engine.cancel(job));
+    assert!(queue.engine.cancel(job, Time::default()));
     assert_eq!(std::iter::from_fn(|| queue.engine.take_event()).count() as u64, joins + 1);
     queue.engine.check();
     submit(&mut queue).expect("room again");

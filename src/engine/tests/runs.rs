@@ -19,15 +19,15 @@ const SEEDS: u64 = 220;
 const STEPS: usize = 400;
 
 /// Calls with their moments, from the first to the last.
-type Calls = Vec<(Time, Call)>;
+pub(super) type Calls = Vec<(Time, Call)>;
 
 /// What stays the same throughout a run.
-struct Stage {
-    limits: Limits,
-    names: &'static [Name],
-    start: Time,
+pub(super) struct Stage {
+    pub limits: Limits,
+    pub names: &'static [Name],
+    pub start: Time,
     /// Steps of a turn, if they are few.
-    steps: Option<u64>,
+    pub steps: Option<u64>,
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
 }
 
 /// The shortest way to a problem that was found.
-fn explained(stage: &Stage, calls: Calls) -> String {
+pub(super) fn explained(stage: &Stage, calls: Calls) -> String {
     let calls = shortened(stage, calls);
     let problem = play_list(stage, &calls).err().unwrap_or_default();
     let line = |(at, call): &(Time, Call)| format!("  {:>14} ns  {call:?}\n", at.since(stage.start).nanos());
@@ -139,7 +139,7 @@ thread_local! {
 }
 
 /// Makes an error of a panic, so that a run which ends in one can be shortened without a word.
-fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = take_hook();
@@ -157,7 +157,7 @@ fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     result.unwrap_or_else(|_| Err(KEPT.take()))
 }
 
-fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage) -> Result<Model, String> {
+pub(super) fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage) -> Result<Model, String> {
     let names = stage.names;
     let steps = stage.steps.unwrap_or(u64::MAX);
     engine.grant_steps(steps);

@@ -490,7 +490,7 @@ fn very_many_are_told_what_a_worker_says_and_how_a_job_ended() {
             world.took(turns, size);
             assert_eq!(world.events - before, 2 * size);
             if completion == CompletionPolicy::Keep {
-                assert!(world.engine.delete_in_any_state(id));
+                assert!(world.engine.delete_in_any_state(id, world.now));
             }
             world.engine.disconnect(worker, world.now);
             world.engine.disconnect(client, world.now);

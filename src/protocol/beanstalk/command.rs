@@ -2,10 +2,14 @@
 //!
 //! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
 
-use crate::engine::{Body, JobId, Priority, Span, State};
+use super::tags::Tagging;
+use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
 const PUT_OVERHEAD: u64 = 300;
+
+/// Upper bound of the bytes that the tags of a job take beside that.
+const TAGS_OVERHEAD: u64 = 600;
 
 /// Upper bound of the bytes of the record of a change to a job.
 pub const CHANGE_OVERHEAD: u64 = 50;
@@ -15,10 +19,8 @@ pub const CHANGE_OVERHEAD: u64 = 50;
 #[allow(missing_docs)] // each is the command of its name, with the arguments of its name
 pub enum Command {
     Put {
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        body: Body,
+        job: NewJob,
+        tags: Option<Box<Tags>>,
     },
     /// A put line whose body is still to come; the decoder keeps it to itself.
     PutLine {
@@ -26,7 +28,7 @@ pub enum Command {
         delay: Span,
         ttr: Span,
         size: u32,
-        garbage: bool,
+        tagging: Tagging,
     },
     /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
     PutRefused {
@@ -54,7 +56,7 @@ pub enum Command {
     StatsJob(JobId),
     StatsTube(Box<[u8]>),
     Use(Box<[u8]>),
-    Watch(Box<[u8]>),
+    Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
     ListTubes,
     ListTubeUsed,
@@ -62,6 +64,42 @@ pub enum Command {
     PauseTube {
         tube: Box<[u8]>,
         length: Span,
+    },
+    ReserveBatch(usize, Option<Span>),
+    DeleteBatch(Box<[JobId]>),
+    TouchAll,
+    Wait(JobId, Span),
+    /// `buried`: only what is buried.
+    Flush {
+        tube: Box<[u8]>,
+        buried: bool,
+    },
+    PeekReserved,
+    Drain(bool),
+    ListJobs {
+        tube: Box<[u8]>,
+        state: State,
+        above: u64,
+        limit: usize,
+    },
+    MoveJob {
+        id: JobId,
+        tube: Box<[u8]>,
+        pri: Priority,
+        delay: Span,
+    },
+    MoveTube {
+        from: Box<[u8]>,
+        to: Box<[u8]>,
+        state: State,
+        bound: u64,
+    },
+    LimitTube {
+        tube: Box<[u8]>,
+        most: Option<u32>,
+    },
+    ReserveMode {
+        weighted: bool,
     },
     /// The SHA-256 of the token, which itself is kept nowhere.
     Auth([u8; 32]),
@@ -71,46 +109,88 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether beanstalkd has no such command.
+    pub fn is_extended(&self) -> bool {
+        matches!(
+            self,
+            Command::ReserveBatch(..)
+                | Command::DeleteBatch(_)
+                | Command::TouchAll
+                | Command::Wait(..)
+                | Command::Flush { .. }
+                | Command::PeekReserved
+                | Command::Drain(_)
+                | Command::ListJobs { .. }
+                | Command::MoveJob { .. }
+                | Command::MoveTube { .. }
+                | Command::LimitTube { .. }
+                | Command::ReserveMode { .. }
+        )
+    }
+
     /// The most bytes that its records take in the binlog; for a kick of many jobs, those of the first.
     pub fn log_size(&self) -> u64 {
         match self {
-            Command::Put { body, .. } => body.len() as u64 + PUT_OVERHEAD,
+            Command::Put { job, tags } => {
+                job.body.len() as u64 + PUT_OVERHEAD + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD)
+            }
             Command::Delete(_) => 1,
             Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Kick(_) => CHANGE_OVERHEAD,
-            Command::PauseTube { tube, .. } => tube.len() as u64 + CHANGE_OVERHEAD,
-            Command::PutLine { .. }
-            | Command::PutRefused { .. }
-            | Command::Peek(_)
-            | Command::PeekNext(_)
-            | Command::Reserve(_)
-            | Command::ReserveJob(_)
-            | Command::Touch(_)
-            | Command::Stats
-            | Command::StatsJob(_)
-            | Command::StatsTube(_)
-            | Command::Use(_)
-            | Command::Watch(_)
-            | Command::Ignore(_)
-            | Command::ListTubes
-            | Command::ListTubeUsed
-            | Command::ListTubesWatched
-            | Command::Auth(_)
-            | Command::Quit
-            | Command::BadFormat
-            | Command::UnknownCommand => 0,
+            Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } | Command::MoveJob { tube, .. } => {
+                tube.len() as u64 + CHANGE_OVERHEAD
+            }
+            Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
+            Command::DeleteBatch(_) | Command::Flush { .. } => 1,
+            _ => 0,
         }
     }
 
     /// Bytes of memory beside the command itself.
     pub fn footprint(&self) -> u64 {
         match self {
-            Command::Put { body, .. } => body.len() as u64,
-            Command::StatsTube(tube)
-            | Command::Use(tube)
-            | Command::Watch(tube)
-            | Command::Ignore(tube)
-            | Command::PauseTube { tube, .. } => tube.len() as u64,
+            Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
+                tube.len() as u64
+            }
+            Command::PauseTube { tube, .. }
+            | Command::LimitTube { tube, .. }
+            | Command::Flush { tube, .. }
+            | Command::ListJobs { tube, .. }
+            | Command::MoveJob { tube, .. } => tube.len() as u64,
+            Command::MoveTube { from, to, .. } => (from.len() + to.len()) as u64,
+            Command::DeleteBatch(ids) => size_of_val(&**ids) as u64,
             _ => 0,
+        }
+    }
+}
+
+impl Command {
+    /// The arguments for the log, and the job that they name. A body is told by its size.
+    pub fn words(&self) -> (String, Option<JobId>) {
+        let shown = |tube: &[u8]| (tube.escape_ascii().to_string(), None);
+        match self {
+            Command::Put { job, .. } => {
+                let [delay, ttr] = [job.delay, job.ttr].map(|span| span.secs());
+                (format!("{} {delay} {ttr} {}", job.pri, job.body.len()), None)
+            }
+            Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (id.0.to_string(), Some(*id)),
+            Command::KickJob(id) | Command::Touch(id) | Command::StatsJob(id) => (id.0.to_string(), Some(*id)),
+            Command::Release { id, pri, delay } => (format!("{} {pri} {}", id.0, delay.secs()), Some(*id)),
+            Command::Bury { id, pri } => (format!("{} {pri}", id.0), Some(*id)),
+            Command::Kick(bound) => (bound.to_string(), None),
+            Command::Reserve(Some(timeout)) => (timeout.secs().to_string(), None),
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
+                shown(tube)
+            }
+            Command::Flush { tube, .. } | Command::ListJobs { tube, .. } | Command::LimitTube { tube, .. } => {
+                shown(tube)
+            }
+            Command::MoveJob { id, tube, .. } => (format!("{} {}", id.0, tube.escape_ascii()), Some(*id)),
+            Command::MoveTube { from, to, .. } => (format!("{} {}", from.escape_ascii(), to.escape_ascii()), None),
+            Command::DeleteBatch(ids) => (format!("{} jobs", ids.len()), None),
+            Command::Wait(id, _) => (id.0.to_string(), Some(*id)),
+            Command::PauseTube { tube, length } => (format!("{} {}", tube.escape_ascii(), length.secs()), None),
+            _ => (String::new(), None),
         }
     }
 }

@@ -7,6 +7,8 @@
 use hmac_sha256::Hash;
 
 use super::command::Command;
+use super::extensions::{Extension, Extensions};
+use super::tags;
 use crate::access::Need;
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, name_run, number, number32, strtoul32};
@@ -20,15 +22,29 @@ pub enum CommandName {
     PeekReady,
     PeekDelayed,
     PeekBuried,
+    PeekReserved,
     ReserveWithTimeout,
     ReserveJob,
+    ReserveBatch,
+    ReserveMode,
     Reserve,
+    DeleteBatch,
     Delete,
     Release,
     Bury,
     Kick,
     KickJob,
+    TouchAll,
     Touch,
+    Wait,
+    FlushTube,
+    FlushBuried,
+    Drain,
+    Undrain,
+    ListJobs,
+    MoveJob,
+    MoveTube,
+    LimitTube,
     StatsJob,
     StatsTube,
     Stats,
@@ -58,9 +74,11 @@ pub struct CommandRow {
     pub word: &'static str,
     pub arguments: &'static str,
     /// Reads the rest of the line; none if it is malformed, and then the command is not counted.
-    pub parse: fn(&[u8]) -> Option<Command>,
+    pub parse: fn(&[u8], Extensions) -> Option<Command>,
     /// What it does, in one line.
     pub summary: &'static str,
+    /// What must be on for it; none for beanstalkd's own.
+    pub extension: Option<Extension>,
 }
 
 const fn row(
@@ -68,40 +86,67 @@ const fn row(
     need: Need,
     word: &'static str,
     arguments: &'static str,
-    parse: fn(&[u8]) -> Option<Command>,
+    parse: fn(&[u8], Extensions) -> Option<Command>,
     summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, need, word, arguments, parse, summary }
+    CommandRow { name, need, word, arguments, parse, summary, extension: None }
+}
+
+/// A row of a command that beanstalkd has not.
+const fn ours(
+    name: CommandName,
+    need: Need,
+    word: &'static str,
+    arguments: &'static str,
+    parse: fn(&[u8], Extensions) -> Option<Command>,
+    summary: &'static str,
+    extension: Extension,
+) -> CommandRow {
+    CommandRow { name, need, word, arguments, parse, summary, extension: Some(extension) }
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 26] = [
+pub const COMMANDS: [CommandRow; 40] = [
     row(CommandName::Put, Need::PUT_USED, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
-    row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args| only_id(args).map(Command::Peek), "show a job"),
-    row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
-    row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
-    row(CommandName::PeekBuried, Need::LOOK_USED, "peek-buried", "", |args| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
+    row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
+    row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
+    row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
+    row(CommandName::PeekBuried, Need::LOOK_USED, "peek-buried", "", |args, _| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
+    ours(CommandName::PeekReserved, Need::LOOK_USED, "peek-reserved", "", |args, _| alone(args, Command::PeekReserved), "show its reserved job whose time to run ends first", Extension::PeekReserved),
     row(CommandName::ReserveWithTimeout, Need::TAKE_WATCHED, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
-    row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
-    row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
-    row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args| only_id(args).map(Command::Delete), "delete a job"),
+    row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
+    ours(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs", Extension::Batch),
+    ours(CommandName::ReserveMode, Need::OPEN, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights", Extension::Weight),
+    row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
+    ours(CommandName::DeleteBatch, Need::ADMIN_ALL, "delete-batch ", "<ids>", delete_batch, "delete many jobs", Extension::Batch),
+    row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
-    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
-    row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
-    row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
-    row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args| only_id(args).map(Command::StatsJob), "statistics of a job"),
-    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args| tube(args).map(Command::StatsTube), "statistics of a tube"),
-    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args| alone(args, Command::Stats), "statistics of the server"),
-    row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
-    row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube>", |args| tube(args).map(Command::Watch), "add a tube to those that jobs are reserved from"),
-    row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args| tube(args).map(Command::Ignore), "take a tube from those"),
-    row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
-    row(CommandName::ListTubeUsed, Need::OPEN, "list-tube-used", "", |args| alone(args, Command::ListTubeUsed), "name the tube that is used"),
-    row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args| alone(args, Command::ListTubes), "name all tubes"),
-    row(CommandName::Quit, Need::OPEN, "quit", "", |_| Some(Command::Quit), "close the connection"),
+    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
+    ours(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again", Extension::Batch),
+    row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
+    ours(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside", Extension::Wait),
+    ours(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, false), "delete all jobs of a tube", Extension::Flush),
+    ours(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, true), "delete the buried jobs of a tube", Extension::Flush),
+    ours(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in", Extension::Drain),
+    ours(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again", Extension::Drain),
+    ours(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube", Extension::ListJobs),
+    ours(CommandName::MoveJob, Need::ADMIN_ALL, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube", Extension::Move),
+    ours(CommandName::MoveTube, Need::ADMIN_ALL, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube", Extension::Move),
+    ours(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have", Extension::Limit),
+    row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
+    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
+    row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, _| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
+    row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube> [<weight>]", watch, "add a tube to those that jobs are reserved from"),
+    row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args, _| tube(args).map(Command::Ignore), "take a tube from those"),
+    row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args, _| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
+    row(CommandName::ListTubeUsed, Need::OPEN, "list-tube-used", "", |args, _| alone(args, Command::ListTubeUsed), "name the tube that is used"),
+    row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
+    row(CommandName::Quit, Need::OPEN, "quit", "", |_, _| Some(Command::Quit), "close the connection"),
     row(CommandName::PauseTube, Need::ADMIN_NAMED, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
-    row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
+    row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
 ];
 
 /// How often each command was given.
@@ -145,35 +190,151 @@ fn tube(args: &[u8]) -> Option<Box<[u8]>> {
     is_tube_name(args).then(|| args.into())
 }
 
-fn put(args: &[u8]) -> Option<Command> {
+fn put(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (pri, args) = number32(args)?;
     let (delay, args) = number32(args)?;
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     // The protocol's shortest time to run is one second.
-    Some(Command::PutLine { pri, delay: secs(delay), ttr: secs(ttr.max(1)), size, garbage: !rest.is_empty() })
+    Some(Command::PutLine {
+        pri,
+        delay: secs(delay),
+        ttr: secs(ttr.max(1)),
+        size,
+        tagging: tags::read(rest, extensions),
+    })
 }
 
-fn reserve_with_timeout(args: &[u8]) -> Option<Command> {
+/// Jobs of a batch at most.
+const BATCH: u32 = 1000;
+
+fn reserve_batch(args: &[u8], _: Extensions) -> Option<Command> {
+    let (count, rest) = number32(args)?;
+    let timeout = if rest.is_empty() { None } else { Some(spaced(rest).and_then(number32).and_then(last)?) };
+    (1..=BATCH).contains(&count).then(|| Command::ReserveBatch(count as usize, timeout.map(secs)))
+}
+
+fn delete_batch(args: &[u8], _: Extensions) -> Option<Command> {
+    let (mut ids, mut rest) = (Vec::new(), args);
+    while !rest.is_empty() && ids.len() <= BATCH as usize {
+        let (id, behind) = number(rest)?;
+        ids.push(JobId(id));
+        rest = if behind.is_empty() { behind } else { spaced(behind)? };
+    }
+    (1..=BATCH as usize).contains(&ids.len()).then(|| Command::DeleteBatch(ids.into()))
+}
+
+/// What stands behind a space, which must be there.
+fn spaced(args: &[u8]) -> Option<&[u8]> {
+    args.strip_prefix(b" ")
+}
+
+/// The next word, and what stands behind it.
+fn word(args: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = args.iter().position(|&byte| byte != b' ')?;
+    let args = &args[start..];
+    Some(args.split_at(args.iter().position(|&byte| byte == b' ').unwrap_or(args.len())))
+}
+
+/// The next word, which is the name of a tube.
+fn next_tube(args: &[u8]) -> Option<(Box<[u8]>, &[u8])> {
+    let (name, rest) = word(args)?;
+    Some((tube(name)?, rest))
+}
+
+fn next_state(args: &[u8]) -> Option<(State, &[u8])> {
+    let (state, rest) = word(args)?;
+    Some((list_state(state)?, rest))
+}
+
+/// A state by its word.
+fn list_state(word: &[u8]) -> Option<State> {
+    match word {
+        b"ready" => Some(State::Ready),
+        b"delayed" => Some(State::Delayed),
+        b"reserved" => Some(State::Reserved),
+        b"buried" => Some(State::Buried),
+        _ => None,
+    }
+}
+
+fn wait(args: &[u8], _: Extensions) -> Option<Command> {
+    let (id, args) = number(args)?;
+    number32(args).and_then(last).map(|timeout| Command::Wait(JobId(id), secs(timeout)))
+}
+
+fn flush(args: &[u8], buried: bool) -> Option<Command> {
+    tube(args).map(|tube| Command::Flush { tube, buried })
+}
+
+fn list_jobs(args: &[u8], _: Extensions) -> Option<Command> {
+    let (tube, args) = next_tube(args)?;
+    let (state, args) = next_state(args)?;
+    let (above, args) = if args.is_empty() { (0, args) } else { number(args)? };
+    let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
+    let limit = (1..=BATCH).contains(&limit).then_some(limit as usize)?;
+    Some(Command::ListJobs { tube, state, above, limit })
+}
+
+fn move_job(args: &[u8], _: Extensions) -> Option<Command> {
+    let (id, args) = number(args)?;
+    let (tube, args) = next_tube(args)?;
+    let (pri, args) = number32(args)?;
+    let delay = number32(args).and_then(last)?;
+    Some(Command::MoveJob { id: JobId(id), tube, pri, delay: secs(delay) })
+}
+
+fn move_tube(args: &[u8], _: Extensions) -> Option<Command> {
+    let (from, args) = next_tube(args)?;
+    let (to, args) = next_tube(args)?;
+    let (state, args) = next_state(args)?;
+    let bound = number(args).and_then(last)?;
+    (state != State::Reserved).then_some(Command::MoveTube { from, to, state, bound })
+}
+
+fn limit_tube(args: &[u8], _: Extensions) -> Option<Command> {
+    let (tube, args) = next_tube(args)?;
+    let most = number32(args).and_then(last)?;
+    Some(Command::LimitTube { tube, most: Some(most).filter(|most| *most > 0) })
+}
+
+fn watch(args: &[u8], extensions: Extensions) -> Option<Command> {
+    if !extensions.has(Extension::Weight) || !args.contains(&b' ') {
+        return tube(args).map(|tube| Command::Watch(tube, None));
+    }
+    let (name, args) = args.split_at(args.iter().position(|&byte| byte == b' ')?);
+    let weight = number32(args).and_then(last).filter(|weight| (1..=9999).contains(weight))?;
+    tube(name).map(|tube| Command::Watch(tube, Some(weight as u16)))
+}
+
+fn reserve_mode(args: &[u8], _: Extensions) -> Option<Command> {
+    match args {
+        b"fifo" => Some(Command::ReserveMode { weighted: false }),
+        b"weighted" => Some(Command::ReserveMode { weighted: true }),
+        _ => None,
+    }
+}
+
+fn reserve_with_timeout(args: &[u8], _: Extensions) -> Option<Command> {
     // beanstalkd ignores what follows the number.
     let (timeout, _) = number32(args)?;
     (timeout <= i32::MAX as u32).then(|| Command::Reserve(Some(secs(timeout))))
 }
 
-fn release(args: &[u8]) -> Option<Command> {
+fn release(args: &[u8], _: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
     let delay = number32(args).and_then(last)?;
     Some(Command::Release { id: JobId(id), pri, delay: secs(delay) })
 }
 
-fn bury(args: &[u8]) -> Option<Command> {
+fn bury(args: &[u8], _: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
     let pri = number32(args).and_then(last)?;
     Some(Command::Bury { id: JobId(id), pri })
 }
 
-fn pause_tube(args: &[u8]) -> Option<Command> {
+fn pause_tube(args: &[u8], _: Extensions) -> Option<Command> {
     let start = args.iter().position(|&byte| byte != b' ')?;
     let (name, args) = name_run(&args[start..]);
     let length = number32(args).and_then(last)?;

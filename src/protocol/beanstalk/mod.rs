@@ -5,15 +5,20 @@
 
 mod command;
 mod commands;
+mod extended;
+mod extensions;
 mod reply;
 mod request;
 mod session;
+mod tags;
 mod yaml;
 
 pub use command::Command;
 pub use commands::{CommandCounters, CommandName, CommandRow, COMMANDS};
-pub use request::{Decoder, Request, MAX_LINE};
+pub use extensions::{Extension, Extensions, EXTENSIONS};
+pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
 pub use session::{deny, execute, go_on, hang_up, tell, Continuation};
+pub use tags::TAGS;
 
 /// What a client is told that connects when there is no room for it.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

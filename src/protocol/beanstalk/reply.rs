@@ -2,7 +2,7 @@
 //!
 //! Owns their spelling. Must not decide when each is due.
 
-use crate::engine::{JobId, JobView, NoJob};
+use crate::engine::{JobId, JobView, NoJob, Priority, State};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -24,6 +24,9 @@ pub const PAUSED: &[u8] = b"PAUSED\r\n";
 pub const AUTHENTICATED: &[u8] = b"AUTHENTICATED\r\n";
 pub const UNAUTHORIZED: &[u8] = b"UNAUTHORIZED\r\n";
 pub const FORBIDDEN: &[u8] = b"FORBIDDEN\r\n";
+pub const MOVED: &[u8] = b"MOVED\r\n";
+pub const LIMITED: &[u8] = b"LIMITED\r\n";
+pub const NOT_DRAINING: &[u8] = b"NOT_DRAINING\r\n";
 pub const TIMED_OUT: &[u8] = b"TIMED_OUT\r\n";
 pub const DEADLINE_SOON: &[u8] = b"DEADLINE_SOON\r\n";
 
@@ -46,9 +49,40 @@ pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
     text.extend_from_slice(b"\r\n");
 }
 
+/// A word and two numbers.
+pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
+    let text = out.text();
+    text.extend_from_slice(word);
+    for number in [first, second] {
+        text.push(b' ');
+        push_number(text, number);
+    }
+    text.extend_from_slice(b"\r\n");
+}
+
 /// INSERTED with the new job's id.
 pub fn inserted(out: &mut Output, id: JobId) {
     numbered(out, b"INSERTED", id.0);
+}
+
+/// INSERTED with the id of the job that a put is a duplicate of, where that stands, if it has not ended, and its
+/// priority, if that was raised.
+pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
+    let text = out.text();
+    text.extend_from_slice(b"INSERTED ");
+    push_number(text, id.0);
+    text.extend_from_slice(match state {
+        Some(State::Ready) => b" READY",
+        Some(State::Delayed) => b" DELAYED",
+        Some(State::Reserved) => b" RESERVED",
+        Some(State::Buried) => b" BURIED",
+        Some(State::Finished) | None => b" DELETED",
+    });
+    if let Some(pri) = raised {
+        text.push(b' ');
+        push_number(text, pri.into());
+    }
+    text.extend_from_slice(b"\r\n");
 }
 
 /// USING with the tube's name.
@@ -82,6 +116,15 @@ pub fn no_job(out: &mut Output, why: NoJob) {
             NoJob::DeadlineSoon => DEADLINE_SOON,
         },
     );
+}
+
+/// The same for a client that has asked for a batch, if `batch` says so.
+pub fn no_job_of(out: &mut Output, why: NoJob, batch: bool) {
+    if batch && why == NoJob::TimedOut {
+        numbered(out, b"RESERVED_BATCH", 0);
+    } else {
+        no_job(out, why);
+    }
 }
 
 /// OK with a list, which is not copied if it is long.

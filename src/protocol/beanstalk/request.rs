@@ -4,16 +4,24 @@
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{CommandName, COMMANDS};
+use super::commands::{CommandName, CommandRow, COMMANDS};
+use super::extensions::{Extension, Extensions};
 use super::reply;
+use super::tags::Tagging;
 use crate::access::Need;
-use crate::engine::{Body, Priority, Span};
+use crate::engine::{Body, NewJob, Priority, Span, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
+
+/// The longest line of a put with tags: two names of 200 bytes, and some numbers.
+pub const MAX_PUT_LINE: usize = 2048;
+
+/// The longest line of a delete of many jobs: a thousand ids of twenty digits, and more.
+pub const MAX_BATCH_LINE: usize = 24 * 1024;
 
 /// A command as the client gave it.
 #[derive(Debug)]
@@ -28,16 +36,21 @@ impl Request {
     pub fn need(&self) -> Need {
         match (&self.command, self.counts) {
             (Command::BadFormat | Command::UnknownCommand, _) | (_, None) => Need::OPEN,
+            (Command::Put { tags: Some(tags), .. }, _) if tags.tube.is_some() => Need::PUT_NAMED,
             (_, Some(name)) => COMMANDS[name as usize].need,
         }
     }
 
     pub fn subject(&self) -> Subject<'_> {
         match &self.command {
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube) | Command::Ignore(tube) => {
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
                 Subject::Tube(tube)
             }
-            Command::PauseTube { tube, .. } => Subject::Tube(tube),
+            Command::PauseTube { tube, .. }
+            | Command::Flush { tube, .. }
+            | Command::ListJobs { tube, .. }
+            | Command::LimitTube { tube, .. } => Subject::Tube(tube),
+            Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
             Command::Peek(id)
             | Command::ReserveJob(id)
             | Command::Delete(id)
@@ -45,6 +58,7 @@ impl Request {
             | Command::Bury { id, .. }
             | Command::KickJob(id)
             | Command::Touch(id)
+            | Command::Wait(id, _)
             | Command::StatsJob(id) => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
@@ -61,14 +75,15 @@ impl Request {
     }
 }
 
-/// The request on a line, which is without its CR LF.
-fn parse(line: &[u8]) -> Request {
+/// The request on a line, which is without its CR LF, for a server that has these extensions.
+fn parse(line: &[u8], extensions: Extensions) -> Request {
     if line.contains(&0) {
         return Request::wrong(Command::BadFormat);
     }
-    let row = COMMANDS.iter().find(|row| line.starts_with(row.word.as_bytes()));
+    let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
+    let row = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word.as_bytes()));
     let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
-    match (row.parse)(&line[row.word.len()..]) {
+    match (row.parse)(&line[row.word.len()..], extensions) {
         Some(command) => Request { counts: Some(row.name), command },
         None => Request::wrong(Command::BadFormat),
     }
@@ -93,11 +108,18 @@ enum Reading {
     Skip { left: u64, answer: &'static [u8], counts_producer: bool },
 }
 
-#[derive(Debug)]
-struct Put {
+/// The numbers of a put but for the last.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
     pri: Priority,
     delay: Span,
     ttr: Span,
+}
+
+#[derive(Debug)]
+struct Put {
+    numbers: Numbers,
+    tags: Option<Box<Tags>>,
     body: Upload,
     end: BodyEnd,
 }
@@ -124,7 +146,7 @@ impl Decoder {
                     put.body.take(input, limits.room)?;
                     let whole = put.end.take(input)?;
                     let Reading::Body(put) = std::mem::take(&mut self.state) else { unreachable!() };
-                    return Some(put_request(put.pri, put.delay, put.ttr, whole, put.body.finish()));
+                    return Some(put_request(put.numbers, put.tags, whole, put.body.finish()));
                 }
                 Reading::Skip { left, answer, counts_producer } => {
                     swallow(left, input)?;
@@ -138,21 +160,25 @@ impl Decoder {
 
     /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Request>> {
-        let window = &input[..input.len().min(MAX_LINE)];
+        let most = longest(input, limits.extensions);
+        let window = &input[..input.len().min(most)];
         let Some(length) = find_crlf(window) else {
-            if window.len() < MAX_LINE {
+            if window.len() < most {
                 return None;
             }
-            *input = &input[MAX_LINE..];
-            self.state = Reading::LongLine { cr: window[MAX_LINE - 1] == b'\r' };
+            *input = &input[most..];
+            self.state = Reading::LongLine { cr: window[most - 1] == b'\r' };
             return Some(None);
         };
         let line = &window[..length];
         *input = &input[length + 2..];
-        let request = parse(line);
+        let request = parse(line, limits.extensions);
+        if length + 2 > MAX_LINE && !may_be_long(&request.command) {
+            return Some(Some(Request::wrong(Command::BadFormat)));
+        }
         match request.command {
-            Command::PutLine { pri, delay, ttr, size, garbage } => {
-                Some(self.put_line(pri, delay, ttr, (size, garbage), input, limits))
+            Command::PutLine { pri, delay, ttr, size, tagging } => {
+                Some(self.put_line(Numbers { pri, delay, ttr }, size, tagging, input, limits))
             }
             _ => Some(Some(request)),
         }
@@ -160,10 +186,9 @@ impl Decoder {
 
     fn put_line(
         &mut self,
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        (size, garbage): (u32, bool),
+        numbers: Numbers,
+        size: u32,
+        tagging: Tagging,
         input: &mut &[u8],
         limits: &DecodeLimits,
     ) -> Option<Request> {
@@ -172,17 +197,26 @@ impl Decoder {
             self.state = Reading::Skip { left, answer: reply::JOB_TOO_BIG, counts_producer: false };
             return None;
         }
-        if garbage {
-            return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
-        }
+        let tags = match tagging {
+            Tagging::Plain => None,
+            Tagging::Tagged(tags) => Some(tags),
+            Tagging::Malformed => {
+                let left = u64::from(size) + 2;
+                self.state = Reading::Skip { left, answer: reply::BAD_FORMAT, counts_producer: false };
+                return None;
+            }
+            Tagging::Garbage => {
+                return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
+            }
+        };
         let size = size as usize;
         if let Some((whole, rest)) = input.split_at_checked(size + 2) {
             *input = rest;
             let body = whole.strip_suffix(b"\r\n");
-            return Some(put_request(pri, delay, ttr, body.is_some(), body.and_then(Body::copy)));
+            return Some(put_request(numbers, tags, body.is_some(), body.and_then(Body::copy)));
         }
         self.state = match Upload::begin(size, limits.room) {
-            Some(body) => Reading::Body(Box::new(Put { pri, delay, ttr, body, end: BodyEnd::default() })),
+            Some(body) => Reading::Body(Box::new(Put { numbers, tags, body, end: BodyEnd::default() })),
             None => Reading::Skip { left: size as u64 + 2, answer: reply::OUT_OF_MEMORY, counts_producer: true },
         };
         None
@@ -206,13 +240,31 @@ impl Decoder {
 }
 
 /// `whole`: it ends in CR LF. No body: there was no memory for it.
-fn put_request(pri: Priority, delay: Span, ttr: Span, whole: bool, body: Option<Body>) -> Request {
+fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Option<Body>) -> Request {
+    let Numbers { pri, delay, ttr } = numbers;
     let command = match body {
         _ if !whole => Command::PutRefused { answer: reply::EXPECTED_CRLF, counts_producer: true },
-        Some(body) => Command::Put { pri, delay, ttr, body },
+        Some(body) => Command::Put { job: NewJob { pri, delay, ttr, body }, tags },
         None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
     };
     Request { counts: Some(CommandName::Put), command }
+}
+
+/// How long the line may be that begins so.
+fn longest(input: &[u8], extensions: Extensions) -> usize {
+    if extensions.has(Extension::Batch) && input.starts_with(b"delete-batch ") {
+        MAX_BATCH_LINE
+    } else if extensions != Extensions::NONE && (input.starts_with(b"put ") || input.starts_with(b"move-")) {
+        MAX_PUT_LINE
+    } else {
+        MAX_LINE
+    }
+}
+
+/// Whether this may have come on a line that is too long for beanstalkd.
+fn may_be_long(command: &Command) -> bool {
+    let tagged = matches!(command, Command::PutLine { tagging: Tagging::Tagged(_) | Tagging::Malformed, .. });
+    tagged || matches!(command, Command::DeleteBatch(_) | Command::MoveTube { .. } | Command::MoveJob { .. })
 }
 
 /// Where the first CR LF begins.
@@ -245,8 +297,13 @@ mod tests {
     use super::*;
     use crate::engine::Fingerprints;
 
-    const INTAKE: DecodeLimits =
-        DecodeLimits { max_job_size: 10, room: 1000, max_packet: 0, fingerprints: Fingerprints::new(1) };
+    const INTAKE: DecodeLimits = DecodeLimits {
+        max_job_size: 10,
+        room: 1000,
+        max_packet: 0,
+        fingerprints: Fingerprints::new(1),
+        extensions: Extensions::ALL,
+    };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize) -> Vec<String> {
@@ -295,7 +352,7 @@ mod tests {
         upload.filled(4);
         let mut input = b"\r\n".as_slice();
         let request = decoder.next(&mut input, &INTAKE).expect("all there");
-        assert!(matches!(request.command, Command::Put { body, .. } if body.bytes() == b"abcdef"));
+        assert!(matches!(request.command, Command::Put { job, .. } if job.body.bytes() == b"abcdef"));
         assert!(decoder.upload().is_none());
     }
 

@@ -4,9 +4,11 @@
 
 use super::command::{Command, CHANGE_OVERHEAD};
 use super::request::Request;
-use super::{reply, yaml};
+use super::{extended, reply, yaml};
 use crate::access::Denied;
-use crate::engine::{Engine, Event, JobCounts, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats};
+use crate::engine::{
+    Engine, Event, JobCounts, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
+};
 use crate::protocol::{self, Context, Flow, Output};
 
 /// The rest of a command that was too much for one turn.
@@ -20,6 +22,8 @@ pub enum Continuation {
     Stats(u32, Box<Stats>),
     /// A list of the tubes that the client watches: the place of the next one, and the list so far.
     ListWatched(usize, Output),
+    /// Of a command that beanstalkd has not.
+    Extended(extended::Continuation),
 }
 
 impl Continuation {
@@ -28,6 +32,7 @@ impl Continuation {
         match self {
             Continuation::Kick(_) => CHANGE_OVERHEAD,
             Continuation::Stats(..) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
+            Continuation::Extended(rest) => rest.log_size(),
         }
     }
 
@@ -37,6 +42,7 @@ impl Continuation {
             Continuation::Kick(_) => 0,
             Continuation::Stats(..) => size_of::<Stats>() as u64,
             Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
+            Continuation::Extended(rest) => rest.footprint(),
         }
     }
 }
@@ -54,13 +60,15 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::ListTubes => return list_tubes(context, out),
         Command::Stats => return all_stats(context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
-        Command::Put { pri, delay, ttr, body } => put(NewJob { pri, delay, ttr, body }, context, out),
+        Command::Put { job, tags: None } => put(job, context, out),
+        Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
         Command::PutRefused { answer, counts_producer } => {
             if counts_producer {
                 context.engine.mark_producer(context.client);
             }
             reply::words(out, answer);
         }
+        command if command.is_extended() => return flow(extended::execute(command, context, out)),
         Command::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),
         Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
         Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
@@ -79,7 +87,8 @@ fn job_command(command: Command, context: &mut Context, out: &mut Output) {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Command::Release { id, pri, delay } => {
-            reply::found(out, engine.release(client, id, pri, delay, now), reply::RELEASED);
+            let released = engine.release(client, id, pri, delay, now);
+            release(id, released, engine, out);
         }
         Command::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
         Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
@@ -100,8 +109,13 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
             Ok(()) => reply::using(out, &tube),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
-        Command::Watch(tube) => match engine.watch(client, &tube, now) {
-            Ok(count) => reply::numbered(out, b"WATCHING", count as u64),
+        Command::Watch(tube, weight) => match engine.watch(client, &tube, now) {
+            Ok(count) => {
+                if let Some(weight) = weight {
+                    engine.set_weight(client, &tube, weight);
+                }
+                reply::numbered(out, b"WATCHING", count as u64);
+            }
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
         Command::Ignore(tube) => match engine.ignore(client, &tube, now) {
@@ -148,8 +162,8 @@ fn stats(mut from: u32, mut sums: Box<Stats>, context: &mut Context, out: &mut O
 }
 
 fn tell_stats(figures: &Stats, context: &Context, out: &mut Output) {
-    let Context { counters, host, log, now, .. } = context;
-    reply::yaml(out, Some(yaml::stats(figures, counters, *host, log.as_ref(), *now)));
+    let Context { counters, host, log, now, settings, .. } = context;
+    reply::yaml(out, Some(yaml::stats(figures, counters, *host, log.as_ref(), (settings.extensions, *now))));
 }
 
 /// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.
@@ -180,11 +194,19 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
         Continuation::Stats(from, sums) => stats(from, sums, context, out),
         Continuation::ListTubes(from, text) => list_more_tubes(from, text, context, out),
         Continuation::ListWatched(from, text) => list_watched(from, text, context, out),
+        Continuation::Extended(rest) => flow(extended::go_on(rest, context, out)),
     }
 }
 
 fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Beanstalk(rest)))
+}
+
+fn flow(step: extended::TurnResult) -> Flow {
+    match step {
+        extended::TurnResult::Now(flow) => flow,
+        extended::TurnResult::Later(rest) => later(Continuation::Extended(rest)),
+    }
 }
 
 fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
@@ -242,10 +264,31 @@ fn has_room(text: &Output, engine: &Engine, out: &mut Output) -> bool {
 fn put(job: NewJob, context: &mut Context, out: &mut Output) {
     match context.engine.put(context.client, job, context.now) {
         Ok(id) => reply::inserted(out, id),
-        Err(Refused::Draining) => reply::words(out, reply::DRAINING),
-        Err(Refused::QueueFull) => reply::words(out, reply::TUBE_FULL),
-        Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
+        Err(why) => refused(out, why),
     }
+}
+
+fn refused(out: &mut Output, why: Refused) {
+    match why {
+        Refused::Draining => reply::words(out, reply::DRAINING),
+        Refused::QueueFull => reply::words(out, reply::TUBE_FULL),
+        Refused::OutOfMemory | Refused::Duplicate => reply::words(out, reply::OUT_OF_MEMORY),
+    }
+}
+
+fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) {
+    match context.engine.put_tagged(context.client, job, tags, context.now) {
+        Ok(Tagged::New(id)) => reply::inserted(out, id),
+        Ok(Tagged::Duplicate { id, state, raised }) => reply::duplicate(out, id, Some(state), raised),
+        Ok(Tagged::Ended(id)) => reply::duplicate(out, id, None, None),
+        Err(why) => refused(out, why),
+    }
+}
+
+/// The reply to a release: who has lost the job often enough finds it buried.
+fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
+    let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried);
+    reply::found(out, released, if buried { reply::BURIED } else { reply::RELEASED });
 }
 
 fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
@@ -259,6 +302,7 @@ fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     // A half-closed client is not made to wait.
     let timeout = if context.half_closed { Some(Span::ZERO) } else { timeout };
+    context.engine.set_batch(context.client, false);
     match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),
         Reserve::NoJob(why) => reply::no_job(out, why),
@@ -270,15 +314,21 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
 /// Tells the client of an event what it waited for.
 pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
-        Event::Reserved { job, .. } => {
+        Event::Reserved { job, client } => {
             let job = engine.job(*job);
             debug_assert!(job.is_some_and(|job| job.state() == State::Reserved), "an event was told too late");
+            if engine.is_batch(*client) {
+                reply::numbered(out, b"RESERVED_BATCH", 1);
+            }
             reply::job(out, b"RESERVED", job);
         }
-        Event::NoJob { why, .. } => reply::no_job(out, *why),
-        Event::Work { .. } | Event::Outcome { .. } | Event::Report { .. } => {
-            debug_assert!(false, "nobody who speaks this protocol sleeps or submits");
+        Event::NoJob { why, client } => reply::no_job_of(out, *why, engine.is_batch(*client)),
+        Event::Outcome { job, .. } => {
+            let word: &[u8] = if engine.is_buried(*job) { b"BURIED" } else { b"DELETED" };
+            reply::numbered(out, word, job.0);
         }
+        Event::Report { .. } => {}
+        Event::Work { .. } => debug_assert!(false, "nobody who speaks this protocol sleeps"),
     }
 }
 
@@ -289,7 +339,7 @@ pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
     }
     let waited = context.engine.cancel_wait(context.client);
     if waited {
-        reply::no_job(out, NoJob::TimedOut);
+        reply::no_job_of(out, NoJob::TimedOut, context.engine.is_batch(context.client));
     }
     waited
 }

@@ -3,9 +3,10 @@
 //! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
 //! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
 
-use super::commands::{CommandCounters, CommandName};
-use crate::engine::{JobCounts, JobStats, State, Stats, Time, TubeStats};
-use crate::protocol::text::is_tube_name;
+use super::commands::{CommandCounters, CommandName, CommandRow, COMMANDS};
+use super::extensions::Extensions;
+use crate::engine::{JobCounts, JobId, JobStats, State, Stats, Time, TubeStats};
+use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::{Host, LogFigures, Output};
 
 /// Commands whose counters `stats` shows, as `cmd-NAME`, in beanstalkd's order.
@@ -88,6 +89,18 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
     text.len() - before
 }
 
+/// The list that answers `list-jobs`.
+pub fn ids(ids: &[JobId]) -> Output {
+    let mut list = list();
+    let text = list.text();
+    for id in ids {
+        text.extend_from_slice(b"- ");
+        push_number(text, id.0);
+        text.push(b'\n');
+    }
+    list
+}
+
 /// Appends text between quotes. The name of a tube may be another protocol's, and hold any bytes.
 fn escape(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
@@ -148,7 +161,7 @@ pub fn stats(
     counters: &CommandCounters,
     host: &dyn Host,
     log: Option<&LogFigures>,
-    now: Time,
+    (extensions, now): (Extensions, Time),
 ) -> Vec<u8> {
     let mut yaml = Yaml::new(1536);
     yaml.jobs(&stats.jobs);
@@ -171,7 +184,20 @@ pub fn stats(
     yaml.number("memory-watches", stats.memory.watches);
     yaml.number("memory-buffers", stats.memory.buffers);
     yaml.number("failed-auths", host.usage().failed_auths);
+    yaml.number("total-expired", stats.evicted);
+    extended(&mut yaml, counters, extensions);
     yaml.0
+}
+
+/// What a server without extensions does not say.
+fn extended(yaml: &mut Yaml, counters: &CommandCounters, extensions: Extensions) {
+    let has = |row: &&CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
+    for row in COMMANDS.iter().filter(has) {
+        yaml.number(&format!("cmd-{}", row.word.trim_end()), counters.of(row.name));
+    }
+    if extensions != Extensions::NONE {
+        yaml.quoted("extensions", extensions.words().as_bytes());
+    }
 }
 
 fn process(yaml: &mut Yaml, stats: &Stats, host: &dyn Host, log: Option<&LogFigures>, now: Time) {

@@ -307,9 +307,15 @@ mod tests {
     use super::super::packets::PACKETS;
     use super::*;
     use crate::engine::Fingerprints;
+    use crate::protocol::beanstalk::Extensions;
 
-    const INTAKE: DecodeLimits =
-        DecodeLimits { max_job_size: 10, room: 100_000, max_packet: 50_000, fingerprints: Fingerprints::new(1) };
+    const INTAKE: DecodeLimits = DecodeLimits {
+        max_job_size: 10,
+        room: 100_000,
+        max_packet: 50_000,
+        fingerprints: Fingerprints::new(1),
+        extensions: Extensions::ALL,
+    };
 
     fn request(kind: u32, body: &[u8]) -> Vec<u8> {
         [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()

@@ -341,7 +341,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
         AdminCommand::Wrong(answer) => line(out, &answer),
         AdminCommand::CancelJob(handle) => {
             let id = job_of(&handle, &host.handle_prefix);
-            let cancelled = id.is_some_and(|id| context.engine.cancel(id));
+            let cancelled = id.is_some_and(|id| context.engine.cancel(id, context.now));
             line(out, if cancelled { b"OK\r\n" } else { b"ERR UNKNOWN_JOB\r\n" });
         }
         AdminCommand::CreateFunction(name) => match context.engine.keep_tube(context.client, &name) {

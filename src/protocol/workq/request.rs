@@ -262,9 +262,15 @@ impl Skip {
 mod tests {
     use super::*;
     use crate::engine::Fingerprints;
+    use crate::protocol::beanstalk::Extensions;
 
-    const INTAKE: DecodeLimits =
-        DecodeLimits { max_job_size: 10, max_packet: 0, room: 1 << 30, fingerprints: Fingerprints::new(1) };
+    const INTAKE: DecodeLimits = DecodeLimits {
+        max_job_size: 10,
+        max_packet: 0,
+        room: 1 << 30,
+        fingerprints: Fingerprints::new(1),
+        extensions: Extensions::ALL,
+    };
 
     /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize, limits: &DecodeLimits) -> Vec<String> {

@@ -30,7 +30,8 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             complete_job(id, done, request.data, context, out);
         }
         Command::Delete(id) => {
-            let gone = find(context.engine, &id).is_some_and(|job| context.engine.delete_in_any_state(job));
+            let gone =
+                find(context.engine, &id).is_some_and(|job| context.engine.delete_in_any_state(job, context.now));
             reply::words(out, if gone { reply::OK } else { reply::NOT_FOUND });
         }
         Command::InspectServer => inspect::server(context, out),

@@ -3,15 +3,21 @@
 //! Owns the folder that the copy goes to. Changes nothing where it reads, and takes no lock there.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::{DAMAGED, DONE};
+use super::call::Call;
+use super::out::Out;
+use super::problem::{Problem, DONE, EMPTY, REFUSED};
 use crate::binlog::{back_up, inspect, Folder};
 use crate::engine::{Engine, Limits};
 
-pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    carry_out(&call.operands, out).map_err(|text| Problem::new(EMPTY, text))
+}
+
+fn carry_out(arguments: &[String], out: &mut Out) -> Result<u8, String> {
     let (from, to) = (Path::new(&arguments[0]), Path::new(&arguments[1]));
     let there = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
     let here = |error: &dyn std::fmt::Display| format!("{}: {error}", to.display());
@@ -34,9 +40,9 @@ pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(|error| here(&error))?;
     let progress = found.report.progress;
     // Who reads it may be gone.
-    let _ = writeln!(out, "{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes);
+    let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
-        let _ = writeln!(out, "damaged: {problem}");
+        let _ = out.line(&format!("damaged: {problem}"));
     }
-    Ok(if found.report.problems.is_empty() { DONE } else { DAMAGED })
+    Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }

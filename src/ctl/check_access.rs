@@ -2,43 +2,50 @@
 //!
 //! Owns the words of both. The decision is the server's own; only who is at the other end is taken for granted.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{DAMAGED, DONE};
+use super::call::Call;
+use super::out::Out;
+use super::problem::{Problem, DONE, EMPTY, REFUSED};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
 use crate::machine;
 use crate::protocol::needs;
 
-pub fn run(arguments: &[String], out: &mut dyn Write) -> Result<u8, String> {
-    let path = Path::new(&arguments[0]);
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let (file, question) = match call.operands.as_slice() {
+        [file] => (file, None),
+        [file, name, command, tube] => (file, Some((name, command, tube))),
+        _ => return Err(Problem::usage("check-access takes a file, or a file, a name, a command and a tube")),
+    };
+    let path = Path::new(file);
+    let failed = |text| Problem::new(EMPTY, text);
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
     let table = match access::parse(&bytes, &accounts) {
         Ok(table) => table,
         Err(errors) => {
             for error in errors {
-                let _ = writeln!(out, "{}:{}:{}: {}", path.display(), error.line, error.column, error.problem);
+                out.line(&format!("{}:{}:{}: {}", path.display(), error.line, error.column, error.problem))?;
             }
-            return Ok(DAMAGED);
+            return Ok(REFUSED);
         }
     };
-    let [name, command, tube] = &arguments[1..] else {
-        let _ = writeln!(out, "{}: names: {}", path.display(), table.entries().len());
+    let Some((name, command, tube)) = question else {
+        out.line(&format!("{}: names: {}", path.display(), table.entries().len()))?;
         return Ok(DONE);
     };
     let found = needs(command);
     if found.is_empty() {
-        return Err(format!("no protocol has a command {}", command.escape_debug()));
+        return Err(failed(format!("no protocol has a command {}", command.escape_debug())));
     }
     let mut code = DONE;
     for (protocol, command, need) in found {
-        let (allowed, text) = decide(&table, name, need, tube)?;
+        let (allowed, text) = decide(&table, name, need, tube).map_err(failed)?;
         if !allowed {
-            code = DAMAGED;
+            code = REFUSED;
         }
-        let _ = writeln!(out, "{protocol} {command}: {text}");
+        out.line(&format!("{protocol} {command}: {text}"))?;
     }
     Ok(code)
 }

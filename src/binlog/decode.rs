@@ -1,0 +1,236 @@
+//! The records of the log, from bytes: pure.
+//!
+//! Owns how a record is found intact and read; `record` has the format. Never trusts what it reads.
+
+use super::job_options;
+use super::record::{check, head_length, Record, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
+use super::segment::{Key, Place};
+use crate::engine::{History, JobId, Span, State, StoredChange, StoredJob, Time};
+
+/// What stands before a payload, and may be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    kind: u8,
+    /// Bytes of the record before its payload.
+    pub prefix: usize,
+    pub length: usize,
+    /// The checksum of a payload that is not short.
+    sum: u32,
+}
+
+/// Bytes that suffice to tell whether a record begins with them.
+pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
+
+impl Head {
+    /// Of the record that begins with these bytes, which stand at this offset; none if there is no intact one, or if
+    /// fewer than `left` bytes would hold it. Takes no more than [`LOOK`] bytes to find out.
+    pub fn read(key: Key, at: u64, bytes: &[u8], left: u64) -> Option<Head> {
+        let start = bytes.first_chunk::<PREFIX>()?;
+        let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
+        // The cheap tests first: this runs at every byte of a damaged stretch.
+        if !b"PJpjRLBKXAODZNCISGTUEMQ".contains(&kind) || length > MAX_PAYLOAD {
+            return None;
+        }
+        let prefix = if length <= SHORT_PAYLOAD { PREFIX } else { LONG_PREFIX };
+        let head = bytes.get(..head_length(length))?;
+        if (prefix + length) as u64 > left || check(key, at, head).to_le_bytes() != start[4..8] {
+            return None;
+        }
+        let sum = if prefix == PREFIX { 0 } else { u32::from_le_bytes(*head.last_chunk()?) };
+        Some(Head { kind, prefix, length, sum })
+    }
+
+    /// Bytes of the whole record.
+    pub fn total(&self) -> usize {
+        self.prefix + self.length
+    }
+
+    /// Whether the payload, of which this is the checksum, is intact.
+    pub fn fits(&self, sum: u32) -> bool {
+        self.prefix == PREFIX || sum == self.sum
+    }
+
+    /// The record with this payload; none if it is damaged, or no server would write it.
+    pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
+        if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
+            return None;
+        }
+        fields(self.kind, payload, 0)
+    }
+
+    /// The record with a payload that begins so; what is behind is `tail` bytes of a job's body or of a result, and is
+    /// not looked at. None if such a record does not end in these.
+    pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
+        let tail = self.length.checked_sub(payload.len())?;
+        b"PJpjO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
+    }
+}
+
+/// `tail`: bytes of the payload that are not there.
+fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
+    let mut fields = Fields(payload);
+    let record = match kind {
+        b'P' | b'J' | b'p' | b'j' => return read_job(kind, fields, tail),
+        b'R' | b'X' | b'K' | b'A' | b'L' | b'B' | b'T' | b'U' => read_change(kind, &mut fields)?,
+        b'M' => {
+            let (id, pri) = (fields.u64()?, fields.u32()?);
+            let (delay, due) = (fields.span()?, fields.time()?);
+            let state = match fields.take(1)? {
+                b"r" => State::Ready,
+                b"d" => State::Delayed,
+                b"b" => State::Buried,
+                _ => return None,
+            };
+            return Some(Record::Move { id, pri, delay, due, state, tube: fields.0 });
+        }
+        b'Q' => {
+            let most = [fields.u32()?, fields.u32()?, fields.u32()?];
+            return Some(Record::Limit { tube: fields.0, most });
+        }
+        b'E' => {
+            let (id, until) = (fields.u64()?, fields.time()?);
+            let length = u16::from_le_bytes(fields.take(2)?.try_into().ok()?);
+            let tube = fields.take(length.into())?;
+            return Some(Record::Key { id, until, tube, key: fields.0 });
+        }
+        b'D' => Record::Delete(fields.u64()?),
+        b'O' => return read_outcome(fields, tail),
+        b'N' => Record::Next(fields.u64()?),
+        b'C' => Record::Closed(fields.u64()?),
+        b'I' => Record::Ids(fields.u64()?),
+        b'G' => Record::Gone(fields.u64()?),
+        b'S' => Record::Synced(Place { segment: fields.u64()?, at: fields.u64()? }),
+        b'Z' => {
+            let (length, until) = (fields.span()?, fields.time()?);
+            return Some(Record::Pause { tube: fields.0, length, until });
+        }
+        _ => return None,
+    };
+    fields.0.is_empty().then_some(record)
+}
+
+fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
+    let (id, count) = (JobId(fields.u64()?), fields.u32()?);
+    let change = match kind {
+        b'R' => StoredChange::Reserve(count),
+        b'X' => StoredChange::Expire(count),
+        b'K' => StoredChange::Kick(count),
+        b'U' => StoredChange::Priority(count),
+        b'T' => StoredChange::Retry { fails: u8::try_from(count).ok()?, delay: fields.span()?, due: fields.time()? },
+        b'A' => StoredChange::Lease(count, fields.time()?),
+        b'L' => StoredChange::Release { pri: fields.u32()?, delay: fields.span()?, due: fields.time()?, count },
+        _ => StoredChange::Bury { pri: fields.u32()?, order: fields.u64()?, count },
+    };
+    Some(Record::Change(id, change))
+}
+
+fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
+    let (created, id, pri) = (fields.time()?, fields.variable()?, fields.short()?);
+    let (delay, ttr) = (Span::from_nanos(fields.variable()?), Span::from_nanos(fields.variable()?));
+    let length = u16::try_from(fields.variable()?).ok()?;
+    let tube = fields.take(length.into())?;
+    let mut job = StoredJob {
+        id: JobId(id),
+        created,
+        pri,
+        delay,
+        ttr,
+        tube,
+        body: &[],
+        state: if delay == Span::ZERO { State::Ready } else { State::Delayed },
+        due: created + delay,
+        history: History::default(),
+        options: None,
+    };
+    if kind.eq_ignore_ascii_case(&b'P') {
+        read_options_and_body(kind, fields, tail, &mut job)?;
+        // It has no outcome: that comes with a snapshot.
+        return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
+    }
+    job.state = match fields.take(1)? {
+        b"r" => State::Ready,
+        b"d" => State::Delayed,
+        b"b" => State::Buried,
+        b"l" => State::Reserved,
+        b"f" => State::Finished,
+        _ => return None,
+    };
+    job.due = fields.time()?;
+    job.history = History {
+        reserves: fields.short()?,
+        timeouts: fields.short()?,
+        releases: fields.short()?,
+        buries: fields.short()?,
+        kicks: fields.short()?,
+    };
+    read_options_and_body(kind, fields, tail, &mut job)?;
+    let is_over = job.options.is_some_and(|options| options.outcome.is_some());
+    (is_over == (job.state == State::Finished)).then_some(Record::Snapshot(job))
+}
+
+fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
+    job.body = fields.0;
+    if kind.is_ascii_lowercase() {
+        let (options, body) = job_options::decode(fields.0, tail)?;
+        (job.options, job.body) = (Some(options), body);
+    }
+    Some(())
+}
+
+fn read_outcome(mut fields: Fields, tail: usize) -> Option<Record> {
+    let id = fields.u64()?;
+    let (done, fails) = match *fields.take(2)? {
+        [b'-', fails] if fields.0.is_empty() && tail == 0 => (None, fails),
+        [b'd', fails] => (Some(true), fails),
+        [b'f', fails] => (Some(false), fails),
+        _ => return None,
+    };
+    Some(Record::Outcome { id, done, fails, result: fields.0 })
+}
+
+/// What is left of a payload.
+pub(super) struct Fields<'a>(pub &'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// A number of variable length.
+    pub fn variable(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for (place, &byte) in self.0.iter().enumerate().take(LONG) {
+            let bits = u64::from(byte & 0x7f);
+            number |= bits << (7 * place);
+            if byte < 0x80 {
+                self.0 = &self.0[place + 1..];
+                // Of the tenth byte, one bit is left.
+                return (place < LONG - 1 || bits < 2).then_some(number);
+            }
+        }
+        None
+    }
+
+    /// The same, of 32 bits.
+    pub fn short(&mut self) -> Option<u32> {
+        self.variable()?.try_into().ok()
+    }
+
+    fn time(&mut self) -> Option<Time> {
+        self.u64().map(Time::from_nanos)
+    }
+
+    fn span(&mut self) -> Option<Span> {
+        self.u64().map(Span::from_nanos)
+    }
+}

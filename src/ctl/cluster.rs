@@ -1,0 +1,19 @@
+//! `beanpole cluster`: what an operator asks of servers that share a queue, and tells them.
+//!
+//! Owns the exit code. What is asked and printed is the cluster room's.
+
+use super::call::Call;
+use super::out::Out;
+use super::problem::{Problem, DONE, NO_CONNECTION};
+use crate::cluster::command;
+use crate::options::BAD_USAGE;
+
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let mut text = Vec::new();
+    let done = command(&call.operands, &mut text);
+    for line in String::from_utf8_lossy(&text).lines() {
+        out.line(line)?;
+    }
+    let code = |problem: &str| if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };
+    done.map(|()| DONE).map_err(|problem| Problem::new(code(&problem), problem))
+}

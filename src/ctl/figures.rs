@@ -1,0 +1,111 @@
+//! `stats` and `tubes`: what the server counts.
+//!
+//! Owns the columns of tubes, which `top` shows as well. A tube may vanish between two questions about it.
+
+use super::call::{number, tube, Call};
+use super::json::Json;
+use super::link::Link;
+use super::opts::{JOB, JSON};
+use super::out::Out;
+use super::problem::{Problem, DONE, REFUSED};
+use super::tell;
+use super::yaml::Figures;
+
+/// The columns of a table of tubes: the head, and the server's key.
+pub const COLUMNS: [(&str, &str); 9] = [
+    ("tube", "name"),
+    ("ready", "current-jobs-ready"),
+    ("reserved", "current-jobs-reserved"),
+    ("delayed", "current-jobs-delayed"),
+    ("buried", "current-jobs-buried"),
+    ("waiting", "current-waiting"),
+    ("total", "total-jobs"),
+    ("deleted", "cmd-delete"),
+    ("paused", "pause-time-left"),
+];
+
+pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let mut commands = Vec::new();
+    for name in &call.operands {
+        commands.push(format!("stats-tube {}", tube(name)?));
+    }
+    for id in call.values(&JOB) {
+        commands.push(format!("stats-job {}", number("--job", &id, 1, u64::MAX)?));
+    }
+    if commands.is_empty() {
+        commands.push("stats".to_owned());
+    }
+    let mut link = Link::open(call)?;
+    let mut code = DONE;
+    for (place, command) in commands.iter().enumerate() {
+        let Some(figures) = link.figures(command)? else {
+            tell(&super::link::refusal(command, "NOT_FOUND").text);
+            code = REFUSED;
+            continue;
+        };
+        if call.has(&JSON) {
+            out.line(&object(&figures))?;
+            continue;
+        }
+        if place > 0 && out.is_terminal {
+            out.line("")?;
+        }
+        print(&figures, out)?;
+    }
+    Ok(code)
+}
+
+/// Prints one figure on each line.
+fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
+    let width = figures.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in figures.iter() {
+        match out.is_terminal {
+            true => out.line(&format!("{key:width$}  {}", super::out::shown(value.as_bytes())))?,
+            false => out.line(&format!("{key}\t{value}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn object(figures: &Figures) -> String {
+    let mut json = Json::object();
+    figures.write(&mut json);
+    json.end()
+}
+
+pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let named = call.tubes::<Vec<_>>()?;
+    let mut link = Link::open(call)?;
+    let names = if named.is_empty() { link.tubes()? } else { named };
+    let mut rows = Vec::new();
+    let mut code = DONE;
+    of_tubes(&mut link, &names, &mut |name, figures| {
+        match figures {
+            // It was there a moment ago, unless it was asked for by name.
+            None if call.operands.is_empty() => {}
+            None => {
+                tell(&format!("there is no tube {name}"));
+                code = REFUSED;
+            }
+            Some(figures) if call.has(&JSON) => return out.line(&object(&figures)),
+            Some(figures) => rows.push(COLUMNS.map(|(_, key)| figures.text(key).to_owned()).to_vec()),
+        }
+        Ok(())
+    })?;
+    if !call.has(&JSON) {
+        out.table(&COLUMNS.map(|(head, _)| head), &rows)?;
+    }
+    Ok(code)
+}
+
+/// What is done with the figures of a tube.
+pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
+
+/// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone.
+pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<(), Problem> {
+    let commands: Vec<String> = names.iter().map(|name| format!("stats-tube {name}\r\n")).collect();
+    link.each(&commands, &mut |link, place, reply| {
+        let figures = link.figures_of("stats-tube", reply)?;
+        each(&names[place], figures)
+    })
+}

@@ -1,0 +1,219 @@
+//! `import`: puts the jobs that `export` has written.
+//!
+//! Owns how a job gets into its state. One that is to be buried is put out of every worker's reach, reserved by its
+//! id and buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+use super::call::{tube, Call};
+use super::feed::{put, Feed};
+use super::link::{first_word, refusal, Link};
+use super::moving::OUT_OF_REACH;
+use super::opts::{INTO_TUBE, SKIP};
+use super::out::Out;
+use super::problem::{Problem, DONE, REFUSED};
+use super::progress::Progress;
+use super::record::{ImportLine, Place};
+use super::scan::Wanted;
+use super::tell;
+
+/// Bad lines that are told one by one.
+const TOLD: u64 = 10;
+
+/// Bytes of the longest line: a body of 1 GiB in base64, or escaped.
+const MAX_LINE: u64 = 6 << 30;
+
+/// A command on its way.
+enum Note {
+    Use,
+    /// `put`, of the job in this line; with its priority if it is to be buried.
+    Put(u64, Option<u32>),
+    Hold,
+    Bury(u64),
+}
+
+struct Import {
+    into: Option<String>,
+    skip: u64,
+    used: String,
+    line: u64,
+    done: u64,
+    /// Lines before this one are put.
+    safe: u64,
+    buried: u64,
+    refused: u64,
+    /// Whether the server can reserve a job by its id, once that was asked.
+    can_bury: Option<bool>,
+    /// Jobs that are put, to be buried, with their priorities.
+    to_bury: Vec<(u64, u32)>,
+}
+
+pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    let into = call.value(&INTO_TUBE);
+    into.as_deref().map(tube).transpose()?;
+    let skip = call.number(&SKIP, 0, u64::MAX)?.unwrap_or(0);
+    let mut link = Link::open(call)?;
+    let count = |link: &mut Link| Ok::<u64, Problem>(Wanted::default().count(link)?.iter().sum());
+    let before = count(&mut link)?;
+    let mut state = Import {
+        into,
+        skip,
+        used: "default".to_owned(),
+        line: 0,
+        done: 0,
+        safe: 0,
+        buried: 0,
+        refused: 0,
+        can_bury: None,
+        to_bury: Vec::new(),
+    };
+    let done = state.all(&call.operands, &mut link);
+    if let Err(problem) = done {
+        return Err(Problem::new(problem.code, state.how_far(&problem.text)));
+    }
+    let after = count(&mut link)?;
+    tell(&format!(
+        "imported {} jobs, {} of them buried; {} lines were refused",
+        state.done, state.buried, state.refused
+    ));
+    if after.wrapping_sub(before) != state.done {
+        tell(&format!("the server counted {before} jobs before, and {after} now: others use it as well"));
+    }
+    Ok(if state.refused == 0 { DONE } else { REFUSED })
+}
+
+impl Import {
+    /// What to do after a failure.
+    fn how_far(&self, problem: &str) -> String {
+        let left = match self.to_bury.len() {
+            0 => String::new(),
+            left => format!("; {left} more are delayed, not buried"),
+        };
+        format!("{problem}; {} jobs were imported{left}; to go on: --skip {}", self.done, self.safe.max(self.skip))
+    }
+
+    fn all(&mut self, files: &[String], link: &mut Link) -> Result<(), Problem> {
+        if files.is_empty() {
+            let size = File::open("/dev/stdin").and_then(|file| file.metadata()).ok();
+            let size = size.filter(|about| about.is_file()).map(|about| about.len());
+            return self.read(std::io::stdin().lock(), "stdin", size, link);
+        }
+        for name in files {
+            let file = File::open(name).map_err(|error| Problem::file(name, &error))?;
+            let size = file.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
+            self.read(file, name, size, link)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, source: impl Read, name: &str, size: Option<u64>, link: &mut Link) -> Result<(), Problem> {
+        let mut source = BufReader::with_capacity(64 * 1024, source);
+        let mut feed = Feed::new();
+        let mut line = Vec::new();
+        let mut progress = Progress::new("jobs");
+        let mut bytes = 0;
+        loop {
+            line.clear();
+            let read = (&mut source).take(MAX_LINE).read_until(b'\n', &mut line);
+            let length = read.map_err(|error| Problem::file(name, &error))?;
+            if length == 0 {
+                break;
+            }
+            bytes += length as u64;
+            self.line += 1;
+            if self.line > self.skip && !line.trim_ascii().is_empty() {
+                match ImportLine::parse(&line) {
+                    Ok(job) => self.add(&mut feed, link, job)?,
+                    Err(problem) => self.refuse(self.line, &problem),
+                }
+            }
+            progress.tell(self.done, size.map(|size| (bytes, size)));
+        }
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        self.bury(link)
+    }
+
+    fn add(&mut self, feed: &mut Feed<Note>, link: &mut Link, job: ImportLine) -> Result<(), Problem> {
+        let tube = self.into.clone().or(job.tube).unwrap_or_else(|| "default".to_owned());
+        if tube != self.used {
+            feed.add(Note::Use).extend_from_slice(format!("use {tube}\r\n").as_bytes());
+            self.used = tube;
+        }
+        let is_buried = job.place == Place::Buried;
+        if is_buried && !self.can_bury(feed, link)? {
+            self.refuse(self.line, "the server has no reserve-job, so nothing can be buried");
+            return Ok(());
+        }
+        let delay = match job.place {
+            Place::Buried => OUT_OF_REACH,
+            Place::Delayed => job.delay,
+            Place::Ready | Place::Reserved => 0,
+        };
+        put(feed.add(Note::Put(self.line, is_buried.then_some(job.pri))), job.pri, delay, job.ttr, &job.body);
+        feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        if self.to_bury.len() < super::link::AHEAD / 2 {
+            return Ok(());
+        }
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        self.bury(link)
+    }
+
+    /// Whether the server knows `reserve-job`, which 1.12 has brought.
+    fn can_bury(&mut self, feed: &mut Feed<Note>, link: &mut Link) -> Result<bool, Problem> {
+        if let Some(known) = self.can_bury {
+            return Ok(known);
+        }
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+        // No job has this id.
+        let reply = link.ask("reserve-job 18446744073709551615")?;
+        let known = reply.line == "NOT_FOUND";
+        self.can_bury = Some(known);
+        Ok(known)
+    }
+
+    fn refuse(&mut self, line: u64, problem: &str) {
+        self.refused += 1;
+        if self.refused <= TOLD {
+            tell(&format!("line {line}: {problem}"));
+        }
+    }
+
+    fn hear(&mut self, note: Note, line: &str) -> Result<(), Problem> {
+        match (note, first_word(line)) {
+            (Note::Use, "USING") | (Note::Hold, "RESERVED") => {}
+            (Note::Put(place, pri), "INSERTED") => {
+                self.safe = place;
+                let id = line.split(' ').nth(1).and_then(|id| id.parse().ok()).unwrap_or(0);
+                match pri {
+                    None => self.done += 1,
+                    Some(pri) => self.to_bury.push((id, pri)),
+                }
+            }
+            (Note::Put(place, _), "JOB_TOO_BIG") => self.refuse(place, &refusal("put", line).text),
+            (Note::Put(place, _), _) => {
+                return Err(Problem::refused(format!("line {place}: {}", refusal("put", line).text)));
+            }
+            (Note::Bury(id), "BURIED") => {
+                self.to_bury.retain(|(waiting, _)| *waiting != id);
+                (self.done, self.buried) = (self.done + 1, self.buried + 1);
+            }
+            (Note::Use, _) => return Err(refusal("use", line)),
+            (Note::Hold, _) => return Err(refusal("reserve-job", line)),
+            (Note::Bury(_), _) => return Err(refusal("bury", line)),
+        }
+        Ok(())
+    }
+
+    /// Buries what waits for that.
+    fn bury(&mut self, link: &mut Link) -> Result<(), Problem> {
+        let waiting = std::mem::take(&mut self.to_bury);
+        let mut feed = Feed::new();
+        for (id, pri) in &waiting {
+            feed.add(Note::Hold).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
+            feed.add(Note::Bury(*id)).extend_from_slice(format!("bury {id} {pri}\r\n").as_bytes());
+        }
+        self.to_bury = waiting;
+        feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))
+    }
+}

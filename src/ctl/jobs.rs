@@ -1,0 +1,138 @@
+//! Subcommands about single jobs: `peek`, `delete`, `kick`, `bury`, `release`.
+//!
+//! Owns the detour that the protocol demands: only the client that has reserved a job may bury or release it, so
+//! these two reserve it first. What fails for one job does not stop the others.
+
+use super::call::{tube, Call};
+use super::json::Json;
+use super::link::{first_word, refusal, Link};
+use super::opts::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
+use super::out::Out;
+use super::problem::{Problem, DONE, REFUSED};
+use super::tell;
+
+/// Does something to each job that is named; what is refused is told, and the rest goes on.
+fn with_each(call: &Call, act: &mut dyn FnMut(&mut Link, u64) -> Result<(), Problem>) -> Result<u8, Problem> {
+    let ids = call.ids()?;
+    let mut link = Link::open(call)?;
+    let mut code = DONE;
+    for id in ids {
+        match act(&mut link, id) {
+            Err(problem) if problem.code == REFUSED => {
+                tell(&problem.text);
+                code = REFUSED;
+            }
+            other => other?,
+        }
+    }
+    Ok(code)
+}
+
+/// The tube that stands in for ids, of which there must be exactly one of the two.
+fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
+    match (call.value(&OF_TUBE), call.operands.is_empty()) {
+        (Some(name), true) => Ok(Some(tube(&name)?.to_owned())),
+        (None, false) => Ok(None),
+        (Some(_), false) => Err(Problem::usage("either ids or --tube")),
+        (None, true) => Err(Problem::usage("ids of jobs, or --tube")),
+    }
+}
+
+pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    if let Some(tube) = tube_or_ids(call)? {
+        let state = state_of(call)?;
+        let mut link = Link::open(call)?;
+        link.expect(&format!("use {tube}"), "USING")?;
+        let command = format!("peek-{state}");
+        let reply = link.ask(&command)?;
+        return match first_word(&reply.line) {
+            "FOUND" => {
+                let id = reply.number("FOUND").unwrap_or(0);
+                print(call, out, &mut link, id, &reply.body).map(|()| DONE)
+            }
+            "NOT_FOUND" => Err(Problem::empty(format!("tube {tube} has no {state} job"))),
+            _ => Err(refusal(&command, &reply.line)),
+        };
+    }
+    with_each(call, &mut |link, id| {
+        let reply = link.expect(&format!("peek {id}"), "FOUND")?;
+        print(call, out, link, id, &reply.body)
+    })
+}
+
+/// The state that is asked for.
+pub fn state_of(call: &Call) -> Result<String, Problem> {
+    let state = call.value(&STATE).unwrap_or_else(|| "ready".to_owned());
+    match state.as_str() {
+        "ready" | "delayed" | "buried" => Ok(state),
+        other => Err(Problem::usage(format!("--state: {other}; it must be ready, delayed or buried"))),
+    }
+}
+
+/// Prints a job: its body, or all that the server tells of it.
+pub fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result<(), Problem> {
+    if !call.has(&JSON) {
+        return out.body(body);
+    }
+    let mut json = Json::object();
+    match link.figures(&format!("stats-job {id}"))? {
+        Some(figures) => figures.write(&mut json),
+        None => json.number("id", id),
+    }
+    json.body(body);
+    out.line(&json.end())
+}
+
+pub fn delete(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    with_each(call, &mut |link, id| link.expect(&format!("delete {id}"), "DELETED").map(|_| ()))
+}
+
+pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let count = call.number(&COUNT, 1, u32::MAX.into())?;
+    if let Some(tube) = tube_or_ids(call)? {
+        let count = count.unwrap_or(1);
+        let mut link = Link::open(call)?;
+        link.expect(&format!("use {tube}"), "USING")?;
+        let reply = link.expect(&format!("kick {count}"), "KICKED")?;
+        let kicked = reply.number("KICKED").unwrap_or(0);
+        out.line(&kicked.to_string())?;
+        return match kicked {
+            0 => Err(Problem::empty(format!("tube {tube} has no buried and no delayed job"))),
+            _ => Ok(DONE),
+        };
+    }
+    if count.is_some() {
+        return Err(Problem::usage("--count goes with --tube"));
+    }
+    with_each(call, &mut |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(|_| ()))
+}
+
+/// Takes a job, whatever its state, to put it somewhere else; its priority.
+fn take(link: &mut Link, id: u64) -> Result<u64, Problem> {
+    let command = format!("stats-job {id}");
+    let figures = link.figures(&command)?.ok_or_else(|| Problem::refused(format!("there is no job {id}")))?;
+    if figures.text("state") == "reserved" {
+        return Err(Problem::refused(format!("job {id} is reserved: only its worker can say what becomes of it")));
+    }
+    link.expect(&format!("reserve-job {id}"), "RESERVED")?;
+    Ok(figures.number("pri"))
+}
+
+pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    let pri = call.short_number(&NEW_PRI)?;
+    with_each(call, &mut |link, id| {
+        let old = take(link, id)?;
+        let pri = pri.map_or(old, u64::from);
+        link.expect(&format!("bury {id} {pri}"), "BURIED").map(|_| ())
+    })
+}
+
+pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    let pri = call.short_number(&NEW_PRI)?;
+    let delay = call.short_number(&DELAY)?.unwrap_or(0);
+    with_each(call, &mut |link, id| {
+        let old = take(link, id)?;
+        let pri = pri.map_or(old, u64::from);
+        link.expect(&format!("release {id} {pri} {delay}"), "RELEASED").map(|_| ())
+    })
+}

@@ -1,0 +1,119 @@
+//! The subcommands of the command line: what the program does beside running a server.
+//!
+//! `table` has all of them, `opts` their options, and `call` reads a command line by these. They reach a server through
+//! a `link`, as any other client does, so that most of them serve beanstalkd as well; `scan` finds the jobs of a server
+//! that cannot list them. Owns what is printed and the exit codes (`problem`). Must not start a server.
+
+mod backup;
+mod call;
+mod check;
+mod check_access;
+mod clear;
+mod cluster;
+mod completion;
+mod export;
+mod feed;
+mod figures;
+mod import;
+mod jobs;
+mod json;
+mod link;
+mod list;
+mod moving;
+mod opts;
+mod out;
+mod pausing;
+mod problem;
+mod progress;
+mod put;
+mod record;
+mod reserve;
+mod scan;
+mod server;
+mod table;
+mod tail;
+mod top;
+mod work;
+mod yaml;
+
+use std::io::Write;
+
+use call::Call;
+pub use opts::Flag;
+use out::Out;
+use problem::Problem;
+pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
+pub use table::{OperandKind, Subcommand, SUBCOMMANDS};
+
+pub fn usage() -> String {
+    let mut text = String::from("Instead of options, a subcommand (beanpole WORD -h lists its options):\n\n");
+    for Subcommand { name, operands, help, .. } in &SUBCOMMANDS {
+        text += &format!("  {:37} {help}\n", format!("{name} {operands}"));
+    }
+    text
+}
+
+impl Subcommand {
+    /// Its options and operands, for people.
+    pub fn usage(&self) -> String {
+        let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
+        for opt in self.options.iter().chain([&&opts::HELP]) {
+            let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
+            let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
+            text += &format!("  {:24} {}\n", format!("{short}--{}{value}", opt.long), opt.help);
+        }
+        text + "\nSee beanpole-ctl(1).\n"
+    }
+}
+
+/// Does what the first argument says, if it is a subcommand; the exit code.
+pub fn run(arguments: &[String]) -> Option<u8> {
+    let (first, rest) = arguments.split_first()?;
+    let row = SUBCOMMANDS.iter().find(|row| row.name == *first)?;
+    let mut out = Out::new();
+    let done = Call::parse(&row.form(), rest).and_then(|call| match call {
+        None => out.line(row.usage().trim_end()).map(|()| DONE),
+        Some(call) => (row.run)(&call, &mut out),
+    });
+    // What was printed before a failure is true.
+    let flushed = out.flush();
+    let code = done.unwrap_or_else(|problem| {
+        complain(&problem);
+        problem.code
+    });
+    Some(match flushed {
+        Err(problem) if code == DONE => {
+            complain(&problem);
+            problem.code
+        }
+        _ => code,
+    })
+}
+
+fn complain(problem: &Problem) {
+    if !problem.text.is_empty() {
+        tell(&problem.text);
+    }
+}
+
+/// A line on stderr. What cannot be written is no reason to panic: who reads it may be gone.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "beanpole: {text}");
+}
+
+/// Prints completions, which are made from the table.
+fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    completion::run(call, out)
+}
+
+fn help(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let text = match call.operands.first() {
+        None => format!("{}\n{}", crate::options::usage(), usage()),
+        Some(name) => match SUBCOMMANDS.iter().find(|row| row.name == *name) {
+            Some(row) => row.usage(),
+            None => return Err(Problem::usage(format!("there is no subcommand {}", name.escape_debug()))),
+        },
+    };
+    out.line(text.trim_end())?;
+    Ok(DONE)
+}

@@ -1,0 +1,115 @@
+//! `move`: the jobs of one tube into another.
+//!
+//! Owns the way round for servers without `move-tube`: each job is reserved, put anew, and then deleted. Whatever
+//! fails in between, no job is lost; one may be there twice. It gets a new id, its age and counts begin again, and
+//! that is told.
+
+use super::call::{confirm, number, tube, Call};
+use super::feed::put;
+use super::jobs::state_of;
+use super::link::{first_word, refusal, Link};
+use super::opts::{MOVED, YES};
+use super::out::Out;
+use super::problem::{Problem, DONE};
+use super::progress::Progress;
+use super::record::{Place, Record};
+use super::tell;
+
+/// Jobs are put with this delay if they are to be buried: nobody is given one meanwhile.
+pub const OUT_OF_REACH: u32 = u32::MAX;
+
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
+    if from == to {
+        return Err(Problem::usage("the two tubes are the same"));
+    }
+    let state = state_of(call)?;
+    let most = call.value(&MOVED).map(|text| number("--count", &text, 1, u64::MAX)).transpose()?;
+    let some = most.map_or(String::new(), |most| format!("at most {most} "));
+    confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
+    let mut link = Link::open(call)?;
+    let most = most.unwrap_or(u64::MAX);
+    // What is there tells also that the server answers, which may take its time to move much.
+    let figures = link.figures(&format!("stats-tube {from}"))?;
+    let figures = figures.ok_or_else(|| Problem::refused(format!("there is no tube {from}")))?;
+    let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
+    let reply = link.ask_patiently(&command, None)?;
+    let moved = match (first_word(&reply.line), reply.number("MOVED")) {
+        (_, Some(moved)) => moved,
+        ("UNKNOWN_COMMAND", _) => {
+            tell("the server has no move-tube: jobs are put anew, with new ids, and their age and counts begin again");
+            // What is put meanwhile is not for this move: else a producer would make it endless.
+            let most = most.min(figures.number(&format!("current-jobs-{state}")));
+            one_by_one(&mut link, from, to, &state, most)?
+        }
+        _ => return Err(refusal(&command, &reply.line)),
+    };
+    out.line(&moved.to_string())?;
+    Ok(DONE)
+}
+
+fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> Result<u64, Problem> {
+    link.expect(&format!("use {from}"), "USING")?;
+    super::reserve::watch(link, &[from.to_owned()])?;
+    let mut progress = Progress::new("jobs moved");
+    let mut moved = 0;
+    while moved < most {
+        let Some(id) = next(link, state)? else { break };
+        let figures = link.figures(&format!("stats-job {id}"))?;
+        let record = figures.as_ref().and_then(Record::of);
+        let Some(record) = record.filter(|record| record.place.name() == state) else { continue };
+        let reply = link.ask(&format!("reserve-job {id}"))?;
+        match first_word(&reply.line) {
+            "RESERVED" => {}
+            // Somebody else has taken it.
+            "NOT_FOUND" => continue,
+            _ => return Err(refusal("reserve-job", &reply.line)),
+        }
+        if let Err(problem) = put_anew(link, to, &record, &reply.body) {
+            give_back(link, &record);
+            return Err(problem);
+        }
+        link.expect(&format!("delete {id}"), "DELETED")?;
+        link.expect(&format!("use {from}"), "USING")?;
+        moved += 1;
+        progress.tell(moved, Some((moved, most)));
+    }
+    Ok(moved)
+}
+
+/// The next job in this state.
+fn next(link: &mut Link, state: &str) -> Result<Option<u64>, Problem> {
+    let command = format!("peek-{state}");
+    let reply = link.ask(&command)?;
+    match (first_word(&reply.line), reply.number("FOUND")) {
+        (_, Some(id)) => Ok(Some(id)),
+        ("NOT_FOUND", _) => Ok(None),
+        _ => Err(refusal(&command, &reply.line)),
+    }
+}
+
+/// Puts a job as it was into another tube.
+fn put_anew(link: &mut Link, to: &str, record: &Record, body: &[u8]) -> Result<(), Problem> {
+    link.expect(&format!("use {to}"), "USING")?;
+    let is_buried = record.place == Place::Buried;
+    let delay = if is_buried { OUT_OF_REACH } else { record.delay };
+    let mut bytes = Vec::new();
+    put(&mut bytes, record.pri, delay, record.ttr, body);
+    link.send(&bytes)?;
+    let reply = link.reply()?;
+    let id = reply.number("INSERTED").ok_or_else(|| refusal("put", &reply.line))?;
+    if is_buried {
+        link.expect(&format!("reserve-job {id}"), "RESERVED")?;
+        link.expect(&format!("bury {id} {}", record.pri), "BURIED")?;
+    }
+    Ok(())
+}
+
+/// Brings back what could not be moved; if that fails too, the end of the connection makes it ready.
+fn give_back(link: &mut Link, record: &Record) {
+    let Record { id, pri, delay, .. } = record;
+    let _ = match record.place {
+        Place::Buried => link.ask(&format!("bury {id} {pri}")),
+        _ => link.ask(&format!("release {id} {pri} {delay}")),
+    };
+}

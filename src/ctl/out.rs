@@ -1,0 +1,117 @@
+//! What a subcommand prints: lines, bytes, tables.
+//!
+//! Owns stdout while it runs. A table is aligned on a terminal, and tab separated for programs. What comes from a job
+//! never reaches a terminal unescaped.
+
+use std::cmp::Ordering;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use super::problem::Problem;
+
+/// Letters of a body that a table shows.
+const EXCERPT: usize = 60;
+
+#[derive(Debug)]
+pub struct Out {
+    file: BufWriter<Stdout>,
+    pub is_terminal: bool,
+}
+
+impl Out {
+    pub fn new() -> Out {
+        Out { file: BufWriter::new(io::stdout()), is_terminal: io::stdout().is_terminal() }
+    }
+
+    #[inline(never)]
+    pub fn line(&mut self, text: &str) -> Result<(), Problem> {
+        writeln!(self.file, "{text}").map_err(|error| Problem::output(&error))
+    }
+
+    /// A body: as it is, and on a terminal escaped and with an end of line.
+    #[inline(never)]
+    pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
+        if self.is_terminal {
+            return self.line(&shown(body));
+        }
+        self.file.write_all(body).map_err(|error| Problem::output(&error))
+    }
+
+    /// Hands on what is written.
+    #[inline(never)]
+    pub fn flush(&mut self) -> Result<(), Problem> {
+        self.file.flush().map_err(|error| Problem::output(&error))
+    }
+
+    /// A table. On a terminal its columns are aligned, those of numbers to the right.
+    pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
+        if !self.is_terminal {
+            self.line(&heads.join("\t"))?;
+            return rows.iter().try_for_each(|row| self.line(&row.join("\t")));
+        }
+        let width_of = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.chain([heads[column].len()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..heads.len()).map(width_of).collect();
+        let is_number = |text: &String| text.starts_with(|letter: char| letter.is_ascii_digit());
+        let right: Vec<bool> = (0..heads.len()).map(|column| rows.iter().all(|row| is_number(&row[column]))).collect();
+        let heads: Vec<String> = heads.iter().map(|head| head.to_ascii_uppercase()).collect();
+        for row in [&heads].into_iter().chain(rows) {
+            let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| match right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:width$}"),
+            });
+            self.line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The places 0 to `count`, in this order. There is one sort for all lists, since each of its own takes 8 KB of
+/// program.
+#[inline(never)]
+pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..count).collect();
+    places.sort_unstable_by(|left, right| compare(*left, *right));
+    places
+}
+
+/// Bytes for people: text as it is, control characters and what is no text escaped, lines kept.
+pub fn shown(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\n' | '\t' => text.push(letter),
+                letter if letter.is_control() => text.extend(letter.escape_default()),
+                letter => text.push(letter),
+            }
+        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// The beginning of a body, on one line.
+#[inline(never)]
+pub fn excerpt(body: &[u8]) -> String {
+    // A letter has at most four bytes.
+    let some = &body[..body.len().min(EXCERPT * 4)];
+    let text = shown(some).replace('\n', "\\n").replace('\t', "\\t");
+    match text.char_indices().nth(EXCERPT) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_cannot_speak_to_the_terminal() {
+        assert_eq!(shown(b"a\x1b[2Jb\x07\r\n\xff\xc3\xa9\xc2\x9b"), "a\\u{1b}[2Jb\\u{7}\\r\n\\xff\u{e9}\\u{9b}");
+        assert_eq!(excerpt(b"one\ntwo\tthree"), "one\\ntwo\\tthree");
+        assert_eq!(excerpt(&[b'x'; 1000]), "x".repeat(EXCERPT) + "...");
+    }
+}

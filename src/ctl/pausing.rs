@@ -1,0 +1,33 @@
+//! `pause` and `resume`: whether jobs of a tube are given out.
+//!
+//! Owns nothing but these two.
+
+use super::call::{number, tube, Call};
+use super::link::Link;
+use super::out::Out;
+use super::problem::{Problem, DONE, REFUSED};
+use super::tell;
+
+pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    let name = tube(&call.operands[0])?;
+    let seconds = number("pause", &call.operands[1], 0, u32::MAX.into())?;
+    let mut link = Link::open(call)?;
+    link.expect(&format!("pause-tube {name} {seconds}"), "PAUSED")?;
+    Ok(DONE)
+}
+
+pub fn resume(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    call.operands.iter().try_for_each(|name| tube(name).map(|_| ()))?;
+    let mut link = Link::open(call)?;
+    let mut code = DONE;
+    for name in &call.operands {
+        match link.expect(&format!("pause-tube {name} 0"), "PAUSED") {
+            Err(problem) if problem.code == REFUSED => {
+                tell(&problem.text);
+                code = REFUSED;
+            }
+            other => drop(other?),
+        }
+    }
+    Ok(code)
+}

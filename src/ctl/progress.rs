@@ -1,0 +1,87 @@
+//! A line on the terminal that tells how far something is that lasts.
+//!
+//! Owns the last line of stderr while it is there, if that is a terminal; else it writes nothing.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often it is written.
+const PACE: Duration = Duration::from_millis(200);
+
+const BAR: u64 = 20;
+
+#[derive(Debug)]
+pub struct Progress {
+    what: &'static str,
+    begun: Instant,
+    next: Instant,
+    is_shown: bool,
+    is_written: bool,
+}
+
+impl Progress {
+    /// Begins; `what` is counted, in the plural.
+    #[inline(never)]
+    pub fn new(what: &'static str) -> Progress {
+        let now = Instant::now();
+        // What is over at once needs no bar.
+        Progress { what, begun: now, next: now + PACE, is_shown: std::io::stderr().is_terminal(), is_written: false }
+    }
+
+    /// So many are done, and of all the work so much of so much, if that is known.
+    #[inline(never)]
+    pub fn tell(&mut self, count: u64, part: Option<(u64, u64)>) {
+        if !self.is_shown {
+            return;
+        }
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + PACE;
+        self.is_written = true;
+        let line = line(self.what, count, part, now - self.begun);
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
+
+    #[inline(never)]
+    pub fn end(&mut self) {
+        if std::mem::take(&mut self.is_written) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn line(what: &str, count: u64, part: Option<(u64, u64)>, elapsed: Duration) -> String {
+    let millis = (elapsed.as_millis() as u64).max(1);
+    let rate = count.saturating_mul(1000) / millis;
+    let told = format!("{count} {what}  {rate}/s");
+    let Some((done, all)) = part.filter(|(_, all)| *all > 0) else { return told };
+    let done = done.min(all);
+    let full = (u128::from(done) * u128::from(BAR) / u128::from(all)) as usize;
+    let bar = format!("{:20}", "#".repeat(full));
+    let percent = u128::from(done) * 100 / u128::from(all);
+    let left = (u128::from(all - done) * u128::from(millis) / u128::from(done.max(1)) / 1000) as u64;
+    format!("[{bar}] {percent:3}%  {told}  {left} s left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_tells_the_rate_and_the_time_left() {
+        let second = Duration::from_secs(1);
+        assert_eq!(line("jobs", 500, None, second), "500 jobs  500/s");
+        let expected = "[#####               ]  25%  500 jobs  500/s  3 s left";
+        assert_eq!(line("jobs", 500, Some((25, 100)), second), expected);
+        assert!(line("jobs", u64::MAX, Some((u64::MAX, 3)), Duration::ZERO).contains("100%"));
+        assert!(line("jobs", 0, Some((0, u64::MAX)), second).contains("  0%"));
+    }
+}

@@ -1,0 +1,149 @@
+//! `put`: jobs from the command line, from stdin, from files, one each or one a line.
+//!
+//! Owns what counts as a job's body. Lines go out at the server's speed, and their ids are not printed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+
+use super::call::{tube, Call};
+use super::feed::{put, Feed};
+use super::json::Json;
+use super::link::{first_word, refusal, Link};
+use super::opts::{DELAY, FILE, JSON, LINES, PRI, TTR, TUBE};
+use super::out::Out;
+use super::problem::{Problem, DONE, REFUSED};
+use super::progress::Progress;
+use super::tell;
+
+/// Refusals that are told one by one.
+const TOLD: u64 = 10;
+
+/// How the jobs are put, and what has become of them.
+struct Put {
+    pri: u32,
+    delay: u32,
+    ttr: u32,
+    /// Whether ids are printed, and as objects.
+    ids: Option<bool>,
+    what: &'static str,
+    done: u64,
+    refused: u64,
+}
+
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let name = call.value(&TUBE).unwrap_or_else(|| "default".to_owned());
+    let lines = call.has(&LINES);
+    let files = call.values(&FILE);
+    if !call.operands.is_empty() && (lines || !files.is_empty()) {
+        return Err(Problem::usage("either bodies or --lines or --file"));
+    }
+    let ids = if lines && !call.has(&JSON) { None } else { Some(call.has(&JSON)) };
+    let mut state = Put {
+        pri: call.short_number(&PRI)?.unwrap_or(1024),
+        delay: call.short_number(&DELAY)?.unwrap_or(0),
+        ttr: call.short_number(&TTR)?.unwrap_or(60),
+        ids,
+        what: if lines { "line" } else { "job" },
+        done: 0,
+        refused: 0,
+    };
+    let from_stdin = call.operands.is_empty() && files.is_empty();
+    if from_stdin && !lines && std::io::stdin().is_terminal() {
+        return Err(Problem::usage("a body, --lines, --file, or a body on stdin"));
+    }
+    tube(&name)?;
+    let mut link = Link::open(call)?;
+    link.expect(&format!("use {name}"), "USING")?;
+    let mut feed = Feed::new();
+    for body in &call.operands {
+        state.add(&mut feed, &mut link, out, body.as_bytes())?;
+    }
+    for file in &files {
+        let opened = File::open(file).map_err(|error| Problem::file(file, &error))?;
+        let size = opened.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
+        state.take(&mut feed, &mut link, out, opened, file, (lines, size))?;
+    }
+    if from_stdin {
+        let size = File::open("/dev/stdin").and_then(|file| file.metadata()).ok();
+        let size = size.filter(|about| about.is_file()).map(|about| about.len());
+        state.take(&mut feed, &mut link, out, std::io::stdin().lock(), "stdin", (lines, size))?;
+    }
+    feed.finish(&mut link, &mut |(), reply| state.hear(out, &reply.line))?;
+    if lines {
+        out.flush()?;
+        tell(&format!("{} jobs are in tube {name}, {} were refused", state.done, state.refused));
+    }
+    Ok(if state.refused == 0 { DONE } else { REFUSED })
+}
+
+impl Put {
+    fn add(&mut self, feed: &mut Feed<()>, link: &mut Link, out: &mut Out, body: &[u8]) -> Result<(), Problem> {
+        put(feed.add(()), self.pri, self.delay, self.ttr, body);
+        feed.flow(link, &mut |(), reply| self.hear(out, &reply.line))
+    }
+
+    /// One job of all bytes, or of each line.
+    fn take(
+        &mut self,
+        feed: &mut Feed<()>,
+        link: &mut Link,
+        out: &mut Out,
+        source: impl Read,
+        name: &str,
+        (lines, size): (bool, Option<u64>),
+    ) -> Result<(), Problem> {
+        let fail = |error| Problem::file(name, &error);
+        let mut source = BufReader::with_capacity(64 * 1024, source);
+        let mut body = Vec::new();
+        if !lines {
+            source.read_to_end(&mut body).map_err(fail)?;
+            return self.add(feed, link, out, &body);
+        }
+        let mut progress = Progress::new("jobs");
+        let mut bytes = 0;
+        loop {
+            body.clear();
+            let length = source.read_until(b'\n', &mut body).map_err(fail)?;
+            if length == 0 {
+                return Ok(());
+            }
+            bytes += length as u64;
+            self.add(feed, link, out, body.strip_suffix(b"\n").unwrap_or(&body))?;
+            progress.tell(self.done, size.map(|size| (bytes, size)));
+        }
+    }
+
+    fn hear(&mut self, out: &mut Out, line: &str) -> Result<(), Problem> {
+        let place = self.done + self.refused + 1;
+        match first_word(line) {
+            "INSERTED" => self.done += 1,
+            // There is no room for it: nor will there be for the others.
+            "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
+                let problem = refusal("put", line);
+                return Err(Problem::refused(format!(
+                    "{} {place}: {}; {} were put",
+                    self.what, problem.text, self.done
+                )));
+            }
+            // Neither has an id to go on with.
+            "BURIED" => return Err(Problem::refused(format!("{} {place}: the server has no memory left", self.what))),
+            _ => {
+                self.refused += 1;
+                if self.refused <= TOLD {
+                    tell(&format!("{} {place}: {}", self.what, refusal("put", line).text));
+                }
+                return Ok(());
+            }
+        }
+        let id = line.split(' ').nth(1).and_then(|id| id.parse().ok()).unwrap_or(0);
+        match self.ids {
+            None => Ok(()),
+            Some(false) => out.line(&id.to_string()),
+            Some(true) => {
+                let mut json = Json::object();
+                json.number("id", id);
+                out.line(&json.end())
+            }
+        }
+    }
+}

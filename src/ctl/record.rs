@@ -1,0 +1,163 @@
+//! A job as a line of JSON: the form of `export` and `import`.
+//!
+//! Owns the keys, which are the server's own, and which of them must be there.
+
+use super::json::{from_base64, Json, Object};
+use super::yaml::Figures;
+
+/// What happened to a job, by the server's keys.
+pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Ready,
+    Delayed,
+    Reserved,
+    Buried,
+}
+
+/// All places, with their names.
+pub const PLACES: [(Place, &str); 4] =
+    [(Place::Ready, "ready"), (Place::Delayed, "delayed"), (Place::Reserved, "reserved"), (Place::Buried, "buried")];
+
+impl Place {
+    /// The place of this name.
+    pub fn named(name: &str) -> Option<Place> {
+        PLACES.iter().find(|(_, known)| *known == name).map(|(place, _)| *place)
+    }
+
+    pub fn name(self) -> &'static str {
+        PLACES[self as usize].1
+    }
+}
+
+/// A job without its body.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its id, where it was.
+    pub id: u64,
+    pub place: Place,
+    pub pri: u32,
+    /// Seconds until it is ready, if it is delayed.
+    pub delay: u32,
+    /// Its time to run in seconds.
+    pub ttr: u32,
+    /// Seconds since it was put.
+    pub age: u64,
+    pub counts: [u32; 5],
+}
+
+/// The number, or the largest that there is.
+fn short(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Record {
+    /// From what `stats-job` says; none if it makes no sense.
+    pub fn of(figures: &Figures) -> Option<Record> {
+        let place = Place::named(figures.text("state"))?;
+        Some(Record {
+            id: figures.text("id").parse().ok()?,
+            place,
+            pri: short(figures.number("pri")),
+            delay: if place == Place::Delayed { short(figures.number("time-left")) } else { 0 },
+            ttr: short(figures.number("ttr")),
+            age: figures.number("age"),
+            counts: COUNTS.map(|key| short(figures.number(key))),
+        })
+    }
+
+    /// Its line, without the end of it.
+    pub fn line(&self, tube: &str, body: &[u8]) -> String {
+        let mut json = Json::object();
+        json.number("id", self.id);
+        json.text("tube", tube);
+        json.text("state", self.place.name());
+        for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
+            json.number(key, number.into());
+        }
+        json.number("age", self.age);
+        for (key, count) in COUNTS.into_iter().zip(self.counts) {
+            json.number(key, count.into());
+        }
+        json.body(body);
+        json.end()
+    }
+}
+
+/// A line that was read: what a `put` needs.
+#[derive(Debug)]
+pub struct ImportLine {
+    /// The tube, if it names one.
+    pub tube: Option<String>,
+    /// Ready if it says nothing.
+    pub place: Place,
+    pub pri: u32,
+    /// Seconds until it is ready.
+    pub delay: u32,
+    /// Its time to run in seconds.
+    pub ttr: u32,
+    pub body: Vec<u8>,
+}
+
+impl ImportLine {
+    /// Reads one; the error says what is wrong with it.
+    pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
+        let object = Object::parse(line)?;
+        let number = |key: &str, default: u32| match object.number(key) {
+            Ok(None) => Ok(default),
+            Ok(Some(number)) => u32::try_from(number).map_err(|_| format!("{key}: {number} is too large")),
+            Err(other) => Err(format!("{key}: {} is no number", other.escape_debug())),
+        };
+        let state = object.text("state").unwrap_or("ready");
+        let place = Place::named(state).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
+        let body = match (object.text("body"), object.text("body-base64")) {
+            (Some(text), None) => text.as_bytes().to_vec(),
+            (None, Some(text)) => from_base64(text).ok_or("body-base64: no base64")?,
+            _ => return Err("there must be one body or body-base64".to_owned()),
+        };
+        let tube = object.text("tube").map(|name| super::call::tube(name).map(str::to_owned));
+        let tube = tube.transpose().map_err(|problem| problem.text.clone())?;
+        let delay = number("delay", 0)?;
+        // A delay that has just ended is none.
+        let place = if place == Place::Delayed && delay == 0 { Place::Ready } else { place };
+        Ok(ImportLine { tube, place, pri: number("pri", 1024)?, delay, ttr: number("ttr", 60)?, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_goes_through_a_line() {
+        let record =
+            Record { id: 7, place: Place::Delayed, pri: 3, delay: 9, ttr: 60, age: 1, counts: [1, 2, 3, 4, 5] };
+        for body in [&b"plain \"text\"\n"[..], b"", b"\xff\x00\x80", "\u{1f980}\u{0}\u{2028}".as_bytes()] {
+            let line = record.line("mail", body);
+            assert!(!line.contains('\n'));
+            let read = ImportLine::parse(line.as_bytes()).expect("a job");
+            assert_eq!((read.tube.as_deref(), read.place, read.pri), (Some("mail"), Place::Delayed, 3));
+            assert_eq!((read.delay, read.ttr, read.body.as_slice()), (9, 60, body));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said() {
+        for (line, expected) in [
+            ("x", "no JSON"),
+            ("{}", "one body or"),
+            ("{\"body\":\"a\",\"body-base64\":\"\"}", "one body or"),
+            ("{\"body\":1}", "one body or"),
+            ("{\"body-base64\":\"a\"}", "no base64"),
+            ("{\"body\":\"\",\"state\":\"gone\"}", "state: gone"),
+            ("{\"body\":\"\",\"pri\":-1}", "pri: -1 is no number"),
+            ("{\"body\":\"\",\"ttr\":4294967296}", "ttr: 4294967296 is too large"),
+            ("{\"body\":\"\",\"tube\":\"a b\"}", "invalid name of a tube"),
+            ("{\"body\":\"\",\"tube\":\"a\\r\\nquit\"}", "invalid name of a tube"),
+        ] {
+            let error = ImportLine::parse(line.as_bytes()).expect_err(line);
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+}

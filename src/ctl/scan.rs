@@ -1,0 +1,193 @@
+//! Finding the jobs of a server: by `list-jobs` where it has that, else by asking for every id that there may be.
+//!
+//! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a
+//! tube of its own, out of every worker's reach, and deleted at once, since its id tells the highest.
+
+use super::figures::of_tubes;
+use super::link::{first_word, refusal, Link};
+use super::moving::OUT_OF_REACH;
+use super::out::in_order;
+use super::problem::Problem;
+use super::progress::Progress;
+use super::record::{Place, Record, PLACES};
+
+/// The tube of the job that tells the highest id.
+const PROBE: &str = "beanpole-probe";
+
+/// Ids of a page of `list-jobs`; without that, eight times as many are asked for at a time.
+const PAGE: u64 = 1000;
+
+/// How far above all known ids a draining server is searched, which takes no job that would tell the highest.
+const BEYOND: u64 = 1_000_000;
+
+/// A job that was found, without its body.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub record: Record,
+    /// The place of its tube in [`Scan::tubes`].
+    pub tube: u32,
+}
+
+/// Which jobs are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Of these tubes; of all if there are none.
+    pub tubes: Vec<String>,
+    /// In these states; in all if there are none.
+    pub places: Vec<Place>,
+    /// With ids above this one.
+    pub above: u64,
+}
+
+/// What a search has found.
+#[derive(Debug, Default)]
+pub struct Scan {
+    pub tubes: Vec<String>,
+    /// The jobs by their ids.
+    pub jobs: Vec<Found>,
+    /// Whether the server listed them.
+    pub was_listed: bool,
+}
+
+impl Wanted {
+    fn wants(&self, tube: &str, place: Place) -> bool {
+        (self.tubes.is_empty() || self.tubes.iter().any(|name| name == tube))
+            && (self.places.is_empty() || self.places.contains(&place))
+    }
+
+    /// How many jobs the server counts that are meant, by place.
+    pub fn count(&self, link: &mut Link) -> Result<[u64; 4], Problem> {
+        let mut counts = [0; 4];
+        let mut add = |figures: &super::yaml::Figures| {
+            for (count, (place, name)) in counts.iter_mut().zip(PLACES) {
+                if self.places.is_empty() || self.places.contains(&place) {
+                    *count += figures.number(&format!("current-jobs-{name}"));
+                }
+            }
+        };
+        if self.tubes.is_empty() {
+            add(&link.stats()?);
+            return Ok(counts);
+        }
+        of_tubes(link, &self.tubes, &mut |_, figures| {
+            figures.iter().for_each(&mut add);
+            Ok(())
+        })?;
+        Ok(counts)
+    }
+}
+
+impl Scan {
+    pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
+        let mut scan = Scan::default();
+        let total = wanted.count(link)?.iter().sum();
+        let mut progress = Progress::new("jobs found");
+        if !scan.list(link, wanted, total, &mut progress)? {
+            scan.search(link, wanted, total, &mut progress)?;
+        }
+        let id = |place: usize| scan.jobs[place].record.id;
+        let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
+        scan.jobs = order.into_iter().map(|place| scan.jobs[place].clone()).collect();
+        // One that changed its state meanwhile may have been listed twice.
+        scan.jobs.dedup_by_key(|found| found.record.id);
+        Ok(scan)
+    }
+
+    /// By `list-jobs`; false if the server does not know it.
+    fn list(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<bool, Problem> {
+        let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
+        for tube in &names {
+            for (_, state) in PLACES.iter().filter(|(place, _)| wanted.wants(tube, *place)) {
+                let mut above = wanted.above;
+                loop {
+                    let command = format!("list-jobs {tube} {state} {above} {PAGE}");
+                    let reply = link.ask(&command)?;
+                    match first_word(&reply.line) {
+                        "OK" => {}
+                        "NOT_FOUND" => break,
+                        "UNKNOWN_COMMAND" => return Ok(false),
+                        _ => return Err(refusal(&command, &reply.line)),
+                    }
+                    let ids = super::yaml::list(&String::from_utf8_lossy(&reply.body));
+                    let ids: Vec<u64> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+                    self.look(link, wanted, &ids)?;
+                    progress.tell(self.jobs.len() as u64, Some((self.jobs.len() as u64, total)));
+                    match ids.last() {
+                        Some(last) if ids.len() as u64 == PAGE => above = *last,
+                        _ => break,
+                    }
+                }
+            }
+        }
+        self.was_listed = true;
+        Ok(true)
+    }
+
+    /// From the highest id down, until as many are found as the server counts.
+    fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<(), Problem> {
+        self.jobs.clear();
+        let mut next = highest(link)?;
+        let begin = next;
+        while next > wanted.above && (self.jobs.len() as u64) < total {
+            let least = next.saturating_sub(PAGE * 8).max(wanted.above);
+            let ids: Vec<u64> = (least + 1..=next).rev().collect();
+            self.look(link, wanted, &ids)?;
+            next = least;
+            let found = self.jobs.len() as u64;
+            // Whichever of the two ends it first.
+            let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
+            progress.tell(found, Some((part, 1000)));
+        }
+        Ok(())
+    }
+
+    /// Asks for these jobs and keeps those that are meant.
+    pub fn look(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
+        let commands: Vec<String> = ids.iter().map(|id| format!("stats-job {id}\r\n")).collect();
+        link.each(&commands, &mut |link, _, reply| {
+            let Some(figures) = link.figures_of("stats-job", reply)? else { return Ok(()) };
+            let Some(record) = Record::of(&figures) else { return Ok(()) };
+            let name = figures.text("tube");
+            if wanted.wants(name, record.place) {
+                let tube = self.number_of(name);
+                self.jobs.push(Found { record, tube });
+            }
+            Ok(())
+        })
+    }
+
+    /// The place of this tube in the list, where it is added if it is new.
+    fn number_of(&mut self, name: &str) -> u32 {
+        // Neighbours are mostly of the same tube.
+        let last = self.jobs.last().map(|found| found.tube).filter(|tube| self.tubes[*tube as usize] == name);
+        let place = last.map(|tube| tube as usize).or_else(|| self.tubes.iter().position(|known| known == name));
+        place.unwrap_or_else(|| {
+            self.tubes.push(name.to_owned());
+            self.tubes.len() - 1
+        }) as u32
+    }
+}
+
+/// No job has an id above this one.
+pub fn highest(link: &mut Link) -> Result<u64, Problem> {
+    link.expect(&format!("use {PROBE}"), "USING")?;
+    let reply = link.ask(&format!("put {} {OUT_OF_REACH} 1 0\r\n", u32::MAX))?;
+    if let Some(id) = reply.number("INSERTED") {
+        link.expect(&format!("delete {id}"), "DELETED")?;
+        link.expect("use default", "USING")?;
+        return Ok(id);
+    }
+    if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
+        return Err(refusal("put", &reply.line));
+    }
+    // What can be seen of the tubes without taking a job tells where ids are.
+    let mut most = link.stats()?.number("total-jobs");
+    for name in link.tubes()? {
+        link.expect(&format!("use {name}"), "USING")?;
+        for command in ["peek-ready", "peek-delayed", "peek-buried"] {
+            most = most.max(link.ask(command)?.number("FOUND").unwrap_or(0));
+        }
+    }
+    link.expect("use default", "USING")?;
+    Ok(most + BEYOND)
+}

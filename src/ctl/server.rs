@@ -1,0 +1,128 @@
+//! Which server is meant: the option, else what the environment says, else the usual address.
+//!
+//! Owns the forms that a server's name has. Must not talk to it.
+
+use std::path::PathBuf;
+
+use super::problem::Problem;
+
+/// The port of beanstalk servers.
+const PORT: u16 = 11_300;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerName {
+    /// A host's name or number, without brackets, and a port.
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl ServerName {
+    pub fn name(&self) -> String {
+        match self {
+            ServerName::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            ServerName::Tcp(host, port) => format!("{host}:{port}"),
+            ServerName::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries.
+    pub fn parse(text: &str) -> Result<ServerName, Problem> {
+        let wrong =
+            || Problem::usage(format!("invalid server: {text}; it must be HOST, HOST:PORT, :PORT or unix:PATH"));
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(wrong()) } else { Ok(ServerName::Unix(PathBuf::from(path))) };
+        }
+        if text.starts_with("beanstalks://") {
+            return Err(Problem::usage(format!("{text}: this program speaks no TLS; use a tunnel")));
+        }
+        let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
+        let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
+        let bare = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(rest);
+        if bare.parse::<std::net::Ipv6Addr>().is_ok() {
+            return Ok(ServerName::Tcp(bare.to_owned(), PORT));
+        }
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong)?),
+            None => (rest, PORT),
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_wrong = host.contains(['[', ']', '/', '@', ' ']) || (host.is_empty() && !rest.starts_with(':'));
+        match (is_wrong, host) {
+            (true, _) => Err(wrong()),
+            (false, "") => Ok(ServerName::Tcp("127.0.0.1".to_owned(), port)),
+            (false, host) => Ok(ServerName::Tcp(host.to_owned(), port)),
+        }
+    }
+
+    /// The one that is meant if the command line says `given`, by the names of variables in the environment.
+    pub fn find(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName, Problem> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let named = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
+        if let Some(text) = given {
+            return ServerName::parse(text);
+        }
+        for name in ["BEANPOLE_SERVER", "BEANSTALKD_URL"] {
+            if let Some(text) = set(name) {
+                return ServerName::parse(&text).map_err(|problem| named(problem, name));
+            }
+        }
+        let host = set("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
+        let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+        match set("BEANSTALKD_PORT") {
+            // A container manager may have set it to an address.
+            Some(port) if port.contains("://") => ServerName::parse(&port),
+            Some(port) => ServerName::parse(&format!("{host}:{port}")),
+            None => ServerName::parse(&host),
+        }
+        .map_err(|problem| named(problem, "BEANSTALKD_HOST, BEANSTALKD_PORT"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> ServerName {
+        ServerName::Tcp(host.to_owned(), port)
+    }
+
+    #[test]
+    fn a_server_has_many_names() {
+        for (text, expected) in [
+            ("queue", tcp("queue", 11300)),
+            ("queue:7", tcp("queue", 7)),
+            (":7", tcp("127.0.0.1", 7)),
+            ("::1", tcp("::1", 11300)),
+            ("[::1]", tcp("::1", 11300)),
+            ("[::1]:7", tcp("::1", 7)),
+            ("beanstalk://queue:7", tcp("queue", 7)),
+            ("beanstalkd://queue/", tcp("queue", 11300)),
+            ("tcp://10.0.0.1:7", tcp("10.0.0.1", 7)),
+            ("unix:/run/x", ServerName::Unix("/run/x".into())),
+        ] {
+            assert_eq!(ServerName::parse(text).expect(text), expected, "{text}");
+        }
+        for text in ["", "unix:", "queue:", "queue:0", "queue:70000", "queue:x", "http://queue:7", "beanstalks://queue"]
+        {
+            assert_eq!(ServerName::parse(text).expect_err(text).code, 5, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_first_that_speaks_decides() {
+        let find = |given: Option<&str>, set: &[(&str, &str)]| {
+            let look = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            ServerName::find(given, look).expect("a server").name()
+        };
+        let all = [("BEANSTALKD_HOST", "h"), ("BEANSTALKD_PORT", "2"), ("BEANSTALKD_URL", "tcp://u:3")];
+        assert_eq!(find(None, &[]), "127.0.0.1:11300");
+        assert_eq!(find(None, &all[..1]), "h:11300");
+        assert_eq!(find(None, &all[1..2]), "127.0.0.1:2");
+        assert_eq!(find(None, &all[..2]), "h:2");
+        assert_eq!(find(None, &all), "u:3");
+        assert_eq!(find(None, &[("BEANPOLE_SERVER", "unix:/x"), all[2]]), "unix:/x");
+        assert_eq!(find(Some(":9"), &all), "127.0.0.1:9");
+        assert_eq!(find(None, &[("BEANSTALKD_PORT", "tcp://172.17.0.5:11300")]), "172.17.0.5:11300");
+        assert_eq!(find(None, &[("BEANSTALKD_HOST", "::1"), ("BEANSTALKD_PORT", "2")]), "[::1]:2");
+    }
+}

@@ -1,0 +1,171 @@
+//! The thread of `top` that talks to the server, so that a server which hangs holds up no key.
+//!
+//! Owns the connection, and makes a new one when it fails. Of very many tubes it asks about some at each look, in turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::model::Look;
+use crate::ctl::figures::of_tubes;
+use crate::ctl::link::{Link, Reach};
+use crate::ctl::problem::{Problem, NO_CONNECTION};
+use crate::ctl::yaml::Figures;
+
+/// Tubes that are asked about at one look.
+pub const AT_ONCE: usize = 500;
+
+/// What it is asked for.
+#[derive(Debug)]
+pub enum Ask {
+    /// A look at everything, and at this tube closely.
+    Look(Option<String>),
+    /// To kick so many jobs of a tube.
+    Kick(String, u64),
+    /// To pause a tube for so many seconds; 0 ends a pause.
+    Pause(String, u64),
+}
+
+/// The id and the body of a job.
+pub type NextJob = (u64, Vec<u8>);
+
+/// A tube that was looked at closely.
+#[derive(Debug)]
+pub struct Detail {
+    pub name: String,
+    /// What the server tells; nothing if it has gone.
+    pub figures: Option<Figures>,
+    /// Of each state: the id and body of the next job.
+    pub next: Vec<(&'static str, Option<NextJob>)>,
+}
+
+#[derive(Debug)]
+pub enum Told {
+    Look(Look, Option<Detail>),
+    /// Something was done, or refused.
+    Done(String),
+    /// There is no connection; it will be tried again.
+    Lost(String),
+}
+
+struct Fetcher {
+    reach: Reach,
+    only: Vec<String>,
+    link: Option<Link>,
+    /// The tube to go on with.
+    next: usize,
+}
+
+/// What the two threads hand each other.
+#[derive(Debug, Default)]
+pub struct Desk {
+    papers: Mutex<(VecDeque<Ask>, VecDeque<Told>)>,
+    bell: Condvar,
+}
+
+impl Desk {
+    pub fn ask(&self, wish: Ask) {
+        self.papers.lock().0.push_back(wish);
+        self.bell.notify_one();
+    }
+
+    /// What was told, the oldest first.
+    pub fn told(&self) -> Option<Told> {
+        self.papers.lock().1.pop_front()
+    }
+
+    fn next_wish(&self) -> Ask {
+        let mut papers = self.papers.lock();
+        loop {
+            if let Some(wish) = papers.0.pop_front() {
+                return wish;
+            }
+            self.bell.wait(&mut papers);
+        }
+    }
+}
+
+/// Starts it, with a connection; `only` are the tubes to show, or all if there are none. It goes when the program ends.
+pub fn start(reach: Reach, link: Link, only: Vec<String>) -> std::io::Result<Arc<Desk>> {
+    let desk = Arc::new(Desk::default());
+    let own = desk.clone();
+    let mut fetcher = Fetcher { reach, only, link: Some(link), next: 0 };
+    std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
+        let answer = fetcher.carry_out(own.next_wish()).unwrap_or_else(|problem| {
+            if problem.code != NO_CONNECTION {
+                return Told::Done(problem.text.clone());
+            }
+            fetcher.link = None;
+            Told::Lost(problem.text.clone())
+        });
+        own.papers.lock().1.push_back(answer);
+    })?;
+    Ok(desk)
+}
+
+impl Fetcher {
+    fn carry_out(&mut self, wish: Ask) -> Result<Told, Problem> {
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => self.reach.connect()?,
+        };
+        let answer = match wish {
+            Ask::Look(open) => {
+                let look = look(&mut link, &self.only, &mut self.next)?;
+                let detail = open.map(|name| detail(&mut link, name)).transpose()?;
+                Told::Look(look, detail)
+            }
+            Ask::Kick(tube, count) => {
+                link.expect(&format!("use {tube}"), "USING")?;
+                let reply = link.expect(&format!("kick {count}"), "KICKED")?;
+                Told::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
+            }
+            Ask::Pause(tube, seconds) => {
+                link.expect(&format!("pause-tube {tube} {seconds}"), "PAUSED")?;
+                Told::Done(match seconds {
+                    0 => format!("{tube}: resumed"),
+                    _ => format!("{tube}: paused for {seconds} s"),
+                })
+            }
+        };
+        self.link = Some(link);
+        Ok(answer)
+    }
+}
+
+/// Looks at the server and its tubes; at most [`AT_ONCE`] of them, from the one on whose place is in `next`.
+pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, Problem> {
+    let server = link.stats()?;
+    let mut names = link.tubes()?;
+    if !only.is_empty() {
+        names.retain(|name| only.contains(name));
+    }
+    let from = if *next < names.len() { *next } else { 0 };
+    let to = (from + AT_ONCE).min(names.len());
+    *next = to;
+    let at = Instant::now();
+    let mut tubes = Vec::new();
+    of_tubes(link, &names[from..to], &mut |name, figures| {
+        // It may have vanished since it was listed.
+        tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
+        Ok(())
+    })?;
+    Ok(Look { at, server, names, tubes })
+}
+
+fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
+    let figures = link.figures(&format!("stats-tube {name}"))?;
+    let mut next = Vec::new();
+    // `use` would bring back a tube that has gone.
+    if figures.is_some() {
+        link.expect(&format!("use {name}"), "USING")?;
+        for state in ["ready", "delayed", "buried"] {
+            let reply = link.ask(&format!("peek-{state}"))?;
+            next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
+        }
+        link.expect("use default", "USING")?;
+    }
+    Ok(Detail { name, figures, next })
+}

@@ -1,0 +1,74 @@
+//! Keys from the bytes that a terminal sends.
+//!
+//! Owns the escape sequences of the keys that `top` knows. Must not know what a key does.
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Key {
+    /// A letter, a digit, or another sign.
+    Sign(char),
+    Enter,
+    Escape,
+    Back,
+    Interrupt,
+    Suspend,
+    Redraw,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+}
+
+/// The sequences behind `ESC [` and `ESC O`.
+const SEQUENCES: [(&[u8], Key); 10] = [
+    (b"A", Key::Up),
+    (b"B", Key::Down),
+    (b"5~", Key::PageUp),
+    (b"6~", Key::PageDown),
+    (b"H", Key::Home),
+    (b"F", Key::End),
+    (b"1~", Key::Home),
+    (b"4~", Key::End),
+    (b"7~", Key::Home),
+    (b"8~", Key::End),
+];
+
+/// All keys in these bytes, which were read at once; what is unknown is left out.
+pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
+    let mut keys = Vec::new();
+    while let Some((&first, rest)) = bytes.split_first() {
+        bytes = rest;
+        match first {
+            0x1b => match rest.split_first() {
+                Some((b'[' | b'O', rest)) => {
+                    let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte)).map_or(rest.len(), |at| at + 1);
+                    let known = SEQUENCES.iter().find(|(sequence, _)| *sequence == &rest[..end]);
+                    keys.extend(known.map(|(_, key)| *key));
+                    bytes = &rest[end..];
+                }
+                _ => keys.push(Key::Escape),
+            },
+            b'\r' | b'\n' => keys.push(Key::Enter),
+            0x7f | 0x08 => keys.push(Key::Back),
+            0x03 => keys.push(Key::Interrupt),
+            0x1a => keys.push(Key::Suspend),
+            0x0c => keys.push(Key::Redraw),
+            b' '..=b'~' => keys.push(Key::Sign(char::from(first))),
+            _ => {}
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_keys() {
+        assert_eq!(keys(b"q\x1b[A\x1bOB\x1b[5~\x1b"), [Key::Sign('q'), Key::Up, Key::Down, Key::PageUp, Key::Escape]);
+        assert_eq!(keys(b"\x1b[1;5C\x1b[99~x\r\x7f\xc3\xa9"), [Key::Sign('x'), Key::Enter, Key::Back]);
+        assert_eq!(keys(b"\x1b["), []);
+    }
+}

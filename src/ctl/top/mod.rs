@@ -1,0 +1,394 @@
+//! `top`: the server and its tubes, live.
+//!
+//! `model` has the figures, `screen` makes pictures of them, `terminal` shows these, `keys` reads what is typed, and
+//! `fetch` talks to the server in a thread of its own. Owns what a key does. Without a terminal, `-b` prints tables.
+
+mod fetch;
+mod keys;
+mod model;
+mod screen;
+mod terminal;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{raise, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+
+use super::call::Call;
+use super::link::Reach;
+use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
+use super::out::Out;
+use super::problem::{plain, Problem, DONE, NO_CONNECTION};
+use super::tell;
+use fetch::{Ask, Desk, Told};
+use keys::Key;
+use model::{Model, COLUMNS};
+use screen::View;
+use terminal::Terminal;
+
+/// How long a key may have to wait to be noticed beside what the server says.
+const GLANCE_MILLIS: u16 = 50;
+
+/// The longest interval, in seconds.
+const MAX_INTERVAL: u64 = 3600;
+
+/// Why the user is asked for a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Question {
+    Filter,
+    Kick(String),
+    Pause(String),
+}
+
+struct Top {
+    model: Model,
+    view: View,
+    desk: Arc<Desk>,
+    /// What is asked, and what was typed.
+    question: Option<(Question, String)>,
+    next: Instant,
+    /// Whether the fetcher has not answered yet.
+    is_waiting: bool,
+    /// Whether the mark was moved or used: then it stays on its tube, else on the first line.
+    has_chosen: bool,
+}
+
+struct Flags {
+    end: Arc<AtomicBool>,
+    suspend: Arc<AtomicBool>,
+}
+
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let only: Vec<String> = call.tubes()?;
+    let interval = call.number(&INTERVAL, 1, MAX_INTERVAL)?.unwrap_or(1);
+    let rounds = call.number(&ROUNDS, 1, u64::MAX)?;
+    let mut model = Model { filter: call.value(&FILTER).unwrap_or_default(), ..Model::default() };
+    if let Some(name) = call.value(&SORT) {
+        let place = COLUMNS.iter().position(|column| column.head.eq_ignore_ascii_case(&name));
+        let names = COLUMNS.map(|column| column.head.to_ascii_lowercase()).join(", ");
+        model.sort = place.ok_or_else(|| Problem::usage(format!("--sort: {name}; it must be one of {names}")))?;
+    }
+    let reach = Reach::of(call)?;
+    if call.has(&BATCH) {
+        return batch(out, model, &reach, &only, (interval, rounds));
+    }
+    if !terminal::is_here() {
+        return Err(Problem::usage("top: there is no terminal; -b prints tables instead"));
+    }
+    if rounds.is_some() {
+        return Err(Problem::usage("top: --count goes with --batch"));
+    }
+    let (columns, lines) = terminal::size();
+    if columns < screen::LEAST.0 || lines < screen::LEAST.1 {
+        let (least_columns, least_lines) = screen::LEAST;
+        let text = format!("top: the terminal has {columns}x{lines}; it must have {least_columns}x{least_lines}");
+        return Err(Problem::refused(text));
+    }
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
+    let view = View {
+        server: reach.name(),
+        interval,
+        colours: set("NO_COLOR").is_none(),
+        unicode: locale.contains("utf-8") || locale.contains("utf8"),
+        ..View::default()
+    };
+    let link = reach.connect()?;
+    let fail = |error: std::io::Error| Problem::refused(format!("top: {}", plain(&error)));
+    let desk = fetch::start(reach, link, only).map_err(fail)?;
+    let flags = Flags::catch().map_err(fail)?;
+    let mut top = Top { model, view, desk, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
+    top.watch(&flags).map_err(fail)?;
+    Ok(DONE)
+}
+
+impl Flags {
+    fn catch() -> std::io::Result<Flags> {
+        let flags = Flags { end: Arc::default(), suspend: Arc::default() };
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+            signal_hook::flag::register(signal, flags.end.clone())?;
+        }
+        signal_hook::flag::register(SIGTSTP, flags.suspend.clone())?;
+        Ok(flags)
+    }
+}
+
+impl Top {
+    fn watch(&mut self, flags: &Flags) -> std::io::Result<()> {
+        let mut terminal = Terminal::enter()?;
+        let mut is_new = true;
+        loop {
+            if flags.end.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if flags.suspend.swap(false, Ordering::Relaxed) {
+                drop(terminal);
+                // Here the program stands still until it is told to go on.
+                raise(Signal::SIGSTOP)?;
+                terminal = Terminal::enter()?;
+                is_new = true;
+            }
+            let size = terminal.size();
+            is_new |= size != self.view.size;
+            self.view.size = size;
+            is_new |= self.hear();
+            if is_new {
+                self.keep_in_sight();
+                terminal.show(&screen::frame(&self.model, &self.view))?;
+            }
+            is_new = false;
+            for key in keys::keys(&terminal.typed(GLANCE_MILLIS)?) {
+                is_new = true;
+                match key {
+                    Key::Interrupt => return Ok(()),
+                    Key::Suspend => flags.suspend.store(true, Ordering::Relaxed),
+                    Key::Sign('q') if self.question.is_none() && self.view.detail.is_none() && !self.view.helps => {
+                        return Ok(());
+                    }
+                    Key::Redraw => terminal.show(b"\x1b[2J")?,
+                    key => self.press(key),
+                }
+            }
+        }
+    }
+
+    /// Takes what the fetcher tells, and sends it out again when it is time; whether there is something new.
+    fn hear(&mut self) -> bool {
+        let mut is_new = false;
+        while let Some(told) = self.desk.told() {
+            self.take(told);
+            is_new = true;
+        }
+        if !self.is_waiting && !self.view.is_frozen && Instant::now() >= self.next {
+            self.next = Instant::now() + Duration::from_secs(self.view.interval);
+            self.is_waiting = true;
+            let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
+            self.desk.ask(Ask::Look(open));
+        }
+        is_new
+    }
+
+    fn take(&mut self, told: Told) {
+        match told {
+            Told::Look(look, detail) => {
+                self.is_waiting = false;
+                self.view.lost = None;
+                // What is marked stays marked, wherever it stands now.
+                let marked = self.marked();
+                self.model.take(look);
+                self.mark(marked);
+                if self.view.detail.is_some() {
+                    self.view.detail = detail.or_else(|| self.view.detail.take());
+                }
+            }
+            Told::Lost(problem) => {
+                self.is_waiting = false;
+                self.view.lost = Some(problem);
+            }
+            Told::Done(what) => {
+                self.is_waiting = false;
+                self.view.status = what;
+                self.next = Instant::now();
+            }
+        }
+    }
+
+    fn marked(&self) -> Option<String> {
+        self.model.rows().get(self.view.selected).map(|tube| tube.name.clone())
+    }
+
+    fn mark(&mut self, name: Option<String>) {
+        let rows = self.model.rows();
+        let name = name.filter(|_| self.has_chosen);
+        let place = name.and_then(|name| rows.iter().position(|tube| tube.name == name));
+        let most = rows.len().saturating_sub(1);
+        self.view.selected = place.unwrap_or(self.view.selected).min(most);
+    }
+
+    fn keep_in_sight(&mut self) {
+        let rows = self.model.rows().len();
+        let room = self.room();
+        let view = &mut self.view;
+        view.selected = view.selected.min(rows.saturating_sub(1));
+        view.first = view.first.min(view.selected).max((view.selected + 1).saturating_sub(room));
+    }
+
+    fn room(&self) -> usize {
+        self.view.size.1.saturating_sub(5).max(1)
+    }
+
+    fn press(&mut self, key: Key) {
+        if self.question.is_some() {
+            return self.answer(key);
+        }
+        self.view.status.clear();
+        if self.view.helps {
+            self.view.helps = false;
+            return;
+        }
+        let selected = self.view.selected;
+        let page = self.room();
+        let moves = [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::End, Key::Enter];
+        self.has_chosen |= moves.contains(&key) || matches!(key, Key::Sign('j' | 'k' | 'K' | 'p'));
+        match key {
+            Key::Up | Key::Sign('k') => self.view.selected = selected.saturating_sub(1),
+            Key::Down | Key::Sign('j') => self.view.selected = selected + 1,
+            Key::PageUp => self.view.selected = selected.saturating_sub(page),
+            Key::PageDown => self.view.selected = selected + page,
+            Key::Home => (self.view.selected, self.has_chosen) = (0, false),
+            Key::End => self.view.selected = usize::MAX - 1,
+            Key::Enter => self.open(),
+            Key::Escape | Key::Back | Key::Sign('q') => self.view.detail = None,
+            Key::Sign('?') => self.view.helps = true,
+            Key::Sign(' ') => self.view.is_frozen = !self.view.is_frozen,
+            Key::Sign('+') => self.view.interval = (self.view.interval + 1).min(MAX_INTERVAL),
+            Key::Sign('-') => self.view.interval = (self.view.interval - 1).max(1),
+            Key::Sign('/') => self.begin(Question::Filter),
+            Key::Sign('K') => self.concerning(Question::Kick),
+            Key::Sign('p') => self.concerning(Question::Pause),
+            Key::Sign(letter) => {
+                if let Some(place) = COLUMNS.iter().position(|column| column.key == letter) {
+                    let marked = self.marked();
+                    self.model.sort_by(place);
+                    self.mark(marked);
+                }
+            }
+            Key::Interrupt | Key::Suspend | Key::Redraw => {}
+        }
+    }
+
+    fn open(&mut self) {
+        let name = self.marked();
+        self.view.detail = name.map(|name| fetch::Detail { name, figures: Some(Default::default()), next: Vec::new() });
+        self.next = Instant::now();
+    }
+
+    /// Asks something about the tube that is opened or marked.
+    fn concerning(&mut self, question: fn(String) -> Question) {
+        let opened = self.view.detail.as_ref().map(|detail| detail.name.clone());
+        if let Some(name) = opened.or_else(|| self.marked()) {
+            self.begin(question(name));
+        }
+    }
+
+    fn begin(&mut self, question: Question) {
+        let typed = match &question {
+            Question::Filter => self.model.filter.clone(),
+            Question::Kick(_) => "1".to_owned(),
+            Question::Pause(_) => "60".to_owned(),
+        };
+        self.question = Some((question, typed));
+        self.pose();
+    }
+
+    fn pose(&mut self) {
+        self.view.asks = self.question.is_some();
+        self.view.status = match &self.question {
+            None => String::new(),
+            Some((Question::Filter, typed)) => format!("only tubes with: {typed}"),
+            Some((Question::Kick(tube), typed)) => format!("kick how many jobs of {tube}? {typed}"),
+            Some((Question::Pause(tube), typed)) => format!("pause {tube} for how many seconds (0: resume)? {typed}"),
+        };
+    }
+
+    /// A key while something is asked.
+    fn answer(&mut self, key: Key) {
+        let Some((question, mut typed)) = self.question.take() else { return };
+        match key {
+            Key::Enter => {
+                self.view.asks = false;
+                self.view.status.clear();
+                self.act(question, &typed);
+                return;
+            }
+            Key::Escape => {
+                self.pose();
+                return;
+            }
+            Key::Back => drop(typed.pop()),
+            Key::Sign(letter) if question == Question::Filter || letter.is_ascii_digit() => typed.push(letter),
+            _ => {}
+        }
+        self.question = Some((question, typed));
+        self.pose();
+    }
+
+    fn act(&mut self, question: Question, typed: &str) {
+        let number = typed.parse::<u32>().map(u64::from);
+        let wish = match (question, number) {
+            (Question::Filter, _) => {
+                let marked = self.marked();
+                self.model.filter = typed.to_owned();
+                return self.mark(marked);
+            }
+            (Question::Kick(tube), Ok(count)) if count > 0 => Ask::Kick(tube, count),
+            (Question::Pause(tube), Ok(seconds)) => Ask::Pause(tube, seconds),
+            _ => {
+                self.view.status = format!("{typed}: no such number; nothing done");
+                return;
+            }
+        };
+        self.desk.ask(wish);
+        self.is_waiting = true;
+    }
+}
+
+/// Tables, one after the other; a server that has gone is told, and tried again.
+fn batch(
+    out: &mut Out,
+    mut model: Model,
+    reach: &Reach,
+    only: &[String],
+    (interval, rounds): (u64, Option<u64>),
+) -> Result<u8, Problem> {
+    let mut link = Some(reach.connect()?);
+    let mut next = 0;
+    let mut printed = 0;
+    let mut is_first = true;
+    loop {
+        let seen = match &mut link {
+            Some(link) => fetch::look(link, only, &mut next),
+            None => reach.connect().and_then(|fresh| fetch::look(link.insert(fresh), only, &mut next)),
+        };
+        match seen {
+            Ok(look) => model.take(look),
+            Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
+                tell(&problem.text);
+                link = None;
+            }
+            Err(problem) => return Err(problem),
+        }
+        // Rates need two looks.
+        if !std::mem::take(&mut is_first) && link.is_some() {
+            print(out, &model, &reach.name())?;
+            printed += 1;
+        }
+        if rounds.is_some_and(|rounds| printed >= rounds) {
+            return Ok(DONE);
+        }
+        std::thread::sleep(Duration::from_secs(interval));
+    }
+}
+
+fn print(out: &mut Out, model: &Model, server: &str) -> Result<(), Problem> {
+    let summary = &model.summary;
+    let put = summary.puts.back().copied().unwrap_or(0);
+    let figures = &summary.figures;
+    let figures = ["ready", "reserved", "delayed", "buried"]
+        .map(|state| format!("{state} {}", figures.number(&format!("current-jobs-{state}"))));
+    let tubes = model.count();
+    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", figures.join("  "), summary.done))?;
+    let heads = COLUMNS.map(|column| column.head.to_ascii_lowercase());
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let rows = model.rows().into_iter().map(|tube| {
+        let numbers = tube.cells.iter().map(u64::to_string);
+        [tube.name.clone()].into_iter().chain(numbers).collect()
+    });
+    out.table(&heads, &rows.collect::<Vec<_>>())?;
+    if out.is_terminal {
+        out.line("")?;
+    }
+    out.flush()
+}

@@ -1,0 +1,208 @@
+//! What `top` knows: the figures of the last looks, and the rates between them.
+//!
+//! Owns the arithmetic of rates, the columns, and the order and choice of tubes. Must not touch a terminal or a server.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::ctl::out::in_order;
+use crate::ctl::yaml::Figures;
+
+/// Looks that the line of rates shows.
+pub const HISTORY: usize = 60;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Column {
+    pub head: &'static str,
+    /// The key that sorts by it.
+    pub key: char,
+    /// Its width; the first one takes what is left.
+    pub width: usize,
+}
+
+const fn column(head: &'static str, key: char, width: usize) -> Column {
+    Column { head, key, width }
+}
+
+pub const COLUMNS: [Column; 9] = [
+    column("TUBE", 't', 0),
+    column("READY", 'r', 7),
+    column("RESVD", 'e', 6),
+    column("DELAY", 'd', 6),
+    column("BURIED", 'b', 6),
+    column("WAIT", 'w', 5),
+    column("PUT/S", 'u', 6),
+    column("DONE/S", 'n', 6),
+    column("PAUSED", 'a', 6),
+];
+
+#[derive(Clone, Debug, Default)]
+pub struct Tube {
+    pub name: String,
+    /// What the columns behind the name show.
+    pub cells: [u64; 8],
+    /// Jobs put and deleted, and when that was so.
+    totals: Option<(u64, u64, Instant)>,
+}
+
+/// The server as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    pub figures: Figures,
+    /// Jobs put in a second, over the last looks; the newest last.
+    pub puts: VecDeque<u64>,
+    /// Jobs deleted in a second.
+    pub done: u64,
+    totals: Option<(u64, u64, Instant)>,
+}
+
+/// What one look has found.
+#[derive(Debug)]
+pub struct Look {
+    pub at: Instant,
+    pub server: Figures,
+    /// The names of all tubes, sorted.
+    pub names: Vec<String>,
+    /// The tubes that were asked about.
+    pub tubes: Vec<(String, Figures)>,
+}
+
+#[derive(Debug, Default)]
+pub struct Model {
+    pub summary: Summary,
+    /// They are sorted by their names.
+    pub(super) tubes: Vec<Tube>,
+    /// Only names with this in them.
+    pub filter: String,
+    /// The column to sort by.
+    pub sort: usize,
+    /// Whether the order is against its usual direction.
+    pub is_reversed: bool,
+}
+
+/// Of a number that grew, in a second.
+fn rate(before: u64, now: u64, time: Duration) -> u64 {
+    let millis = time.as_millis().max(1) as u64;
+    (now.saturating_sub(before).saturating_mul(1000) + millis / 2) / millis
+}
+
+impl Model {
+    pub fn take(&mut self, look: Look) {
+        let (puts, deletes) = (look.server.number("cmd-put"), look.server.number("cmd-delete"));
+        if let Some((old_puts, old_deletes, at)) = self.summary.totals {
+            self.summary.puts.push_back(rate(old_puts, puts, look.at - at));
+            self.summary.done = rate(old_deletes, deletes, look.at - at);
+        }
+        while self.summary.puts.len() > HISTORY {
+            self.summary.puts.pop_front();
+        }
+        self.summary.totals = Some((puts, deletes, look.at));
+        self.summary.figures = look.server;
+        // Both lists are sorted: what is known of a tube that is still there stays.
+        let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
+        for name in look.names {
+            while known.next_if(|tube| tube.name < name).is_some() {}
+            let old = known.next_if(|tube| tube.name == name);
+            self.tubes.push(old.unwrap_or_else(|| Tube { name, ..Tube::default() }));
+        }
+        for (name, figures) in look.tubes {
+            let Ok(place) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
+            let tube = &mut self.tubes[place];
+            let (puts, deletes) = (figures.number("total-jobs"), figures.number("cmd-delete"));
+            let (put, done) = tube.totals.map_or((0, 0), |(old_puts, old_deletes, at)| {
+                (rate(old_puts, puts, look.at - at), rate(old_deletes, deletes, look.at - at))
+            });
+            let count = |key: &str| figures.number(key);
+            tube.totals = Some((puts, deletes, look.at));
+            tube.cells = [
+                count("current-jobs-ready"),
+                count("current-jobs-reserved"),
+                count("current-jobs-delayed"),
+                count("current-jobs-buried"),
+                count("current-waiting"),
+                put,
+                done,
+                count("pause-time-left"),
+            ];
+        }
+    }
+
+    /// How many tubes there are, whether they are shown or not.
+    pub fn count(&self) -> usize {
+        self.tubes.len()
+    }
+
+    /// The tubes to show, in order: names go up, and numbers down unless they are reversed.
+    pub fn rows(&self) -> Vec<&Tube> {
+        let mut rows: Vec<&Tube> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
+        if let Some(cell) = self.sort.checked_sub(1) {
+            let order = in_order(rows.len(), &|left, right| {
+                let (left, right) = (rows[left], rows[right]);
+                right.cells[cell].cmp(&left.cells[cell]).then_with(|| left.name.cmp(&right.name))
+            });
+            rows = order.into_iter().map(|place| rows[place]).collect();
+        }
+        if self.is_reversed {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// Sorts by a column; by the same one again: the other way round.
+    pub fn sort_by(&mut self, column: usize) {
+        self.is_reversed = self.sort == column && !self.is_reversed;
+        self.sort = column;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(at: Instant, tubes: &[(&str, u64, u64)]) -> Look {
+        let figures = |ready: u64, total: u64| {
+            Figures::parse(&format!("---\ncurrent-jobs-ready: {ready}\ntotal-jobs: {total}\ncmd-put: {total}\n"))
+        };
+        let mut names: Vec<String> = tubes.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        names.sort_unstable();
+        Look {
+            at,
+            server: figures(0, tubes.iter().map(|(_, _, total)| total).sum()),
+            names,
+            tubes: tubes.iter().map(|(name, ready, total)| ((*name).to_owned(), figures(*ready, *total))).collect(),
+        }
+    }
+
+    fn names(model: &Model) -> Vec<&str> {
+        model.rows().iter().map(|tube| tube.name.as_str()).collect()
+    }
+
+    #[test]
+    fn rates_are_those_between_two_looks() {
+        let mut model = Model::default();
+        let now = Instant::now();
+        model.take(look(now, &[("a", 5, 100), ("b", 6, 0)]));
+        assert_eq!(model.rows()[0].cells[5], 0);
+        model.take(look(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
+        assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[5], model.rows()[1].cells[5]), (7, 200, 0));
+        assert_eq!(model.summary.puts, [200]);
+        // A server that has begun anew counts from 0: no rate rather than a wrong one.
+        model.take(look(now + Duration::from_secs(3), &[("a", 0, 1)]));
+        assert_eq!((model.rows().len(), model.rows()[0].cells[5]), (1, 0));
+    }
+
+    #[test]
+    fn rows_are_sorted_and_filtered() {
+        let mut model = Model::default();
+        model.take(look(Instant::now(), &[("mail", 5, 0), ("sms", 9, 0), ("post", 5, 0)]));
+        assert_eq!(names(&model), ["mail", "post", "sms"]);
+        model.sort_by(1);
+        assert_eq!(names(&model), ["sms", "mail", "post"]);
+        model.sort_by(1);
+        assert_eq!(names(&model), ["post", "mail", "sms"]);
+        model.filter = "s".to_owned();
+        assert_eq!(names(&model), ["post", "sms"]);
+        model.sort_by(0);
+        assert!(!model.is_reversed);
+    }
+}

@@ -1,0 +1,332 @@
+//! What `top` shows: frames, line by line.
+//!
+//! Owns the layout. It is plain text and a few marks for the terminal; nothing that a server or a job says gets through
+//! unescaped, and no line is longer than the screen. Must not write anywhere.
+
+use super::fetch::Detail;
+use super::model::{Model, COLUMNS, HISTORY};
+use crate::ctl::out::{excerpt, shown};
+
+/// Below this it is not readable.
+pub const LEAST: (usize, usize) = (80, 24);
+
+/// Lines above the tubes, and below.
+const AROUND: usize = 5;
+
+/// What else is to be seen.
+#[derive(Debug, Default)]
+pub struct View {
+    pub server: String,
+    pub size: (usize, usize),
+    /// The place of the tube that is marked.
+    pub selected: usize,
+    /// The place of the first tube shown.
+    pub first: usize,
+    /// The last line: a question, or what has just happened.
+    pub status: String,
+    /// Whether the last line is a question.
+    pub asks: bool,
+    pub is_frozen: bool,
+    /// Whether the help is shown.
+    pub helps: bool,
+    /// Why there is no connection.
+    pub lost: Option<String>,
+    /// Seconds between two looks at the server.
+    pub interval: u64,
+    pub colours: bool,
+    /// Whether the terminal shows letters beyond ASCII.
+    pub unicode: bool,
+    /// The tube that is opened.
+    pub detail: Option<Detail>,
+}
+
+const HELP: &str = "\
+up, down, PgUp, PgDn, Home, End   choose a tube
+Enter                             open it; Escape closes it
+t r e d b w u n a                 sort by tube, ready, reserved, delayed,
+                                  buried, wait, put/s, done/s, paused;
+                                  the same again: the other way round
+/                                 show only tubes with this in their names
++ -                               look less often, more often
+space                             freeze, and go on
+K                                 kick jobs of the marked tube; asks first
+p                                 pause it, or end its pause; asks first
+?                                 this, and back
+q                                 quit
+
+ready: to be given out    reserved: with a worker    delayed: ready later
+buried: set aside         wait: workers waiting      done: deleted";
+
+/// Cuts a line to the width, and fills it up.
+fn fit(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return format!("{text:width$}");
+    }
+    let cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut + "~"
+}
+
+/// A number in so many columns: thousands if it has no room.
+fn cell(number: u64, width: usize) -> String {
+    let plain = number.to_string();
+    if plain.len() < width {
+        return format!("{plain:>width$}");
+    }
+    let scaled = [(1_000, 'k'), (1_000_000, 'M'), (1_000_000_000, 'G'), (1_000_000_000_000, 'T')];
+    let short = scaled.iter().map(|(unit, letter)| format!("{}{letter}", number / unit));
+    let short = short.into_iter().find(|text| text.len() < width).unwrap_or_else(|| "many".to_owned());
+    format!("{short:>width$}")
+}
+
+fn uptime(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match days {
+        0 => format!("{hours}h{minutes:02}m"),
+        _ => format!("{days}d{hours}h"),
+    }
+}
+
+/// A line of little bars.
+fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
+    let bars: &[char] = if unicode {
+        &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
+    } else {
+        &['.', ':', '-', '=', '+', '*', '#', '@']
+    };
+    let most = values.clone().max().unwrap_or(0).max(1);
+    values.map(|value| bars[(u128::from(value) * 7 / u128::from(most)) as usize]).collect()
+}
+
+/// The frame: what brings the screen from whatever it showed to this.
+pub fn frame(model: &Model, view: &View) -> Vec<u8> {
+    let (width, height) = view.size;
+    let mut text = String::from("\x1b[H");
+    let lines = match view.size {
+        (width, height) if width < LEAST.0 || height < LEAST.1 => {
+            vec![format!("too small: {width}x{height}; it must be {}x{}", LEAST.0, LEAST.1)]
+        }
+        _ => lines(model, view),
+    };
+    let count = lines.len().min(height);
+    for (place, line) in lines.into_iter().take(height).enumerate() {
+        // Behind a line that fills the screen, this would take its last letter away.
+        text += "\x1b[K";
+        text += &line;
+        text += "\x1b[m";
+        if place + 1 < count {
+            text += "\r\n";
+        }
+    }
+    if count < height {
+        text += "\r\n\x1b[J";
+    }
+    debug_assert!(width > 0);
+    text.into_bytes()
+}
+
+fn lines(model: &Model, view: &View) -> Vec<String> {
+    let (width, height) = view.size;
+    let mut lines = head(model, view);
+    let room = height - AROUND;
+    match (&view.detail, view.helps) {
+        (_, true) => {
+            lines.push(String::new());
+            lines.extend(HELP.lines().map(|line| fit(line, width)));
+        }
+        (Some(detail), false) => opened(detail, view, &mut lines),
+        (None, false) => table(model, view, room, &mut lines),
+    }
+    lines.resize(height - 1, String::new());
+    lines.push(last(view));
+    lines
+}
+
+fn head(model: &Model, view: &View) -> Vec<String> {
+    let width = view.size.0;
+    let summary = &model.summary;
+    let count = |key: &str| summary.figures.number(key);
+    let frozen = if view.is_frozen { "  FROZEN" } else { "" };
+    let first = format!(
+        "beanpole {}  up {}  conns {} ({} waiting)  tubes {}{frozen}",
+        shown(view.server.as_bytes()),
+        uptime(count("uptime")),
+        count("current-connections"),
+        count("current-waiting"),
+        count("current-tubes"),
+    );
+    let second = format!(
+        "ready {}  reserved {}  delayed {}  buried {}  timeouts {}",
+        count("current-jobs-ready"),
+        count("current-jobs-reserved"),
+        count("current-jobs-delayed"),
+        count("current-jobs-buried"),
+        count("job-timeouts"),
+    );
+    let put = summary.puts.back().copied().unwrap_or(0);
+    let room = HISTORY.min(width.saturating_sub(40));
+    let skip = summary.puts.len().saturating_sub(room);
+    let spark = spark(summary.puts.iter().copied().skip(skip), view.unicode);
+    let third = format!("put/s {put:7}  done/s {:7}  {spark}", summary.done);
+    vec![fit(&first, width), fit(&second, width), fit(&third, width)]
+}
+
+fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
+    let width = view.size.0;
+    let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
+    let name = width - numbers;
+    let mut heads = String::new();
+    for (place, column) in COLUMNS.iter().enumerate() {
+        let mark = if place == model.sort {
+            if model.is_reversed {
+                "^"
+            } else {
+                "v"
+            }
+        } else {
+            ""
+        };
+        heads += &match place {
+            0 => fit(&format!(" {}{mark}", column.head), name),
+            // The mark stands in the gap between two columns.
+            _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
+        };
+    }
+    lines.push(format!("\x1b[7m{}", fit(&heads, width)));
+    for (place, tube) in model.rows().into_iter().enumerate().skip(view.first).take(room) {
+        let is_marked = place == view.selected;
+        let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
+        for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
+            let text = cell(*number, column.width + 1);
+            // Buried and paused are what people look for.
+            let is_loud = view.colours && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
+            line += &if is_loud { format!("\x1b[33m{text}\x1b[39m") } else { text };
+        }
+        lines.push(if is_marked { format!("\x1b[1m{line}") } else { line });
+    }
+}
+
+fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
+    let width = view.size.0;
+    lines.push(format!("\x1b[7m{}", fit(&format!("tube {}", detail.name), width)));
+    let Some(figures) = &detail.figures else {
+        lines.push("it is not there any more".to_owned());
+        return;
+    };
+    let shown: Vec<String> = figures.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
+    // In as many columns as there is room for.
+    let columns = (width / 40).max(1);
+    let rows = shown.len().div_ceil(columns);
+    for row in 0..rows {
+        let cells = (0..columns).filter_map(|column| shown.get(column * rows + row));
+        let line: String = cells.map(|cell| fit(cell, 40.min(width))).collect();
+        lines.push(fit(&line, width));
+    }
+    lines.push(String::new());
+    for (state, job) in &detail.next {
+        let line = match job {
+            Some((id, body)) => format!("next {state:8} {id:>10}  {}", excerpt(body)),
+            None => format!("next {state:8}          -"),
+        };
+        lines.push(fit(&line, width));
+    }
+}
+
+fn last(view: &View) -> String {
+    let width = view.size.0;
+    let text = match (&view.lost, view.status.is_empty()) {
+        (_, false) => view.status.clone(),
+        (Some(lost), true) => format!("{lost}; trying again"),
+        (None, true) => format!("q quit  ? help  / filter  Enter open  K kick  p pause  every {} s", view.interval),
+    };
+    let cursor = if view.asks { "_" } else { "" };
+    let line = fit(&format!("{text}{cursor}"), width);
+    if view.asks || view.lost.is_some() {
+        format!("\x1b[1m{line}")
+    } else {
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::model::Look;
+    use super::*;
+    use crate::ctl::yaml::Figures;
+
+    /// The frame as a terminal shows it.
+    fn picture(model: &Model, view: &View) -> Vec<String> {
+        let text = String::from_utf8(frame(model, view)).expect("text");
+        let mut plain = String::new();
+        let mut letters = text.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\x1b' => drop(letters.by_ref().skip(1).find(|letter| letter.is_ascii_alphabetic())),
+                '\r' => {}
+                letter => plain.push(letter),
+            }
+        }
+        plain.lines().map(str::to_owned).collect()
+    }
+
+    fn model(tubes: usize) -> Model {
+        let mut model = Model::default();
+        let names: Vec<String> = (0..tubes).map(|number| format!("tube-{number:04}-{}", "x".repeat(number))).collect();
+        let figures = Figures::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
+        let tubes = names.iter().map(|name| (name.clone(), figures.clone())).collect();
+        model.take(Look { at: Instant::now(), server: figures, names, tubes });
+        model
+    }
+
+    fn view(width: usize, height: usize) -> View {
+        View { server: "127.0.0.1:11300".to_owned(), size: (width, height), interval: 1, ..View::default() }
+    }
+
+    #[test]
+    fn every_frame_fits_its_screen() {
+        for (width, height) in [(80, 24), (81, 25), (200, 50), (1, 1), (79, 24), (80, 23)] {
+            for count in [0, 3, 150] {
+                let model = model(count);
+                for (helps, detail) in [(false, false), (true, false), (false, true)] {
+                    let detail = detail.then(|| Detail {
+                        name: "mail".to_owned(),
+                        figures: Some(Figures::parse("name: mail\ncurrent-jobs-ready: 1\npause: 0")),
+                        next: vec![("ready", Some((7, b"\x1b[2J\xff".repeat(100)))), ("buried", None)],
+                    });
+                    let view = View { helps, detail, selected: 1, colours: true, ..view(width, height) };
+                    let lines = picture(&model, &view);
+                    assert!(lines.len() <= height, "{} lines of {height}", lines.len());
+                    if width >= 80 && height >= 24 {
+                        assert_eq!(lines.len(), height);
+                        let long = lines.iter().find(|line| line.chars().count() > width);
+                        assert_eq!(long, None, "{width}x{height}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_looks_as_drawn() {
+        let lines = picture(&model(2), &view(80, 24));
+        assert_eq!(lines[0].trim_end(), "beanpole 127.0.0.1:11300  up 1d1h  conns 0 (0 waiting)  tubes 0");
+        assert!(lines[1].starts_with("ready 12345678901  reserved 0  delayed 0  buried 7  timeouts 0"), "{}", lines[1]);
+        assert!(lines[3].starts_with(" TUBEv") && lines[3].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[3]);
+        assert!(lines[4].starts_with(">tube-0000-"), "{}", lines[4]);
+        assert!(lines[4].contains(" 12345M ") || lines[4].contains("12345M"), "{}", lines[4]);
+        assert!(lines[23].starts_with("q quit  ? help"), "{}", lines[23]);
+    }
+
+    #[test]
+    fn numbers_have_room() {
+        for number in [0, 9, 99_999, 999_999, 1_000_000, u64::MAX] {
+            for width in [5, 7, 8] {
+                assert_eq!(cell(number, width).chars().count(), width, "{number}");
+                assert!(cell(number, width).starts_with(' '), "{number}: no gap");
+            }
+        }
+        assert_eq!(cell(1_234_567, 7), "  1234k");
+    }
+}

@@ -1,0 +1,170 @@
+//! The terminal that `top` has for itself.
+//!
+//! Owns its settings: keys come one by one, unseen, on a screen of its own. They are given back whatever ends the
+//! program, but for a SIGKILL: at the end, in a panic, and while it is suspended.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Once;
+
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::termios::{tcgetattr, tcsetattr, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
+use parking_lot::Mutex;
+
+/// Another screen, no cursor, no wrapping.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
+
+const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// How the terminal was, while it is not so.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// A terminal in `top`'s own mode, until this is dropped.
+#[derive(Debug)]
+pub struct Terminal(());
+
+impl Terminal {
+    pub fn enter() -> io::Result<Terminal> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let old = std::panic::take_hook();
+            // What the hook prints is to be seen.
+            std::panic::set_hook(Box::new(move |about| {
+                restore();
+                old(about);
+            }));
+        });
+        let stdin = io::stdin();
+        let found = tcgetattr(stdin.as_fd())?;
+        let mut own = found.clone();
+        own.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG | LocalFlags::IEXTEN);
+        own.control_chars[SpecialCharacterIndices::VMIN as usize] = 0;
+        own.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
+        *BEFORE.lock() = Some(found);
+        let terminal = Terminal(());
+        tcsetattr(stdin.as_fd(), SetArg::TCSAFLUSH, &own)?;
+        show(ENTER)?;
+        Ok(terminal)
+    }
+
+    pub fn size(&self) -> (usize, usize) {
+        size()
+    }
+
+    /// The bytes that were typed, waiting for some for so many milliseconds; less if a signal comes.
+    pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
+        let stdin = io::stdin();
+        let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::from(millis)) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(Vec::new()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut bytes = [0; 256];
+        let length = stdin.lock().read(&mut bytes)?;
+        if length == 0 {
+            // It was ready, and has nothing: its other end has gone.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(bytes[..length].to_vec())
+    }
+
+    /// Shows a frame, written at once.
+    pub fn show(&self, frame: &[u8]) -> io::Result<()> {
+        show(frame)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn show(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+/// Gives it back, if it is not given back yet.
+fn restore() {
+    // A panic may have come while it was locked: then whoever holds it is at work.
+    let Some(mut before) = BEFORE.try_lock() else { return };
+    if let Some(before) = before.take() {
+        // There may be no terminal any more.
+        let _ = show(LEAVE);
+        let _ = tcsetattr(io::stdin().as_fd(), SetArg::TCSAFLUSH, &before);
+    }
+}
+
+/// Whether there is a terminal at both ends.
+pub fn is_here() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Columns and lines of the terminal on stdout; 80 and 24 if it does not say.
+#[allow(unsafe_code)]
+pub fn size() -> (usize, usize) {
+    let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
+    let result = unsafe { nix::libc::ioctl(io::stdout().as_raw_fd(), nix::libc::TIOCGWINSZ, &mut size) };
+    match (result, size.ws_col, size.ws_row) {
+        (0, columns @ 1.., lines @ 1..) => (columns.into(), lines.into()),
+        _ => (80, 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+    use std::sync::Arc;
+
+    use nix::pty::openpty;
+
+    use super::*;
+
+    /// Not a test of its own: what the next one runs on a terminal.
+    #[test]
+    #[ignore = "it panics, which the test below wants to see"]
+    fn panics() {
+        if std::env::var_os("BEANPOLE_PANICS").is_some() {
+            let _terminal = std::mem::ManuallyDrop::new(Terminal::enter().expect("a terminal"));
+            panic!("as it should");
+        }
+    }
+
+    /// The hook alone does it: a program that aborts drops nothing.
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        let pair = openpty(None, None).expect("a terminal");
+        let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
+        let before = tcgetattr(pair.slave.as_fd()).expect("settings");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--ignored", "--exact", "ctl::top::terminal::tests::panics"]).env("BEANPOLE_PANICS", "1");
+        let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("this program");
+        let seen = Arc::new(Mutex::new(String::new()));
+        let text = seen.clone();
+        let mut master = File::from(pair.master);
+        // Somebody must read all the while, and the terminal stay open until its settings are looked at.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(length @ 1..) = master.read(&mut bytes) {
+                text.lock().push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+        });
+        child.wait().expect("a child");
+        let after = tcgetattr(pair.slave.as_fd()).expect("settings");
+        assert_eq!(after.local_flags, before.local_flags);
+        while !seen.lock().contains("as it should") {
+            std::thread::yield_now();
+        }
+        let seen = seen.lock().clone();
+        assert!(seen.find("\x1b[?1049h") < seen.find("\x1b[?1049l"), "{seen}");
+        assert!(
+            seen.find("\x1b[?1049l") < seen.find("as it should"),
+            "the message is on the screen that stays: {seen}"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! `work`: a worker that runs a command for each job.
+//!
+//! `bench` is what its threads share, `worker` a thread with a connection of its own, `child` a running command. Owns
+//! the signals: the first one lets what runs finish, the second kills it. A job's bytes reach the command on its stdin,
+//! never a shell or an argument.
+
+mod bench;
+mod child;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::unistd::{access, AccessFlags};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::call::Call;
+use super::link::Reach;
+use super::opts::{BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, WAIT};
+use super::out::Out;
+use super::problem::{plain, Problem, DONE};
+use bench::Bench;
+use worker::Worker;
+
+/// The longest wait before a retry, in seconds.
+pub const MAX_BACKOFF: u64 = 3600;
+
+#[derive(Debug)]
+pub struct Plan {
+    reach: Reach,
+    tubes: Vec<String>,
+    program: PathBuf,
+    arguments: Vec<String>,
+    once: bool,
+    /// Seconds to wait for a job; then it ends.
+    wait: Option<u64>,
+    retries: u64,
+    backoff: u64,
+    /// Seconds that a command may take.
+    max_time: Option<u64>,
+    quiet: bool,
+}
+
+pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+    let (program, arguments) =
+        call.command.split_first().ok_or_else(|| Problem::usage("work: no command behind --"))?;
+    let jobs = if call.has(&ONCE) { 1 } else { call.number(&JOBS, 1, 256)?.unwrap_or(1) };
+    let plan = Plan {
+        reach: Reach::of(call)?,
+        tubes: call.tubes()?,
+        program: find(program)?,
+        arguments: arguments.to_vec(),
+        once: call.has(&ONCE),
+        wait: call.short_number(&WAIT)?.map(u64::from),
+        retries: call.number(&RETRIES, 0, u32::MAX.into())?.unwrap_or(3),
+        backoff: call.number(&BACKOFF, 0, MAX_BACKOFF)?.unwrap_or(1),
+        max_time: call.number(&MAX_TIME, 1, u32::MAX.into())?,
+        quiet: call.has(&QUIET),
+    };
+    let plan = Arc::new(plan);
+    let bench = Arc::new(Bench::default());
+    let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
+    // Before the first command runs: its end is told by a signal.
+    let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
+    let handle = signals.handle();
+    // Who cannot connect at the start has got the wrong address.
+    let mut first = Some(Worker::connect(&plan)?);
+    let mut threads = Vec::new();
+    for place in 0..jobs as usize {
+        let worker = Worker::new(plan.clone(), bench.clone(), place, first.take());
+        let (bench, handle) = (bench.clone(), handle.clone());
+        let thread = std::thread::Builder::new().spawn(move || {
+            let ended = worker.run();
+            // The last one to go ends the program.
+            if bench.leave() == jobs as usize {
+                handle.close();
+            }
+            ended
+        });
+        threads.push(thread.map_err(fail)?);
+    }
+    for signal in &mut signals {
+        match signal {
+            SIGCHLD => bench.wake(),
+            _ => bench.stop(),
+        }
+    }
+    let mut code = DONE;
+    for thread in threads {
+        let ended = thread.join().map_err(|_| Problem::refused("work: a thread has failed"))?;
+        code = code.max(ended?);
+    }
+    Ok(code)
+}
+
+/// The file that a command's name means: a missing one is noticed before a job is taken for it.
+fn find(name: &str) -> Result<PathBuf, Problem> {
+    let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
+    let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return if is_program(&path) { Ok(path) } else { Err(missing()) };
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| is_program(path)).ok_or_else(missing)
+}

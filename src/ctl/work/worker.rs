@@ -1,0 +1,270 @@
+//! A thread of `work`: its connection, and the way of a job through it.
+//!
+//! Owns what becomes of a job: done is deleted, failed is released with a growing delay, and buried when it has
+//! failed too often. A verdict goes over the connection that has reserved the job, or is not given: ids may mean
+//! other jobs for a server that has begun anew. So whatever dies, the job stays, and may be done twice.
+
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::bench::{Bench, Stop};
+use super::child::{failure, start, About};
+use super::{Plan, MAX_BACKOFF};
+use crate::ctl::link::{first_word, refusal, Link};
+use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
+use crate::ctl::yaml::Figures;
+use crate::ctl::{reserve, tell};
+
+/// Waits between attempts to connect go up to this, from a second.
+const MAX_RECONNECT: Duration = Duration::from_secs(30);
+
+pub struct Worker {
+    plan: Arc<Plan>,
+    bench: Arc<Bench>,
+    place: usize,
+    link: Option<Link>,
+    done: u64,
+}
+
+struct Job {
+    about: About,
+    pri: u64,
+    /// The time to run, in seconds.
+    ttr: u64,
+    /// How often it was tried since it was kicked, this time included.
+    tries: u64,
+}
+
+enum Outcome {
+    Ended(ExitStatus),
+    /// It was killed, since it took too long.
+    TooLong,
+    /// It was killed, since the worker is to end.
+    Stopped,
+}
+
+impl Worker {
+    /// Connects, and watches the tubes.
+    pub fn connect(plan: &Plan) -> Result<Link, Problem> {
+        let mut link = plan.reach.connect()?;
+        reserve::watch(&mut link, &plan.tubes)?;
+        Ok(link)
+    }
+
+    /// One that may have a connection already.
+    pub fn new(plan: Arc<Plan>, bench: Arc<Bench>, place: usize, link: Option<Link>) -> Worker {
+        Worker { plan, bench, place, link, done: 0 }
+    }
+
+    /// Works until there is no more to do; the exit code.
+    pub fn run(mut self) -> Result<u8, Problem> {
+        let mut wait = Duration::from_secs(1);
+        loop {
+            if self.bench.wish() != Stop::No {
+                return Ok(DONE);
+            }
+            match self.round() {
+                Ok(None) => wait = Duration::from_secs(1),
+                Ok(Some(code)) => return Ok(code),
+                Err(problem) if problem.code == NO_CONNECTION => {
+                    self.link = None;
+                    if self.bench.wish() != Stop::No {
+                        return Ok(DONE);
+                    }
+                    tell(&format!("{}; trying again in {} s", problem.text, wait.as_secs()));
+                    self.bench.pause(wait);
+                    wait = (wait * 2).min(MAX_RECONNECT);
+                }
+                Err(problem) => {
+                    self.bench.finish();
+                    return Err(problem);
+                }
+            }
+        }
+    }
+
+    /// One job; the exit code if it is the last one.
+    fn round(&mut self) -> Result<Option<u8>, Problem> {
+        if self.link.is_none() {
+            self.link = Some(Worker::connect(&self.plan)?);
+        }
+        let Some((id, body)) = self.next()? else {
+            let was_stopped = self.bench.wish() != Stop::No;
+            self.bench.finish();
+            let none = self.plan.once && self.done == 0 && !was_stopped;
+            return Ok(Some(if none { EMPTY } else { DONE }));
+        };
+        let job = self.look_up(id)?;
+        let went_well = self.carry_out(&job, &body)?;
+        self.done += 1;
+        if self.plan.once {
+            self.bench.finish();
+            return Ok(Some(if went_well { DONE } else { REFUSED }));
+        }
+        Ok(None)
+    }
+
+    fn link(&mut self) -> &mut Link {
+        self.link.as_mut().expect("a connection")
+    }
+
+    /// Waits for a job; none if there is to be no more.
+    fn next(&mut self) -> Result<Option<(u64, Vec<u8>)>, Problem> {
+        let closer = self.link().closer()?;
+        if !self.bench.begin_waiting(self.place, closer) {
+            return Ok(None);
+        }
+        let wait = self.plan.wait;
+        let command = match wait {
+            Some(seconds) => format!("reserve-with-timeout {seconds}"),
+            None => "reserve".to_owned(),
+        };
+        let reply = self.link().ask_patiently(&command, wait);
+        if !self.bench.end_waiting(self.place) {
+            // A job that has come nevertheless is ready again when the connection ends.
+            self.link = None;
+            return Ok(None);
+        }
+        let reply = reply?;
+        match (first_word(&reply.line), reply.number("RESERVED")) {
+            (_, Some(id)) => Ok(Some((id, reply.body))),
+            ("TIMED_OUT", _) => Ok(None),
+            _ => Err(refusal(&command, &reply.line)),
+        }
+    }
+
+    fn look_up(&mut self, id: u64) -> Result<Job, Problem> {
+        let figures: Figures = self.link().figures(&format!("stats-job {id}"))?.unwrap_or_default();
+        let reserves = figures.number("reserves").max(1);
+        // Each kick of a buried job begins the count again.
+        let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
+        let tries = reserves.saturating_sub(before).max(1);
+        let about = About { id, tube: figures.text("tube").to_owned(), reserves };
+        Ok(Job { about, pri: figures.number("pri"), ttr: figures.number("ttr").max(1), tries })
+    }
+
+    /// Runs the command for a job, and says what becomes of it; whether it went well.
+    fn carry_out(&mut self, job: &Job, body: &[u8]) -> Result<bool, Problem> {
+        let begun = Instant::now();
+        let id = job.about.id;
+        let child = match start(&self.plan, &job.about, body) {
+            Ok(child) => child,
+            Err(error) => {
+                // Nothing is wrong with the job.
+                let command = format!("release {id} {} {}", job.pri, self.plan.backoff);
+                self.link().expect(&command, "RELEASED")?;
+                let text = format!("work: {}: {}", self.plan.program.display(), plain(&error));
+                return Err(Problem::refused(text));
+            }
+        };
+        let (outcome, mut connection) = self.attend(child, job, begun);
+        let told = match &outcome {
+            Outcome::Ended(status) => failure(*status),
+            Outcome::TooLong => Some(format!("killed after {} s", self.plan.max_time.unwrap_or(0))),
+            Outcome::Stopped => Some("stopped".to_owned()),
+        };
+        if connection.is_ok() {
+            connection = self.judge(job, &outcome, told.is_none());
+        }
+        let verdict = match &connection {
+            Ok(verdict) => verdict.as_str(),
+            Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
+            Err(_) => "it is not ours any more",
+        };
+        if !self.plan.quiet || told.is_some() || connection.is_err() {
+            let went = told.as_deref().unwrap_or("done");
+            let millis = begun.elapsed().as_millis() as u64;
+            let (seconds, millis) = (millis / 1000, millis % 1000);
+            tell(&format!("job {id} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.about.tube));
+        }
+        match connection {
+            Err(problem) if problem.code == NO_CONNECTION => Err(problem),
+            _ => Ok(told.is_none()),
+        }
+    }
+
+    /// Waits for the end of the command, keeping the job alive at half its time to run. Beside the outcome: whether
+    /// the job is still this worker's.
+    fn attend(&mut self, mut child: Child, job: &Job, begun: Instant) -> (Outcome, Result<String, Problem>) {
+        let mut ours = Ok(String::new());
+        let pace = Duration::from_millis(job.ttr.saturating_mul(500));
+        let mut touch = begun + pace;
+        let end = self.plan.max_time.map(|seconds| begun + Duration::from_secs(seconds));
+        let mut killed = None;
+        loop {
+            let (bells, wish) = (self.bench.bells(), self.bench.wish());
+            match child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) => return (killed.unwrap_or(Outcome::Ended(status)), ours),
+                Err(error) => return (Outcome::Stopped, Err(Problem::refused(plain(&error)))),
+            }
+            let now = Instant::now();
+            if killed.is_none() {
+                if wish == Stop::Now {
+                    killed = Some(Outcome::Stopped);
+                } else if end.is_some_and(|end| now >= end) {
+                    killed = Some(Outcome::TooLong);
+                }
+                if killed.is_some() {
+                    kill(&mut child);
+                    continue;
+                }
+            }
+            if ours.is_ok() && now >= touch {
+                ours = self.link().expect(&format!("touch {}", job.about.id), "TOUCHED").map(|_| String::new());
+                touch = now + pace;
+                continue;
+            }
+            let next = ours.is_ok().then_some(touch).into_iter().chain(end.filter(|_| killed.is_none())).min();
+            self.bench.sleep(next, bells, wish);
+        }
+    }
+
+    /// Tells the server what becomes of the job; in words, what that is.
+    fn judge(&mut self, job: &Job, outcome: &Outcome, went_well: bool) -> Result<String, Problem> {
+        let Job { about, pri, tries, .. } = job;
+        let id = about.id;
+        if went_well {
+            self.link().expect(&format!("delete {id}"), "DELETED")?;
+            return Ok("deleted".to_owned());
+        }
+        if matches!(outcome, Outcome::Stopped) {
+            self.link().expect(&format!("release {id} {pri} 0"), "RELEASED")?;
+            return Ok("released".to_owned());
+        }
+        if *tries > self.plan.retries {
+            self.link().expect(&format!("bury {id} {pri}"), "BURIED")?;
+            return Ok(format!("buried after try {tries}"));
+        }
+        let delay = delay(self.plan.backoff, *tries);
+        self.link().expect(&format!("release {id} {pri} {delay}"), "RELEASED")?;
+        Ok(format!("try {} in {delay} s", tries + 1))
+    }
+}
+
+/// Seconds before the next try.
+fn delay(first: u64, tries: u64) -> u64 {
+    let doubled = 1_u64.checked_shl(tries.saturating_sub(1).min(63) as u32).unwrap_or(u64::MAX);
+    first.saturating_mul(doubled).min(MAX_BACKOFF)
+}
+
+/// Ends the command and those that it has started.
+fn kill(child: &mut Child) {
+    // It may have ended already; its number stays its own until it is waited for.
+    let group = nix::unistd::Pid::from_raw(child.id() as i32);
+    if nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).is_err() {
+        let _ = child.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_an_hour() {
+        assert_eq!([1, 2, 3, 4].map(|tries| delay(1, tries)), [1, 2, 4, 8]);
+        assert_eq!((delay(5, 2), delay(0, 9), delay(1, 13), delay(3600, u64::MAX)), (10, 0, 3600, 3600));
+    }
+}

@@ -1,0 +1,126 @@
+//! Emptying tubes, and finding what a client has reserved: walks that may be long.
+//!
+//! Owns how far they are. What is put after a flush has begun is left alone, so that it ends. Must not hand out jobs.
+
+use super::body::Body;
+use super::client::{ClientId, ReservePolicy};
+use super::event::Outcome;
+use super::job::{JobId, JobView, State};
+use super::steps::{Progress, MOVE};
+use super::time::Time;
+use super::Engine;
+
+/// A tube that is being emptied.
+#[derive(Debug)]
+pub struct Flush {
+    /// Its name.
+    tube: Box<[u8]>,
+    /// Only of what is buried.
+    buried: bool,
+    /// The last job that there was at the beginning; none before it begins.
+    last: Option<u64>,
+    /// The next slot to look at, for what stands in no queue of the tube.
+    from: u32,
+    /// How many jobs are gone.
+    pub done: u64,
+}
+
+impl Flush {
+    /// Of the tube with this name; of all its jobs, or of those that are buried.
+    pub fn new(tube: Box<[u8]>, buried: bool) -> Flush {
+        Flush { tube, buried, last: None, from: 0, done: 0 }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.tube.len() as u64
+    }
+}
+
+/// A search for the reserved job of a tube whose time to run ends first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FindReserved {
+    from: u32,
+    best: Option<(Time, JobId)>,
+}
+
+impl Engine {
+    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it failed. Their keys may be
+    /// used again at once.
+    pub fn flush(&mut self, flush: &mut Flush) -> Progress {
+        let last = *flush.last.get_or_insert(self.last_id);
+        while let Some(number) = self.tubes.find(&flush.tube) {
+            let tube = self.tubes.get(number);
+            let mut first = tube.buried.first();
+            if !flush.buried {
+                first = first.or_else(|| tube.delayed.first().map(|(_, slot)| slot));
+                first = first.or_else(|| tube.first(ReservePolicy::PerConnection, &self.jobs));
+            }
+            let left = if flush.buried { tube.counts.buried } else { tube.counts.all() };
+            if left == 0 {
+                break;
+            }
+            let first = first.filter(|&slot| self.jobs.get(slot).id.0 <= last);
+            let slot = match first {
+                Some(slot) => slot,
+                None => match self.walk_to_next(number, flush, last) {
+                    Some(slot) => slot,
+                    None if flush.from >= self.jobs.end() => break,
+                    None => return Progress::More,
+                },
+            };
+            self.remove_job(slot, Outcome::Failed(Body::default()));
+            self.steps.take(2 * MOVE);
+            flush.done += 1;
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+        Progress::Done
+    }
+
+    /// The next job to flush, as far as the steps go.
+    fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
+        let mut steps = self.steps;
+        let found = loop {
+            let Some(slot) = self.next_job(&mut flush.from, &mut steps) else { break None };
+            flush.from = slot + 1;
+            let job = self.jobs.get(slot);
+            let meant = if flush.buried { job.state() == State::Buried } else { job.state() != State::Finished };
+            if job.tube == number && meant && job.id.0 <= last {
+                break Some(slot);
+            }
+        };
+        self.steps = steps;
+        found
+    }
+
+    /// The reserved job of the tube that the client uses whose time to run ends first.
+    pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
+        let number = self.clients[client].used;
+        if self.tubes.get(number).counts.reserved == 0 {
+            return (Progress::Done, None);
+        }
+        let mut steps = self.steps;
+        while let Some(slot) = self.next_job(&mut find.from, &mut steps) {
+            find.from = slot + 1;
+            let job = self.jobs.get(slot);
+            if job.tube == number && job.state() == State::Reserved {
+                let key = job.due_key();
+                find.best = Some(find.best.map_or(key, |best| best.min(key)));
+            }
+        }
+        self.steps = steps;
+        if find.from < self.jobs.end() {
+            return (Progress::More, None);
+        }
+        let found = find.best.and_then(|(_, id)| self.jobs.find(id));
+        let found = found.filter(|&slot| self.jobs.get(slot).state() == State::Reserved);
+        if found.is_none() {
+            // It was given back meanwhile, and others may be there.
+            *find = FindReserved::default();
+            return (Progress::More, None);
+        }
+        (Progress::Done, found.map(|slot| self.jobs.view(slot)))
+    }
+}

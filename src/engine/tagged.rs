@@ -1,0 +1,144 @@
+//! Jobs of beanstalk's producers with tags: a key that is unique, a tube by name, bounds of tries and of time.
+//!
+//! Owns what a duplicate is told, and what it does to the job that is there. Room for a job, and where it goes, `submit`
+//! knows. Must not decide what becomes of the job afterwards.
+
+use super::change::Change;
+use super::client::ClientId;
+use super::dedup::LOOKS;
+use super::job::{JobId, NewJob, Priority, State};
+use super::job_extras::JobExtras;
+use super::job_options::{DedupKey, JobOptions};
+use super::name::Name;
+use super::steps::MOVE;
+use super::time::{Span, Time};
+use super::{Engine, Refused};
+
+/// What a producer asks for beside what every job has.
+#[derive(Clone, Debug)]
+pub struct Tags {
+    /// While a job of this key lives in the tube, and so many seconds longer, no other one is taken in.
+    pub key: Option<(Name, u32)>,
+    /// The tube, if it is not the one that the client uses.
+    pub tube: Option<Box<[u8]>>,
+    /// With how many lost or released reservations it is buried; zero means never.
+    pub tries: u8,
+    /// Seconds of the delay after the first lost reservation; it doubles with each one.
+    pub backoff: u32,
+    /// How long it may wait; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest bound
+    /// counts.
+    pub concurrency: Option<(Name, u32)>,
+}
+
+impl Default for Tags {
+    fn default() -> Tags {
+        Tags { key: None, tube: None, tries: 0, backoff: 0, ttl: Span::MAX, concurrency: None }
+    }
+}
+
+/// The answer to [`Engine::put_tagged`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tagged {
+    /// This is the new job.
+    New(JobId),
+    /// This one has the key.
+    Duplicate {
+        /// Its number.
+        id: JobId,
+        /// Where it stands.
+        state: State,
+        /// Its priority, if the duplicate was more urgent and raised it.
+        raised: Option<Priority>,
+    },
+    /// This one had the key and has ended.
+    Ended(JobId),
+}
+
+impl Engine {
+    /// Puts a job with tags, unless there is one of its key.
+    pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
+        self.mark_producer(client);
+        if self.draining {
+            return Err(Refused::Draining);
+        }
+        let used = || self.tubes.get(self.clients[client].used).name.to_vec().into();
+        let tube: Box<[u8]> = tags.tube.unwrap_or_else(used);
+        let (dedup_key, keep) = match tags.key {
+            Some((key, keep)) => (DedupKey::Name(key), keep),
+            None => (DedupKey::None, 0),
+        };
+        if let DedupKey::Name(key) = &dedup_key {
+            if let Some(slot) = self.find_keyed(&dedup_key, &tube)? {
+                return self.duplicate(slot, new.pri);
+            }
+            if let Some(id) = self.find_ended(&tube, key, now) {
+                self.changed(Change::PromiseKey);
+                return Ok(Tagged::Ended(id));
+            }
+        }
+        let Tags { tries, backoff, ttl, concurrency, .. } = tags;
+        let options =
+            JobOptions { dedup_key, ttl, max_attempts: tries, keep, backoff, concurrency, ..JobOptions::default() };
+        let number = self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?;
+        let large = new.body.len() > self.limits.largest_leased;
+        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, number, large)) {
+            self.close_tube_if_idle(number);
+            return Err(Refused::OutOfMemory);
+        }
+        let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        let id = self.jobs.get(slot).id;
+        self.serve(number, now);
+        Ok(Tagged::New(id))
+    }
+
+    /// The job with this key in this tube; a buried one if there is no other.
+    pub(super) fn find_keyed(&mut self, dedup_key: &DedupKey, tube: &[u8]) -> Result<Option<u32>, Refused> {
+        let Some(number) = self.tubes.find(tube) else { return Ok(None) };
+        let hash = self.hash_dedup_key(dedup_key, number, None);
+        let (mut looks, mut buried) = (0, None);
+        let matches = |extras: &JobExtras| {
+            looks += 1;
+            if looks > LOOKS || extras.dedup_key != *dedup_key {
+                return looks > LOOKS;
+            }
+            let job = self.jobs.get(extras.slot);
+            let here = job.tube == number;
+            if here && job.state() == State::Buried {
+                buried = Some(extras.slot);
+            }
+            here && job.state() != State::Buried
+        };
+        let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
+        self.steps.take(looks / MOVE);
+        if looks > LOOKS {
+            return Err(Refused::OutOfMemory);
+        }
+        Ok(found.or(buried))
+    }
+
+    /// Somebody puts again what is in `slot`, with this priority.
+    fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
+        self.changed(Change::Promise(slot));
+        self.coalesce(slot, true)?;
+        let raises = pri < self.jobs.get(slot).pri && self.claim_log_room(0);
+        if raises {
+            self.set_priority(slot, pri);
+            self.changed(Change::Priority(slot));
+        }
+        let job = self.jobs.get(slot);
+        Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
+    }
+
+    /// Gives the job in `slot` another priority, where it stands.
+    fn set_priority(&mut self, slot: u32, pri: Priority) {
+        if matches!(self.jobs.get(slot).state(), State::Ready | State::Delayed) {
+            self.leave(slot);
+            self.jobs.get_mut(slot).pri = pri;
+            self.enter(slot);
+        } else {
+            self.jobs.get_mut(slot).pri = pri;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What this server understands beyond beanstalkd, by the words that clients probe for.
+//!
+//! Owns the words and which of them are on. Without a word, its commands and tags mean what they mean to beanstalkd.
+//! Must not know what they do.
+
+/// Something that beanstalkd has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the table says what each is
+pub enum Extension {
+    Idp,
+    Tub,
+    Try,
+    Ttl,
+    Batch,
+    Wait,
+    Flush,
+    PeekReserved,
+    Drain,
+    ListJobs,
+    Move,
+    Limit,
+    Weight,
+    Con,
+}
+
+/// Each extension with its word, and what it is in one line.
+pub const EXTENSIONS: [(Extension, &str, &str); 14] = [
+    (Extension::Idp, "idp", "a tag of put: a key that no two jobs of a tube share"),
+    (Extension::Tub, "tub", "a tag of put: the tube by its name"),
+    (Extension::Try, "try", "a tag of put: a job that is lost or released too often is buried"),
+    (Extension::Ttl, "ttl", "a tag of put: a job that has waited too long is deleted"),
+    (Extension::Batch, "batch", "reserve-batch, delete-batch and touch-all"),
+    (Extension::Wait, "wait", "waiting for the end of a job"),
+    (Extension::Flush, "flush", "flush-tube and flush-buried"),
+    (Extension::PeekReserved, "peek-reserved", "the command of that name"),
+    (Extension::Drain, "drain", "drain and undrain"),
+    (Extension::ListJobs, "list-jobs", "the command of that name"),
+    (Extension::Move, "move", "move-job and move-tube"),
+    (Extension::Limit, "limit-tube", "the command of that name"),
+    (Extension::Weight, "weight", "weights of watched tubes, and reserve-mode"),
+    (Extension::Con, "con", "a tag of put: a key that bounds how many jobs are reserved at a time"),
+];
+
+/// A set of extensions: those that a server offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extensions(u32);
+
+impl Extensions {
+    pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
+
+    /// None: what beanstalkd has and nothing else.
+    pub const NONE: Extensions = Extensions(0);
+
+    /// The ones with these words, which have commas between them; the error is a word that is none of them.
+    pub fn from_list(list: &str) -> Result<Extensions, &str> {
+        let mut chosen = Extensions::NONE;
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            let known = EXTENSIONS.iter().find(|(_, other, _)| *other == word).ok_or(word)?;
+            chosen = chosen.with(known.0);
+        }
+        Ok(chosen)
+    }
+
+    /// The set with this extension in it.
+    #[must_use]
+    pub const fn with(self, extension: Extension) -> Extensions {
+        Extensions(self.0 | 1 << extension as u32)
+    }
+
+    pub const fn has(self, extension: Extension) -> bool {
+        self.0 & 1 << extension as u32 != 0
+    }
+
+    /// Whether all of these others are on.
+    pub const fn has_all(self, others: Extensions) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Whether any of these others is.
+    pub const fn has_any(self, others: Extensions) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// The words of those that are on, with a space between each two.
+    pub fn words(self) -> String {
+        let on = EXTENSIONS.iter().filter(|(extension, ..)| self.has(*extension));
+        on.map(|(_, word, _)| *word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_extension_has_its_row_and_its_word() {
+        for (place, (extension, word, summary)) in EXTENSIONS.iter().enumerate() {
+            assert_eq!(*extension as usize, place, "{word}");
+            assert!(!summary.is_empty());
+            let alone = Extensions::from_list(word).unwrap();
+            assert!(alone.has(*extension) && alone.words() == *word);
+        }
+        assert_eq!(Extensions::from_list(&Extensions::ALL.words().replace(' ', ",")), Ok(Extensions::ALL));
+        assert_eq!(Extensions::from_list("idp,no,ttl"), Err("no"));
+        assert_eq!(Extensions::from_list(""), Ok(Extensions::NONE));
+    }
+}

@@ -1,0 +1,120 @@
+//! The tags of `put`: words behind its four numbers that ask for more than beanstalkd has.
+//!
+//! Owns their grammar: each at most once, in any order. A word that is no tag of ours is left to beanstalkd, which
+//! knows none. Must not know what they do.
+
+use super::extensions::{Extension, Extensions};
+use crate::engine::{Name, Span, Tags};
+use crate::protocol::text::{is_tube_name, number32};
+
+/// What stands behind the four numbers of a put.
+#[derive(Debug)]
+pub enum Tagging {
+    /// No tags: the line ends there.
+    Plain,
+    /// Tags that are all in order.
+    Tagged(Box<Tags>),
+    /// Tags, of which one is wrong: the body that follows is no command.
+    Malformed,
+    /// What beanstalkd would not understand either, and takes the body for a command.
+    Garbage,
+}
+
+/// What the tags are called.
+pub const TAGS: [&str; 5] = ["con", "idp", "tub", "try", "ttl"];
+
+/// The tags and the extensions that they belong to.
+const WORDS: [(&[u8], Extension); 5] = [
+    (b"con:", Extension::Con),
+    (b"idp:", Extension::Idp),
+    (b"tub:", Extension::Tub),
+    (b"try:", Extension::Try),
+    (b"ttl:", Extension::Ttl),
+];
+
+/// Reads what follows the fourth number.
+pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
+    if rest.is_empty() {
+        return Tagging::Plain;
+    }
+    let words = || rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let known = |word: &[u8]| WORDS.iter().find(|(tag, on)| word.starts_with(tag) && extensions.has(*on));
+    if rest[0] != b' ' || words().next().and_then(known).is_none() {
+        return Tagging::Garbage;
+    }
+    let (mut tags, mut seen) = (Tags::default(), Extensions::NONE);
+    for word in words() {
+        let Some((tag, extension)) = known(word).filter(|(_, extension)| !seen.has(*extension)) else {
+            return Tagging::Malformed;
+        };
+        seen = seen.with(*extension);
+        if read_one(*extension, &word[tag.len()..], &mut tags).is_none() {
+            return Tagging::Malformed;
+        }
+    }
+    Tagging::Tagged(Box::new(tags))
+}
+
+fn read_one(extension: Extension, value: &[u8], tags: &mut Tags) -> Option<()> {
+    match extension {
+        Extension::Idp => {
+            let (key, keep) = split(value)?;
+            tags.key = Some((name(key)?, keep.unwrap_or(0)));
+        }
+        Extension::Tub => tags.tube = is_tube_name(value).then(|| Some(value.into()))?,
+        Extension::Try => {
+            let (tries, backoff) = split(value)?;
+            tags.tries = u8::try_from(whole(tries)?).ok().filter(|tries| *tries > 0)?;
+            tags.backoff = backoff.unwrap_or(0);
+        }
+        Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
+        Extension::Con => {
+            let (key, most) = split(value)?;
+            tags.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// What stands before a colon, and the number behind it if there is one.
+fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
+    match value.iter().position(|&byte| byte == b':') {
+        Some(at) => Some((&value[..at], Some(whole(&value[at + 1..])?))),
+        None => Some((value, None)),
+    }
+}
+
+/// A number and nothing else.
+fn whole(value: &[u8]) -> Option<u32> {
+    let (number, rest) = number32(value)?;
+    rest.is_empty().then_some(number)
+}
+
+/// A key, which follows the rules of names of tubes.
+fn name(value: &[u8]) -> Option<Name> {
+    is_tube_name(value).then(|| value.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_stand_in_any_order_and_each_once() {
+        let Tagging::Tagged(tags) = read(b" ttl:9  idp:k:60 tub:t try:3:10", Extensions::ALL) else { panic!() };
+        assert_eq!((tags.key, tags.tube.as_deref()), (Some((b"k".as_slice().into(), 60)), Some(b"t".as_slice())));
+        assert_eq!((tags.tries, tags.backoff, tags.ttl), (3, 10, Span::from_secs(9)));
+        for wrong in
+            [" idp:", " idp:k idp:k", " idp:-k", " idp:k:", " idp:k:x", " try:0", " try:256", " try:1:-1", " ttl:0"]
+        {
+            assert!(matches!(read(wrong.as_bytes(), Extensions::ALL), Tagging::Malformed), "{wrong}");
+        }
+        for garbage in ["x", " ", " foo:b", " foo:b idp:k", "idp:k", " idp", " IDP:k"] {
+            assert!(matches!(read(garbage.as_bytes(), Extensions::ALL), Tagging::Garbage), "{garbage}");
+        }
+        assert!(matches!(read(b" idp:k foo:b", Extensions::ALL), Tagging::Malformed));
+        assert!(matches!(read(b" idp:k", Extensions::NONE), Tagging::Garbage));
+        assert!(matches!(read(b"", Extensions::ALL), Tagging::Plain));
+    }
+}

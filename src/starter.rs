@@ -1,0 +1,140 @@
+//! What ties the program to whoever started it: a test suite, a Makefile, a supervisor. For the program alone.
+//!
+//! Owns the file with the port, the line that says that the server listens, and the wait for the end of the parent.
+//! Must not know the server: it is told the addresses.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{fcntl, FcntlArg, FdFlag};
+use nix::libc::{self, c_long};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::unistd::getppid;
+use signal_hook::consts::SIGTERM;
+use socket2::SockRef;
+
+/// The last of the standard files, which stay open when the line is written.
+const LAST_STANDARD: RawFd = 2;
+
+/// How often the parent is looked for where the system cannot wait for it (Linux before 5.3).
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// Bytes of stack of the thread that waits for the end of the parent.
+const STACK: usize = 64 * 1024;
+
+/// An open file that is told when the server listens.
+pub struct ReadyFile(RawFd);
+
+impl ReadyFile {
+    /// Looks whether a file of this number is open. To be called before this process opens files of its own, one of
+    /// which might get the number.
+    #[allow(unsafe_code)]
+    pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
+        // SAFETY: looked at, not taken; if it is not open, the call says so.
+        let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        fcntl(file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        if SockRef::from(&file).is_listener().unwrap_or(false) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "that file is a socket to listen on"));
+        }
+        Ok(ReadyFile(number))
+    }
+
+    /// Writes the addresses, in one line with spaces between them, and closes the file unless it is a standard one.
+    #[allow(unsafe_code)]
+    pub fn tell(self, names: &[String]) -> io::Result<()> {
+        // SAFETY: it was open when it was claimed, nothing else in this process has that number, and it is taken once.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(self.0) });
+        let told = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
+        if self.0 <= LAST_STANDARD {
+            std::mem::forget(file);
+        }
+        told
+    }
+}
+
+/// The file with the number of the TCP port. It goes with the process, unless another has been put in its place.
+pub struct PortFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl PortFile {
+    /// Writes the port of this address. Who sees the file sees all of it.
+    pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
+        let port = address.map(|address| address.port());
+        let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let fresh = path.with_file_name(name);
+        let written = fs::write(&fresh, format!("{port}\n")).and_then(|()| fs::rename(&fresh, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        written?;
+        let made = fs::symlink_metadata(path)?;
+        Ok(PortFile { path: path.to_owned(), device: made.dev(), inode: made.ino() })
+    }
+}
+
+impl Drop for PortFile {
+    fn drop(&mut self) {
+        let now = fs::symlink_metadata(&self.path);
+        if now.is_ok_and(|it| (it.dev(), it.ino()) == (self.device, self.inode)) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The process that started this one.
+pub struct Parent {
+    id: nix::unistd::Pid,
+    /// Becomes readable when that process ends, where the system can do that.
+    end: Option<OwnedFd>,
+}
+
+impl Parent {
+    /// To be called at the start: it is whoever is the parent then.
+    pub fn find() -> Parent {
+        let id = getppid();
+        Parent { id, end: watch(id) }
+    }
+
+    /// From now on, the end of that process stops this one, as SIGTERM does.
+    pub fn tie(self) -> io::Result<()> {
+        std::thread::Builder::new().name("parent".to_owned()).stack_size(STACK).spawn(move || {
+            self.wait();
+            log::info!("the process that started this one has ended");
+            let _ = signal_hook::low_level::raise(SIGTERM);
+        })?;
+        Ok(())
+    }
+
+    fn wait(&self) {
+        // Another parent: the first one ended, perhaps before it could be watched.
+        while getppid() == self.id {
+            match &self.end {
+                Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+                    Err(Errno::EINTR) => {}
+                    _ => return,
+                },
+                None => std::thread::sleep(GLANCE),
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn watch(id: nix::unistd::Pid) -> Option<OwnedFd> {
+    // SAFETY: a system call that takes two numbers and makes a new file, which nobody else has.
+    unsafe {
+        let file: c_long = libc::syscall(libc::SYS_pidfd_open, id.as_raw(), 0);
+        RawFd::try_from(file).ok().filter(|file| *file >= 0).map(|file| OwnedFd::from_raw_fd(file))
+    }
+}

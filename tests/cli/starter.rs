@@ -1,0 +1,121 @@
+//! What ties a server to whoever started it: the port file, the ready line, the end of the parent.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::Duration;
+
+use beanpole::Client;
+
+use super::daemon::{command, run, run_command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::NO_ADDRESS;
+
+#[test]
+fn the_port_file_is_there_while_the_server_listens() {
+    let folder = Folder::new();
+    let path = folder.file("port");
+    let daemon = Daemon::start(&["-p", "0", "--port-file", path.to_str().unwrap()]);
+    let port = fs::read_to_string(&path).unwrap();
+    assert_eq!(port, format!("{}\n", daemon.address().port()));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 0);
+}
+
+/// A second server may have taken the name meanwhile; its file is not ours to remove.
+#[test]
+fn the_port_file_of_another_stays() {
+    let folder = Folder::new();
+    let path = folder.file("port");
+    let daemon = Daemon::start(&["-p", "0", "--port-file", path.to_str().unwrap()]);
+    fs::rename(&path, folder.file("old")).unwrap();
+    fs::write(&path, "another").unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "another");
+}
+
+#[test]
+fn a_port_file_that_cannot_be_is_told() {
+    let folder = Folder::new();
+    let unix = format!("unix:{}", folder.file("s").display());
+    let path = folder.file("port");
+    run(&["-l", &unix, "--port-file", path.to_str().unwrap()]).failed(1, &["--port-file", "no TCP port"]);
+    run(&["-p0", "--port-file", "/no/such/folder/port"]).failed(1, &["--port-file", "/no/such/folder/port"]);
+    let (_listener, address) = super::taken();
+    let ended = run(&["-l", &address.to_string(), "--port-file", path.to_str().unwrap()]);
+    ended.failed(NO_ADDRESS, &[&address.to_string()]);
+    assert!(!path.exists());
+}
+
+/// The line comes when connections are taken, and its reader sees the end behind it though the server runs on.
+#[test]
+fn the_ready_line_has_the_addresses() {
+    let folder = Folder::new();
+    let (line, unix) = (folder.file("line"), format!("unix:{}", folder.file("s").display()));
+    let script = format!("mkfifo {0}; cat {0} >{0}.read & exec \"$0\" \"$@\" 7>{0}", line.display());
+    let daemon = Daemon::spawn(shell(&script, &["-p0", "-l", "127.0.0.1", "-l", &unix, "--ready-fd", "7"]));
+    let read = line.with_extension("read");
+    wait_until("the line is read", || fs::read_to_string(&read).is_ok_and(|text| text.ends_with('\n')));
+    assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
+    assert!(!fs::exists(format!("/proc/{}/fd/7", daemon.pid())).unwrap() || is_other(&daemon, &line));
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+}
+
+/// The number may be used again, for something else.
+fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
+    fs::read_link(format!("/proc/{}/fd/7", daemon.pid())).is_ok_and(|target| target != path)
+}
+
+/// Stdout is what every language can read of a program that it starts.
+#[test]
+fn the_ready_line_may_go_to_stdout() {
+    let folder = Folder::new();
+    let path = folder.file("out");
+    let mut command = command(&["-p0", "--ready-fd=1"]);
+    command.stdout(fs::File::create(&path).unwrap());
+    let daemon = Daemon::spawn(command);
+    wait_until("the line is there", || fs::read_to_string(&path).unwrap().ends_with('\n'));
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", daemon.address()));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+}
+
+#[test]
+fn a_ready_file_that_is_none_ends_with_5() {
+    run(&["-p0", "--ready-fd", "77"]).failed(5, &["--ready-fd"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = shell("exec \"$0\" \"$@\" 5<&0", &["-p0", "--ready-fd", "5"]);
+    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)));
+    run_command(command).failed(5, &["--ready-fd", "socket"]);
+}
+
+/// However the parent ends, the server stops in order.
+#[test]
+fn the_server_stops_when_its_parent_has_ended() {
+    for signal in ["TERM", "KILL"] {
+        let folder = Folder::new();
+        let path = folder.file("port");
+        // A grandchild of the test, whose end the test sees by the file that goes with it.
+        let script = "\"$0\" \"$@\" & while :; do sleep 0.1; done";
+        let arguments = ["-p0", "--exit-with-parent", "--port-file", path.to_str().unwrap()];
+        let mut parent = shell(script, &arguments).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("it listens", || path.exists());
+        let port = fs::read_to_string(&path).unwrap().trim().parse::<u16>().unwrap();
+        Client::connect(("127.0.0.1", port)).unwrap().put(b"x", 0, 0, 60).unwrap();
+        let killed = std::process::Command::new("kill").args(["-s", signal, &parent.id().to_string()]).status();
+        assert!(killed.unwrap().success());
+        parent.wait().unwrap();
+        wait_until("the server has stopped", || !path.exists());
+    }
+}
+
+#[test]
+fn a_parent_that_lives_is_no_reason_to_stop() {
+    let daemon = Daemon::start(&["--exit-with-parent"]);
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(daemon.runs());
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+}

@@ -1,0 +1,209 @@
+//! Jobs with tags, keys that outlive them, moves and limits: what comes back after the power was cut.
+//!
+//! Owns the cases by name: a duplicate's reply before the original is safe, a batch of which a half is deleted, a
+//! flush that was interrupted, a key that outlives its job, and all of it written again by compaction.
+
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::{
+    Body, Engine, Flush, JobId, MoveJobs, NewJob, Progress, Span, State, Tagged, Tags, Time,
+};
+
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, start, Life};
+
+const SEGMENT: u64 = 4096;
+
+fn begin(disk: &Disk, now: Time) -> Life {
+    let mut life = Life::begin(disk.clone(), settings(SEGMENT, SyncMode::Always), now, 1).expect("a log");
+    life.settle();
+    life
+}
+
+fn save(life: &mut Life) {
+    assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
+}
+
+fn new(pri: u32) -> NewJob {
+    NewJob { pri, delay: Span::ZERO, ttr: Span::from_secs(10), body: Body::from(b"body".as_slice()) }
+}
+
+fn key(name: &str, keep: u32) -> Tags {
+    Tags { key: Some((name.as_bytes().into(), keep)), ..Tags::default() }
+}
+
+fn put(life: &mut Life, pri: u32, tags: Tags) -> Tagged {
+    let client = life.first_client();
+    let mut put = None;
+    life.turn(|engine, now| {
+        put = Some(engine.put_tagged(client, new(pri), tags, now).expect("room"));
+        None
+    });
+    put.expect("an answer")
+}
+
+fn put_new(life: &mut Life, tags: Tags) -> JobId {
+    match put(life, 5, tags) {
+        Tagged::New(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn verb(life: &mut Life, verb: impl FnOnce(&mut Engine, Time)) {
+    life.turn(|engine, now| {
+        verb(engine, now);
+        None
+    });
+}
+
+/// What a start after a power cut finds.
+fn after_cut(disk: &Disk, now: Time) -> Engine {
+    let (engine, _, _, report) = start(&disk.power_cut(1), settings(SEGMENT, SyncMode::Always), now).expect("a log");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    engine.check();
+    engine
+}
+
+#[test]
+fn tags_and_what_came_of_them_come_back() {
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let tags = Tags {
+        tube: Some(b"t".as_slice().into()),
+        tries: 3,
+        backoff: 4,
+        ttl: Span::from_secs(3600),
+        concurrency: Some((b"bound".as_slice().into(), 1)),
+        ..key("k", 60)
+    };
+    let (first, second) = (put_new(&mut life, tags.clone()), put_new(&mut life, Tags { key: None, ..tags.clone() }));
+    assert_eq!(put(&mut life, 2, tags), Tagged::Duplicate { id: first, state: State::Ready, raised: Some(2) });
+    let client = life.first_client();
+    for _ in 0..2 {
+        verb(&mut life, |engine, now| {
+            engine.reserve_job(client, first, now).expect("a job");
+            assert!(engine.reserve_job(client, second, now).is_none(), "one at a time");
+            assert!(engine.release(client, first, 7, Span::ZERO, now));
+        });
+    }
+    save(&mut life);
+    let mut engine = after_cut(&disk, life.now);
+    let other = engine.connect();
+    let job = engine.job_stats(first, life.now).expect("a job");
+    assert_eq!((job.tube, job.pri, job.state, job.history.releases), (b"t".as_slice(), 7, State::Ready, 2));
+    // It has one try left, and its key and its bound.
+    engine.reserve_job(other, first, life.now).expect("a job");
+    assert!(engine.reserve_job(other, second, life.now).is_none());
+    assert!(engine.release(other, first, 7, Span::ZERO, life.now));
+    assert!(engine.is_buried(first));
+    engine.use_tube(other, b"t").expect("a tube");
+    let again = engine.put_tagged(other, new(9), key("k", 0), life.now);
+    assert_eq!(again, Ok(Tagged::Duplicate { id: first, state: State::Buried, raised: None }));
+    while !engine.tick(life.now + Span::from_secs(3601)) {}
+    assert!(engine.job(second).is_none(), "its time to live is over");
+    engine.check();
+}
+
+#[test]
+fn a_key_outlives_its_job_and_a_duplicate_s_answer_waits_for_the_original() {
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let id = put_new(&mut life, key("k", 60));
+    save(&mut life);
+    let before = life.access.0.borrow().0.required();
+    put(&mut life, 5, key("k", 60));
+    let promised = life.access.0.borrow().0.required();
+    assert!(promised.put_count > before.put_count, "the answer promises the original");
+    let client = life.first_client();
+    verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
+    // Whatever of the last write is there, the job or its key is.
+    let torn = disk.power_cut(3);
+    let (mut engine, ..) = start(&torn, settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
+    let other = engine.connect();
+    assert!(!matches!(engine.put_tagged(other, new(5), key("k", 0), life.now), Ok(Tagged::New(_))));
+    save(&mut life);
+    let mut engine = after_cut(&disk, life.now);
+    let other = engine.connect();
+    assert_eq!(engine.put_tagged(other, new(5), key("k", 0), life.now), Ok(Tagged::Ended(id)));
+    let later = life.now + Span::from_secs(60);
+    while !engine.tick(later) {}
+    assert!(matches!(engine.put_tagged(other, new(5), key("k", 0), later), Ok(Tagged::New(_))));
+    engine.check();
+}
+
+#[test]
+fn moves_and_limits_come_back() {
+    let disk = Disk::new(1);
+    let mut life = begin(&disk, dawn());
+    let client = life.first_client();
+    let ids: Vec<JobId> = (0..4).map(|place| put_new(&mut life, key(&format!("k{place}"), 0))).collect();
+    verb(&mut life, |engine, now| {
+        engine.reserve_job(client, ids[1], now).expect("a job");
+        assert!(engine.bury(client, ids[1], 3, now));
+        assert_eq!(engine.move_job(client, ids[0], b"a longer name", (9, Span::from_secs(50)), now), Ok(true));
+    });
+    verb(&mut life, |engine, now| {
+        let mut moving = MoveJobs::new((*b"default").into(), (*b"dead").into(), State::Buried, 10);
+        assert_eq!(engine.move_jobs(client, &mut moving, now), Ok(Progress::Done));
+        assert_eq!(moving.done, 1);
+    });
+    verb(&mut life, |engine, _| engine.limit_new_tube(client, b"full", Some(0)).expect("a tube"));
+    verb(&mut life, |engine, _| engine.limit_new_tube(client, b"free", Some(7)).expect("a tube"));
+    verb(&mut life, |engine, _| engine.limit_new_tube(client, b"free", None).expect("a tube"));
+    save(&mut life);
+    for pass in 0..2 {
+        let mut engine = after_cut(&disk, life.now);
+        let (moved, buried) = (engine.job(ids[0]).expect("a job"), engine.job(ids[1]).expect("a job"));
+        assert_eq!(
+            (engine.tube_of(&moved), moved.state(), moved.priority()),
+            (&b"a longer name"[..], State::Delayed, 9)
+        );
+        assert_eq!((engine.tube_of(&buried), buried.state()), (&b"dead"[..], State::Buried));
+        let other = engine.connect();
+        let tags = Tags { tube: Some((*b"full").into()), ..Tags::default() };
+        assert!(engine.put_tagged(other, new(1), tags, life.now).is_err());
+        assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without a limit and jobs is gone");
+        // Everything once more, through compaction.
+        for round in 0..400 {
+            let id = put_new(&mut life, key(&format!("round{pass}-{round}"), if round < 40 { 1000 } else { 0 }));
+            verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
+            if round % 10 == 0 {
+                save(&mut life);
+                life.settle();
+            }
+        }
+        save(&mut life);
+        life.settle();
+    }
+    let mut engine = after_cut(&disk, life.now);
+    let other = engine.connect();
+    for round in 0..40 {
+        let put = engine.put_tagged(other, new(1), key(&format!("round1-{round}"), 0), life.now);
+        assert!(matches!(put, Ok(Tagged::Ended(_))), "round {round}: {put:?}");
+    }
+}
+
+#[test]
+fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
+    for seed in 0..20 {
+        let disk = Disk::new(seed);
+        let mut life = begin(&disk, dawn());
+        let ids: Vec<JobId> = (0..30).map(|_| put_new(&mut life, Tags::default())).collect();
+        save(&mut life);
+        let client = life.first_client();
+        let mut flush = Flush::new((*b"default").into(), false);
+        verb(&mut life, |engine, now| {
+            ids[..10].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
+        });
+        verb(&mut life, |engine, _| {
+            engine.grant_steps(64);
+            assert_eq!(engine.flush(&mut flush), Progress::More);
+            engine.grant_steps(u64::MAX);
+        });
+        life.wal.write(&life.access);
+        let (engine, ..) = start(&disk.power_cut(seed), settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
+        let left: Vec<bool> = ids.iter().map(|id| engine.job(*id).is_some()).collect();
+        let first = left.iter().position(|left| *left).unwrap_or(ids.len());
+        assert!(left[first..].iter().all(|left| *left), "{left:?}");
+        assert!(first as u64 <= 10 + flush.done, "{first}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Whole queues: `put --lines`, `export`, `import`, between the two servers, and from a folder at rest.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
+use crate::support::{with_both, Server};
+
+/// What must be the same before and after: of each job everything but its id, age and counts.
+fn essence(export: &str) -> BTreeMap<String, u64> {
+    let mut jobs = BTreeMap::new();
+    for line in export.lines() {
+        let part = |from: &str, to: &str| {
+            let rest = line.split_once(from).unwrap_or_else(|| panic!("{from} in {line}")).1;
+            rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
+        };
+        let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
+        // Time goes by; delays that are long enough stay long.
+        let delay = if delay > 10_000 { "long" } else { "none" };
+        let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
+        let body = body.split_once(",\"").expect("a body").1.to_owned();
+        *jobs.entry(format!("{head} {delay} {} {body}", part("\"ttr\":", ","))).or_default() += 1;
+    }
+    jobs
+}
+
+/// Jobs of every kind: in all states, with bodies of text and of bytes, in several tubes.
+fn fill(server: &Server) {
+    let lines: String =
+        (0..2000).map(|number| format!("job {number} \"quoted\" \\ \u{e9}\u{1f980}\t\u{1}\n")).collect();
+    assert_eq!(server.feed(&["put", "--lines", "-t", "many", "-p", "9", "-r", "33"], lines.as_bytes()).code, 0);
+    let mut client = server.daemon.client();
+    client.use_tube("bytes").expect("a tube");
+    for body in [&b""[..], b"\xff\xfe\x00", &[0x80; 60_000], b"line\r\nline\r\n", "\u{2028}".as_bytes()] {
+        client.put(body, u32::MAX, 0, u32::MAX).expect("a job");
+    }
+    client.use_tube("late").expect("a tube");
+    for number in 0..300 {
+        client.put(b"later", number, 100_000 + number, 5).expect("a job");
+    }
+    client.watch("many").expect("a tube");
+    for _ in 0..700 {
+        let job = client.reserve(Some(0)).expect("a reply").expect("a job");
+        client.bury(job.id, 11).expect("a job of ours");
+    }
+}
+
+/// One job is held by somebody while all is exported; it becomes ready elsewhere.
+fn export_of(server: &Server) -> String {
+    let mut holder = server.daemon.client();
+    holder.watch("many").expect("a tube");
+    let held = holder.reserve(Some(0)).expect("a reply").expect("a job");
+    let ended = server.run(&["export"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("exported 2305 jobs: 1304 ready, 300 delayed, 1 reserved, 700 buried"), "{}", ended.err);
+    assert_eq!(ended.out.matches("\"state\":\"reserved\"").count(), 1);
+    holder.release(held.id, 9, 0).expect("a job of ours");
+    ended.out
+}
+
+fn import_into(server: &Server, export: &str) {
+    let ended = server.feed(&["import"], export.as_bytes());
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("imported 2305 jobs, 700 of them buried; 0 lines were refused"), "{}", ended.err);
+    assert!(!ended.err.contains("others use it"), "{}", ended.err);
+}
+
+/// Through `from`, `to` and back to a fresh `from`, nothing is lost.
+fn round_trip(from: &Server, to: &Server, back: &Server) {
+    fill(from);
+    let first = export_of(from);
+    // It changed nothing.
+    assert_eq!(from.count("many", "ready"), 1300);
+    assert_eq!(from.figure("stats", "current-jobs-reserved"), "0");
+    let told = first.replace("\"state\":\"reserved\"", "\"state\":\"ready\"");
+    import_into(to, &first);
+    let second = to.ok(&["export"]);
+    assert_eq!(essence(&second), essence(&told));
+    import_into(back, &second);
+    assert_eq!(essence(&back.ok(&["export"])), essence(&told));
+    // Priorities of buried jobs, and their order, which kicking shows.
+    let mut client = back.daemon.client();
+    client.use_tube("many").expect("a tube");
+    assert_eq!(client.peek_buried().expect("a job").body, b"job 0 \"quoted\" \\ \xc3\xa9\xf0\x9f\xa6\x80\t\x01");
+    let id = client.peek_buried().expect("a job").id;
+    assert_eq!(back.figure(&format!("stats-job {id}"), "pri"), "11");
+}
+
+#[test]
+fn a_queue_goes_from_beanpole_to_beanpole() {
+    round_trip(&Server::beanpole(&[]), &Server::beanpole(&[]), &Server::beanpole(&[]));
+}
+
+#[test]
+fn a_queue_goes_from_beanstalkd_to_beanpole_and_back() {
+    let (Some(from), Some(back)) = (Server::beanstalkd(&[]), Server::beanstalkd(&[])) else { return };
+    round_trip(&from, &Server::beanpole(&[]), &back);
+}
+
+#[test]
+fn a_queue_goes_from_beanpole_to_beanstalkd_and_back() {
+    let Some(to) = Server::beanstalkd(&[]) else { return };
+    round_trip(&Server::beanpole(&[]), &to, &Server::beanpole(&[]));
+}
+
+#[test]
+fn a_folder_at_rest_is_exported() {
+    let folder = Folder::new();
+    let name = folder.file("").display().to_string();
+    let server = Server { daemon: Daemon::start(&["-b", &name]) };
+    fill(&server);
+    let live = server.ok(&["export"]);
+    server.daemon.signal(Signal::SIGTERM);
+    assert_eq!(server.daemon.wait(PATIENCE), 0);
+    let ended = crate::daemon::run(&["export", "--binlog", &name]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("exported 2305 jobs: 1305 ready, 300 delayed, 700 buried"), "{}", ended.err);
+    assert_eq!(essence(&ended.out), essence(&live));
+    let some = crate::daemon::run(&["export", "late", "bytes", "-b", &name]);
+    assert_eq!((some.code, some.out.lines().count()), (0, 305));
+    import_into(&Server::beanpole(&[]), &ended.out);
+    assert_eq!(crate::daemon::run(&["export", "-b", "/nowhere/at/all"]).code, 1);
+}
+
+/// Ids far apart: a server without `list-jobs` is searched until all jobs are found, and a draining one as well.
+#[test]
+fn old_jobs_are_found_and_drained_servers_too() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "old", "oldest"]);
+        let lines = "x\n".repeat(20_000);
+        assert_eq!(server.feed(&["put", "--lines", "-t", "gone"], lines.as_bytes()).code, 0);
+        server.ok(&["clear", "gone", "--yes"]);
+        server.ok(&["put", "-t", "new", "newest"]);
+        assert_eq!(server.ok(&["export"]).lines().count(), 2);
+        assert_eq!(server.ok(&["export", "old"]).lines().count(), 1);
+        server.daemon.signal(Signal::SIGUSR1);
+        crate::daemon::wait_until("it drains", || server.figure("stats", "draining") == "true");
+        let drained = server.run(&["export"]);
+        assert_eq!((drained.code, drained.out.lines().count()), (0, 2), "{}", drained.err);
+    });
+}
+
+#[test]
+fn bad_lines_are_told_and_the_rest_goes_in() {
+    let folder = Folder::new();
+    let file = folder.file("jobs");
+    let text = "{\"body\":\"a\"}\nnonsense\n\n{\"tube\":\"x y\",\"body\":\"b\"}\n{\"tube\":\"t\",\"state\":\"buried\",\"body\":\"c\"}";
+    fs::write(&file, text).expect("a file");
+    let name = file.to_str().expect("a plain path");
+    with_both(|server| {
+        let ended = server.run(&["import", name, name]);
+        assert_eq!(ended.code, 1, "{}", ended.err);
+        assert!(ended.err.contains("line 2: no JSON") && ended.err.contains("line 4: invalid name"), "{}", ended.err);
+        assert!(ended.err.contains("imported 4 jobs, 2 of them buried; 4 lines were refused"), "{}", ended.err);
+        assert_eq!((server.count("default", "ready"), server.count("t", "buried")), (2, 2));
+        let elsewhere = server.run(&["import", "--tube", "all", "--skip", "4", name]);
+        assert_eq!((elsewhere.code, server.count("all", "buried")), (0, 1), "{}", elsewhere.err);
+        assert_eq!(server.run(&["import", "/nowhere/at/all"]).code, 1);
+    });
+}
+
+/// A server that dies in the middle: what to go on with is told, and then nothing is missing.
+#[test]
+fn an_import_that_is_cut_off_can_be_gone_on_with() {
+    let folder = Folder::new();
+    let binlog = folder.file("").display().to_string();
+    let lines: String = (0..200_000).map(|number| format!("{{\"tube\":\"t\",\"body\":\"{number}\"}}\n")).collect();
+    let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
+    let (command, pid) = (server.command(&["import"]), server.daemon.pid());
+    let feeding = std::thread::spawn({
+        let lines = lines.clone();
+        move || crate::support::feed(command, lines.as_bytes())
+    });
+    crate::daemon::wait_until("some jobs are there", || server.count("t", "ready") > 1000);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).expect("a process of ours");
+    let cut = feeding.join().expect("an import");
+    drop(server);
+    let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
+    if cut.code == 0 {
+        // It was quicker than the signal.
+        assert_eq!(server.count("t", "ready"), 200_000);
+        return;
+    }
+    assert_eq!(cut.code, 3, "{}", cut.err);
+    let skip = cut.err.trim_end().rsplit(' ').next().expect("a number").to_owned();
+    let again = server.feed(&["import", "--skip", &skip], lines.as_bytes());
+    assert_eq!(again.code, 0, "{}", again.err);
+    let export = server.ok(&["export"]);
+    let bodies: std::collections::BTreeSet<&str> =
+        export.lines().filter_map(|line| line.split("\"body\":").nth(1)).collect();
+    assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
+}

@@ -1,0 +1,219 @@
+//! What goes wrong: one line on stderr, and the right exit code.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::daemon::{run, run_command, Daemon, Ended};
+use crate::support::{ctl, pretender, Server};
+
+/// Checks the exit code, and that there is one line with all of these words.
+fn failed(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, code, "{}{}", ended.out, ended.err);
+    assert!(ended.err.starts_with("beanpole: ") && ended.err.lines().count() == 1, "one line: {}", ended.err);
+    words.iter().for_each(|word| assert!(ended.err.contains(word), "{word}: {}", ended.err));
+}
+
+/// Command lines of all subcommands that talk to a server.
+const ALL: [&[&str]; 21] = [
+    &["stats"],
+    &["tubes"],
+    &["top", "-b", "-n", "1"],
+    &["put", "a"],
+    &["reserve"],
+    &["peek", "1"],
+    &["tail"],
+    &["delete", "1"],
+    &["kick", "1"],
+    &["kick", "-t", "mail"],
+    &["bury", "1"],
+    &["release", "1"],
+    &["pause", "mail", "1"],
+    &["resume", "mail"],
+    &["move", "a", "b", "-y"],
+    &["clear", "mail", "-y"],
+    &["list", "mail"],
+    &["export"],
+    &["import"],
+    &["work", "--", "true"],
+    &["peek", "-t", "mail"],
+];
+
+#[test]
+fn without_a_server_all_end_with_three() {
+    for arguments in ALL {
+        failed(&run_command(ctl("127.0.0.1:1", arguments)), 3, &["127.0.0.1:1: ", "refused"]);
+    }
+    failed(&run_command(ctl("unix:/nowhere/at/all", &["stats"])), 3, &["unix:/nowhere/at/all: No such file"]);
+    failed(&run_command(ctl("no-such-host.invalid", &["stats"])), 3, &["no-such-host.invalid:11300"]);
+}
+
+/// `reserve` and `work` wait for a job, and a server says nothing meanwhile; all others give up.
+#[test]
+fn a_server_that_hangs_is_given_up() {
+    let server = pretender(|_| None);
+    let patient = |arguments: &&&[&str]| ["reserve", "work"].contains(&arguments[0]);
+    std::thread::scope(|scope| {
+        for arguments in ALL.iter().filter(|arguments| !patient(arguments)) {
+            let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
+            let mut line = arguments[..split].to_vec();
+            line.extend(["--timeout", "1"]);
+            // One that only accepts, for each: the pretender serves one connection after the other.
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address").to_string();
+            scope.spawn(move || {
+                failed(&run_command(ctl(&address, &line)), 3, &["no answer within 1 s"]);
+                drop(listener);
+            });
+        }
+    });
+    let begun = Instant::now();
+    failed(&run_command(ctl(&server, &["reserve", "--wait", "1", "--timeout", "1"])), 3, &["no answer within 1 s"]);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "it waits as long as the job may take, and then for the reply");
+}
+
+#[test]
+fn half_replies_and_nonsense_are_noticed() {
+    for (reply, words) in [
+        ("OK 100\r\n---\nhalf", &["closed the connection"][..]),
+        ("OK 10", &["closed the connection"]),
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", &["the server answered HTTP/1.1"]),
+        ("OK many\r\n", &["no reply of a beanstalk server"]),
+        ("OK 99999999999\r\n", &["no reply of a beanstalk server"]),
+        ("\u{1b}[2J\r\n", &["\\u{1b}[2J"]),
+        ("SSH-2.0-OpenSSH\n", &["no reply of a beanstalk server"]),
+    ] {
+        let server = pretender(move |_| Some(reply));
+        let ended = run_command(ctl(&server, &["stats", "--timeout", "5"]));
+        let code = if words[0].contains("answered") || words[0].contains("1b") { 1 } else { 3 };
+        failed(&ended, code, words);
+    }
+    let endless = pretender(|_| Some(Box::leak("x".repeat(1 << 20).into_boxed_str())));
+    failed(&run_command(ctl(&endless, &["stats"])), 3, &["no reply of a beanstalk server"]);
+}
+
+/// A server of 2010 knows less, and says so in its way.
+#[test]
+fn what_an_old_server_does_not_know_is_told() {
+    let old = |line: &str| match line.split(' ').next().unwrap_or_default() {
+        "stats-job" => Some("OK 20\r\n---\nstate: ready\npri\r\n"),
+        "use" => Some("USING x\r\n"),
+        "reserve-job" | "kick-job" => Some("UNKNOWN_COMMAND\r\n"),
+        _ => Some("BAD_FORMAT\r\n"),
+    };
+    let told = |arguments: &[&str], words: &[&str]| failed(&run_command(ctl(&pretender(old), arguments)), 1, words);
+    told(&["bury", "1"], &["reserve-job: the server does not know this command"]);
+    told(&["kick", "1"], &["kick-job: the server does not know"]);
+    told(&["kick", "-t", "x"], &["kick: the server answered BAD_FORMAT; it may be too old"]);
+    told(&["pause", "x", "0"], &["pause-tube: the server answered BAD_FORMAT"]);
+}
+
+#[test]
+fn a_tube_that_vanishes_meanwhile_is_no_error() {
+    let vanishing = |line: &str| match line.split(' ').next().unwrap_or_default() {
+        "list-tubes" => Some("OK 21\r\n---\n- default\n- gone\n\r\n"),
+        "stats-tube" if line.ends_with("gone") => Some("NOT_FOUND\r\n"),
+        "stats-tube" => Some("OK 43\r\n---\nname: default\ncurrent-jobs-ready: 1234\n\r\n"),
+        "stats" => Some("OK 11\r\n---\npid: 1\n\r\n"),
+        _ => Some("UNKNOWN_COMMAND\r\n"),
+    };
+    for arguments in [&["tubes"][..], &["top", "-b", "-n", "1"]] {
+        let ended = run_command(ctl(&pretender(vanishing), arguments));
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{arguments:?}");
+        assert!(ended.out.contains("1234"), "{}", ended.out);
+    }
+}
+
+/// The reader of a pipe goes away: `| head` ends quietly, and what writes much ends at once.
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let server = Server::beanpole(&[]);
+    let many = "x\n".repeat(30_000);
+    assert_eq!(server.feed(&["put", "--lines"], many.as_bytes()).code, 0);
+    for line in ["export", "list default -n 0", "stats", "tail --interval 0"] {
+        // The program's stdout is a pipe whose other end is closed soon.
+        let script = format!("exec 5>&1; {{ \"$0\" {line} 2>/dev/null; echo \"$?\" >&5; }} | :");
+        let mut command = Command::new("timeout");
+        command.args(["60", "sh", "-c", &script, crate::daemon::PROGRAM]);
+        command.env("BEANPOLE_SERVER", server.address().to_string());
+        let mut producer = None;
+        if line.starts_with("tail") {
+            let address = server.address().to_string();
+            producer = Some(std::thread::spawn(move || {
+                for _ in 0..200 {
+                    run_command(ctl(&address, &["put", "more"]));
+                }
+            }));
+        }
+        let ended = run_command(command);
+        producer.map(std::thread::JoinHandle::join);
+        assert_eq!((ended.out.lines().last(), ended.out.contains("rror")), (Some("0"), false), "{line}: {}", ended.out);
+    }
+}
+
+#[test]
+fn usage_errors_end_with_five_and_say_what_is_right() {
+    for (line, words) in [
+        ("put --frobnicate", &["put: unknown flag: --frobnicate", "beanpole put -h"][..]),
+        ("stats --json=1", &["flag takes no argument: --json"]),
+        ("put -t", &["flag requires an argument: -t"]),
+        ("delete", &["usage: beanpole delete ID..."]),
+        ("delete one", &["invalid number: one"]),
+        ("delete 0", &["invalid number: 0"]),
+        ("pause mail", &["usage: beanpole pause TUBE SECONDS"]),
+        ("stats two\twords", &["invalid name of a tube: two\\twords"]),
+        ("stats -s host:0", &["invalid server: host:0", "HOST:PORT"]),
+        ("stats -s beanstalks://host", &["speaks no TLS"]),
+        ("stats --timeout never", &["--timeout: invalid number: never"]),
+        ("list mail --state gone", &["--state: gone; it must be"]),
+        ("peek -t mail --state reserved", &["it must be ready, delayed or buried"]),
+        ("top --sort size", &["--sort: size; it must be one of tube, ready"]),
+        ("top", &["there is no terminal; -b"]),
+        ("work mail", &["no command behind --"]),
+        ("work -- no-such-command", &["no-such-command: no such command"]),
+        ("work -j 0 -- true", &["--jobs: invalid number: 0"]),
+        ("completion tcsh", &["bash, zsh, fish"]),
+        ("check", &["usage: beanpole check DIR"]),
+        ("help nosuch", &["no subcommand nosuch"]),
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        failed(&run_command(ctl("127.0.0.1:1", &arguments)), 5, words);
+    }
+    let mut command = ctl("host:x", &["stats"]);
+    failed(&run_command(command), 5, &["BEANPOLE_SERVER: invalid server: host:x"]);
+    command = ctl("", &["stats"]);
+    command.env("BEANSTALKD_URL", "nonsense:");
+    failed(&run_command(command), 5, &["BEANSTALKD_URL: invalid server"]);
+}
+
+#[test]
+fn servers_are_found_in_the_environment_and_on_unix_sockets() {
+    let daemon = Daemon::start(&[]);
+    let port = daemon.address().port().to_string();
+    let with = |name: &str, value: &str| {
+        let mut command = ctl("", &["tubes"]);
+        command.env(name, value);
+        run_command(command).code
+    };
+    assert_eq!(with("BEANSTALKD_PORT", &port), 0);
+    assert_eq!(with("BEANSTALKD_PORT", &format!("tcp://127.0.0.1:{port}")), 0);
+    assert_eq!(with("BEANSTALKD_URL", &format!("beanstalk://localhost:{port}/")), 0);
+    assert_eq!(run(&["tubes", "-s", &format!(":{port}")]).code, 0);
+    let unix = Daemon::start_unix(&[]);
+    let name = format!("unix:{}", unix.path().display());
+    assert_eq!(run(&["put", "-s", &name, "a"]).out, "1\n");
+}
+
+/// Output that cannot be written is told, and is no panic.
+#[test]
+fn a_full_disk_is_told() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "a"]);
+    for line in [&["export"][..], &["stats"], &["list", "default"], &["completion", "bash"], &["help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+        let mut command = server.command(line);
+        let output = command.stdout(full).stderr(Stdio::piped()).output().expect("the program");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line:?}: {err}");
+        assert!(err.contains("cannot write: No space left"), "{err}");
+    }
+}

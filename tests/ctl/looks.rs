@@ -1,0 +1,139 @@
+//! Subcommands that look and change nothing: `stats`, `tubes`, `peek`, `list`, `tail`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::daemon::run;
+use crate::support::{with_both, Server};
+
+/// A tube with a job in each state but reserved: ids 1 to 3.
+fn fill(server: &Server) {
+    assert_eq!(server.ok(&["put", "-t", "mail", "-p", "7", "first"]), "1\n");
+    assert_eq!(server.ok(&["put", "-t", "mail", "-d", "1000", "-r", "9", "late"]), "2\n");
+    assert_eq!(server.ok(&["put", "-t", "mail", "bad \u{1b}[2J"]), "3\n");
+    server.ok(&["bury", "3"]);
+}
+
+#[test]
+fn stats_are_lines_or_objects() {
+    with_both(|server| {
+        fill(server);
+        let stats = server.ok(&["stats"]);
+        assert!(stats.lines().any(|line| line == "current-jobs-ready\t1"), "{stats}");
+        let tube = server.ok(&["stats", "mail", "--json"]);
+        assert!(tube.starts_with("{\"name\":\"mail\",") && tube.contains("\"current-jobs-buried\":1,"), "{tube}");
+        let job = server.ok(&["stats", "--job", "2", "--json"]);
+        assert!(job.contains("\"id\":2,\"tube\":\"mail\",\"state\":\"delayed\""), "{job}");
+        assert!(job.contains("\"ttr\":9,"), "{job}");
+        let all = server.ok(&["stats", "--json"]);
+        assert!(
+            all.contains("\"version\":\"")
+                && all.contains("\"draining\":\"false\"") | all.contains("\"draining\":false")
+        );
+        let missing = server.run(&["stats", "mail", "nosuch", "--job", "77"]);
+        assert_eq!(missing.code, 1);
+        assert!(missing.out.contains("current-jobs-ready\t1"), "what is there is told: {}", missing.out);
+        assert!(missing.err.contains("no tube nosuch") && missing.err.contains("job 77"), "{}", missing.err);
+    });
+}
+
+#[test]
+fn tubes_are_a_table() {
+    with_both(|server| {
+        fill(server);
+        let table = server.ok(&["tubes"]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "tube\tready\treserved\tdelayed\tburied\twaiting\ttotal\tdeleted\tpaused");
+        assert_eq!(lines[1..], ["default\t0\t0\t0\t0\t0\t0\t0\t0", "mail\t1\t0\t1\t1\t0\t3\t0\t0"]);
+        let objects = server.ok(&["tubes", "mail", "--json"]);
+        assert!(objects.starts_with("{\"name\":\"mail\",") && objects.lines().count() == 1, "{objects}");
+        assert_eq!(server.run(&["tubes", "nosuch"]).code, 1);
+    });
+}
+
+#[test]
+fn jobs_are_peeked_at() {
+    with_both(|server| {
+        fill(server);
+        assert_eq!(server.ok(&["peek", "1"]), "first");
+        assert_eq!(server.ok(&["peek", "-t", "mail"]), "first");
+        assert_eq!(server.ok(&["peek", "-t", "mail", "--state", "buried"]), "bad \u{1b}[2J");
+        let job = server.ok(&["peek", "-t", "mail", "--state", "delayed", "--json"]);
+        assert!(job.contains("\"state\":\"delayed\"") && job.ends_with(",\"body\":\"late\"}\n"), "{job}");
+        let missing = server.run(&["peek", "99", "2"]);
+        assert_eq!((missing.code, missing.out.as_str()), (1, "late"));
+        assert_eq!(server.run(&["peek", "-t", "empty"]).code, 2);
+        assert_eq!(server.run(&["peek", "1", "-t", "mail"]).code, 5);
+        assert_eq!(server.run(&["peek"]).code, 5);
+    });
+}
+
+#[test]
+fn a_tube_s_jobs_are_listed_by_every_server() {
+    with_both(|server| {
+        fill(server);
+        server.ok(&["put", "elsewhere"]);
+        let list = server.ok(&["list", "mail"]);
+        let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split('\t').collect()).collect();
+        let heads = "id state pri delay ttr age reserves timeouts releases buries kicks body";
+        assert_eq!(lines[0], heads.split(' ').collect::<Vec<_>>());
+        assert_eq!(lines.len(), 4);
+        assert_eq!((lines[1][0], lines[1][1], lines[1][2], lines[1][11]), ("1", "ready", "7", "first"));
+        assert_eq!((lines[2][0], lines[2][1], lines[2][4]), ("2", "delayed", "9"));
+        assert_eq!((lines[3][1], lines[3][9], lines[3][11]), ("buried", "1", "bad \\u{1b}[2J"));
+        let some = server.ok(&["list", "mail", "--state", "buried", "--state", "delayed", "--json", "--from", "2"]);
+        assert!(
+            some.starts_with("{\"id\":3,\"tube\":\"mail\",\"state\":\"buried\"") && some.lines().count() == 1,
+            "{some}"
+        );
+        let few = server.run(&["list", "mail", "-n", "1"]);
+        assert_eq!((few.code, few.out.lines().count()), (0, 2));
+        assert!(few.err.contains("1 of 3 jobs"), "{}", few.err);
+        assert_eq!(server.run(&["list", "nosuch"]).code, 1);
+        // Looking has changed nothing.
+        assert_eq!(server.figure("stats-job 1", "reserves"), "0");
+        assert_eq!(server.count("mail", "ready"), 1);
+    });
+}
+
+#[test]
+fn tail_tells_of_jobs_as_they_are_put() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "before"]);
+        let mut command = server.command(&["tail", "mail", "--interval", "0", "-n", "3"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+        // When it has begun to look is not known: jobs are put until it has seen one.
+        let mut first = None;
+        std::thread::scope(|scope| {
+            let seen = scope.spawn(|| lines.next());
+            while !seen.is_finished() {
+                server.ok(&["put", "-t", "mail", "a\tb"]);
+                server.ok(&["put", "-t", "other", "not this one"]);
+            }
+            first = seen.join().expect("a reader");
+            server.ok(&["put", "-t", "mail", "c", "d", "e"]);
+        });
+        let first = first.expect("a line");
+        let cells: Vec<&str> = first.split('\t').collect();
+        assert_eq!(cells[1..], ["mail", "ready", "a\\tb"], "{first}");
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(rest.len(), 2, "{rest:?}");
+        assert!(rest.iter().all(|line| line.contains("\tmail\tready\t")), "{rest:?}");
+        assert!(child.wait().expect("a child").success());
+    });
+}
+
+#[test]
+fn help_is_everywhere() {
+    let all = run(&["help"]);
+    assert_eq!((all.code, all.err.as_str()), (0, ""));
+    for row in &beanpole::internals::ctl::SUBCOMMANDS {
+        assert!(all.out.lines().any(|line| line.starts_with(&format!("  {} ", row.name)) && line.ends_with(row.help)));
+        let own = run(&[row.name, "--help"]);
+        assert_eq!((own.code, own.err.as_str()), (0, ""), "{}", row.name);
+        assert!(own.out.starts_with(&format!("Usage: beanpole {} ", row.name)), "{}", own.out);
+        assert_eq!(run(&["help", row.name]).out, own.out);
+    }
+    assert_eq!(run(&["help", "nosuch"]).code, 5);
+}

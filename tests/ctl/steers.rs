@@ -1,0 +1,180 @@
+//! Subcommands that steer: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `pause`, `resume`, `move`, `clear`.
+
+use std::fs;
+
+use crate::daemon::{Folder, Signal};
+use crate::support::{with_both, Server};
+
+#[test]
+fn bodies_come_from_everywhere() {
+    let folder = Folder::new();
+    let file = folder.file("body");
+    fs::write(&file, b"from\na file\xff").expect("a file");
+    let file = file.to_str().expect("a plain path");
+    with_both(|server| {
+        assert_eq!(server.ok(&["put", "a", "b c"]), "1\n2\n");
+        let stdin = server.feed(&["put", "-t", "t"], b"whole\n\r\n\0");
+        assert_eq!((stdin.code, stdin.out.as_str()), (0, "3\n"));
+        assert_eq!(server.daemon.client().peek(3).expect("a job").body, b"whole\n\r\n\0");
+        assert_eq!(server.ok(&["put", "-f", file, "-f", file, "--json"]), "{\"id\":4}\n{\"id\":5}\n");
+        assert_eq!(server.daemon.client().peek(5).expect("a job").body, b"from\na file\xff");
+        let lines = server.feed(&["put", "-t", "lines", "--lines", "-p", "3", "-r", "8"], b"one\n\nthree\r\nfour");
+        assert_eq!((lines.code, lines.out.as_str()), (0, ""));
+        assert!(lines.err.contains("4 jobs are in tube lines, 0 were refused"), "{}", lines.err);
+        let bodies: Vec<Vec<u8>> = (6..10).map(|id| server.daemon.client().peek(id).expect("a job").body).collect();
+        assert_eq!(bodies, [&b"one"[..], b"", b"three\r", b"four"]);
+        assert_eq!(
+            (server.figure("stats-job 9", "pri"), server.figure("stats-job 9", "ttr")),
+            ("3".into(), "8".into())
+        );
+        assert_eq!(server.run(&["put", "a", "--lines"]).code, 5);
+        assert_eq!(server.run(&["put", "-f", "/nowhere/at/all"]).code, 1);
+        assert_eq!(server.run(&["put", "-p", "4294967296", "a"]).code, 5);
+        assert_eq!(server.run(&["put", "-t", "two words", "a"]).code, 5);
+    });
+}
+
+#[test]
+fn what_is_refused_is_told_and_the_rest_goes_in() {
+    let servers = [Some(Server::beanpole(&["-z", "10"])), Server::beanstalkd(&["-z", "10"])];
+    for server in servers.iter().flatten() {
+        let ended = server.feed(&["put", "--lines"], b"short\nmuch too long for it\nshort too\n");
+        assert_eq!(ended.code, 1, "{}", ended.err);
+        assert!(ended.err.contains("line 2: the job is larger than the server takes"), "{}", ended.err);
+        assert!(ended.err.contains("2 jobs are in tube default, 1 were refused"), "{}", ended.err);
+        assert_eq!(server.count("default", "ready"), 2);
+        server.daemon.signal(Signal::SIGUSR1);
+        crate::daemon::wait_until("it drains", || server.figure("stats", "draining") == "true");
+        let drained = server.run(&["put", "a", "b"]);
+        assert_eq!(drained.code, 1);
+        assert!(drained.err.contains("job 1: the server takes no more jobs") && drained.err.contains("0 were put"));
+    }
+}
+
+#[test]
+fn a_reserved_job_is_given_back_unless_told_otherwise() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "-p", "5", "one", "two"]);
+        assert_eq!(server.ok(&["reserve", "mail", "-w", "0"]), "one");
+        assert_eq!((server.count("mail", "ready"), server.figure("stats-job 1", "pri")), (2, "5".to_owned()));
+        assert_eq!(server.ok(&["reserve", "mail", "-w", "0", "--bury"]), "one");
+        assert_eq!((server.count("mail", "buried"), server.figure("stats-job 1", "pri")), (1, "5".to_owned()));
+        let job = server.ok(&["reserve", "other", "mail", "--delete", "--json"]);
+        assert!(job.contains("\"state\":\"reserved\"") && job.contains("\"body\":\"two\""), "{job}");
+        assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
+        // `default` is not watched beside others, and is if there are none.
+        server.ok(&["put", "three"]);
+        assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
+        assert_eq!(server.ok(&["reserve", "-w", "0"]), "three");
+        assert_eq!(server.run(&["reserve", "--delete", "--bury"]).code, 5);
+    });
+}
+
+/// A body that cannot be delivered is not deleted.
+#[test]
+fn a_job_that_cannot_be_printed_stays() {
+    with_both(|server| {
+        server.ok(&["put", "kept"]);
+        let mut command = server.command(&["reserve", "-w", "0", "--delete"]);
+        let full = fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+        let output = command.stdout(full).stderr(std::process::Stdio::piped()).output().expect("the program");
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(server.count("default", "ready"), 1);
+        assert_eq!(server.figure("stats-job 1", "releases"), "1");
+    });
+}
+
+#[test]
+fn jobs_are_buried_kicked_released_deleted() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "a", "b", "c"]);
+        server.ok(&["bury", "1", "2"]);
+        assert_eq!((server.count("mail", "buried"), server.count("mail", "ready")), (2, 1));
+        server.ok(&["bury", "3", "-p", "9"]);
+        assert_eq!(server.figure("stats-job 3", "pri"), "9");
+        server.ok(&["kick", "2"]);
+        assert_eq!(server.ok(&["kick", "-t", "mail"]), "1\n");
+        assert_eq!(server.ok(&["kick", "-t", "mail", "-n", "10"]), "1\n");
+        assert_eq!(server.run(&["kick", "-t", "mail"]).code, 2);
+        assert_eq!(server.run(&["kick", "2"]).code, 1, "it is ready");
+        server.ok(&["release", "1", "-d", "1000"]);
+        assert_eq!(server.figure("stats-job 1", "state"), "delayed");
+        server.ok(&["release", "1", "-p", "4"]);
+        assert_eq!(
+            (server.figure("stats-job 1", "state"), server.figure("stats-job 1", "pri")),
+            ("ready".into(), "4".into())
+        );
+        let mut holder = server.daemon.client();
+        holder.reserve_job(2).expect("a job");
+        let held = server.run(&["bury", "2"]);
+        assert_eq!(held.code, 1);
+        assert!(held.err.contains("job 2 is reserved: only its worker"), "{}", held.err);
+        let some = server.run(&["delete", "1", "2", "3", "4"]);
+        assert_eq!(some.code, 1);
+        assert_eq!(some.err.matches("delete: job").count(), 2, "{}", some.err);
+        assert_eq!(server.count("mail", "reserved"), 1);
+    });
+}
+
+#[test]
+fn a_tube_is_paused_and_resumed() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "a"]);
+        server.ok(&["pause", "mail", "1000"]);
+        assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
+        server.ok(&["resume", "mail"]);
+        assert_eq!(server.ok(&["reserve", "mail", "-w", "0"]), "a");
+        assert_eq!(server.run(&["pause", "nosuch", "1"]).code, 1);
+        assert_eq!(server.run(&["resume", "nosuch", "mail"]).code, 1);
+        assert_eq!(server.run(&["pause", "mail", "soon"]).code, 5);
+    });
+}
+
+#[test]
+fn jobs_move_and_keep_their_state() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "from", "-p", "3", "-r", "7", "a", "b"]);
+        server.ok(&["put", "-t", "from", "-d", "1000", "late"]);
+        server.ok(&["bury", "2"]);
+        let asked = server.run(&["move", "from", "to"]);
+        assert_eq!(asked.code, 5, "nobody can be asked");
+        assert!(asked.err.contains("--yes"), "{}", asked.err);
+        for state in ["ready", "buried", "delayed"] {
+            assert_eq!(server.ok(&["move", "from", "to", "--yes", "--state", state]), "1\n", "{state}");
+            assert_eq!((server.count("from", state), server.count("to", state)), (0, 1), "{state}");
+        }
+        let job = server.ok(&["peek", "-t", "to", "--state", "buried", "--json"]);
+        assert!(job.contains("\"pri\":3,") && job.contains("\"ttr\":7,") && job.contains("\"body\":\"b\""), "{job}");
+        let late = server.ok(&["peek", "-t", "to", "--state", "delayed", "--json"]);
+        let left = late.split("\"time-left\":").nth(1).and_then(|rest| rest.split(',').next()).expect("a delay");
+        assert!(left.parse::<u32>().is_ok_and(|left| (1..=1000).contains(&left)), "{late}");
+        assert_eq!(server.run(&["move", "to", "to", "-y"]).code, 5);
+        for _ in 0..3 {
+            server.ok(&["put", "-t", "many", "x"]);
+        }
+        assert_eq!(server.ok(&["move", "many", "to", "-y", "-n", "2"]), "2\n");
+        assert_eq!(server.count("many", "ready"), 1);
+    });
+}
+
+#[test]
+fn a_tube_is_cleared() {
+    with_both(|server| {
+        let lines = "x\n".repeat(1000);
+        server.feed(&["put", "-t", "mail", "--lines"], lines.as_bytes());
+        server.ok(&["put", "-t", "mail", "-d", "1000", "late", "later"]);
+        server.ok(&["bury", "1", "2", "3"]);
+        server.ok(&["put", "-t", "other", "stays"]);
+        assert_eq!(server.run(&["clear", "mail"]).code, 5);
+        assert_eq!(server.ok(&["clear", "mail", "--yes", "--state", "buried"]), "3\n");
+        assert_eq!((server.count("mail", "ready"), server.count("mail", "buried")), (997, 0));
+        assert_eq!(server.ok(&["clear", "mail", "--yes"]), "999\n");
+        assert_eq!((server.count("mail", "ready"), server.count("mail", "delayed")), (0, 0));
+        assert_eq!(server.count("other", "ready"), 1);
+        // A paused tube gives out no job, and is emptied nevertheless.
+        server.ok(&["put", "-t", "mail", "a", "b"]);
+        server.ok(&["pause", "mail", "1000"]);
+        assert_eq!(server.ok(&["clear", "mail", "-y"]), "2\n");
+        assert_eq!(server.run(&["clear", "mail", "--state", "reserved", "-y"]).code, 5);
+    });
+}

@@ -1,0 +1,225 @@
+//! `top` on a terminal of its own: what it shows, what keys do, and that the terminal is given back.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use nix::pty::{openpty, Winsize};
+use nix::sys::signal::{kill, Signal};
+use nix::sys::termios::{tcgetattr, LocalFlags};
+use nix::unistd::Pid;
+
+use crate::daemon::wait_until;
+use crate::support::{with_both, Server};
+
+/// A terminal, and `top` on it.
+struct Screen {
+    child: Child,
+    keys: File,
+    /// Its own view of the terminal, to look at the settings.
+    slave: OwnedFd,
+    seen: Arc<Mutex<String>>,
+}
+
+impl Screen {
+    fn start(server: &Server, arguments: &[&str], columns: u16, lines: u16) -> Screen {
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(&size, None).expect("a terminal");
+        let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
+        let mut command = server.command(&[&["top"], arguments].concat());
+        command.stdin(end()).stdout(end()).stderr(end()).env("NO_COLOR", "1").env("LC_ALL", "C");
+        let child = command.spawn().expect("the program");
+        let seen = Arc::new(Mutex::new(String::new()));
+        let keys = File::from(pair.master);
+        let mut reader = keys.try_clone().expect("a file");
+        let text = seen.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                text.lock().expect("text").push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+        });
+        Screen { child, keys, slave: pair.slave, seen }
+    }
+
+    /// The last frame.
+    fn frame(&self) -> String {
+        let seen = self.seen.lock().expect("text");
+        // The one before may be the last that is whole.
+        let mut frames = seen.rsplit("\x1b[H");
+        let last = frames.next().unwrap_or_default();
+        frames
+            .next()
+            .filter(|_| seen.contains("\x1b[H"))
+            .map_or(last, |before| if last.len() < before.len() / 2 { before } else { last })
+            .to_owned()
+    }
+
+    fn shows(&self, text: &str) {
+        wait_until(&format!("it shows {text}; it shows {}", self.frame()), || self.frame().contains(text));
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    fn is_plain(&self) -> bool {
+        let settings = tcgetattr(self.slave.as_fd()).expect("a terminal");
+        settings.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
+    }
+
+    /// Waits for the end; the exit code.
+    fn end(mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("it ends", || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        assert!(self.is_plain(), "the terminal is as it was");
+        wait_until("the screen is given back", || {
+            let seen = self.seen.lock().expect("text");
+            seen.rfind("\x1b[?1049l") > seen.rfind("\x1b[?1049h") && seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_shows_sorts_filters_and_opens() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "first body", "b", "c"]);
+        server.ok(&["put", "-t", "sms", "x"]);
+        server.ok(&["bury", "4"]);
+        let mut screen = Screen::start(server, &[], 80, 24);
+        screen.shows(" TUBEv ");
+        screen.shows("sms ");
+        assert!(!screen.is_plain());
+        let frame = screen.frame();
+        assert!(frame.contains("ready 3  reserved 0  delayed 0  buried 1"), "{frame}");
+        assert!(frame.find(">default") < frame.find(" mail") && frame.find(" mail") < frame.find(" sms"), "{frame}");
+        screen.press("b");
+        screen.shows(">sms");
+        screen.press("/mai\r");
+        screen.shows(">mail");
+        wait_until("others are not shown", || !screen.frame().contains("default "));
+        screen.press("\r");
+        screen.shows("first body");
+        screen.shows("current-jobs-ready");
+        screen.press("\x1b");
+        screen.shows(" TUBE");
+        screen.press("?");
+        screen.shows("kick jobs of the marked tube");
+        screen.press("x");
+        screen.press("q");
+        assert_eq!(screen.end(), Some(0));
+    });
+}
+
+#[test]
+fn kicks_and_pauses_are_asked_first() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "a", "b"]);
+        server.ok(&["bury", "1", "2"]);
+        let mut screen = Screen::start(server, &["mail"], 100, 30);
+        screen.shows(">mail");
+        screen.press("K");
+        screen.shows("kick how many jobs of mail? 1_");
+        assert_eq!(server.count("mail", "buried"), 2);
+        screen.press("\x1b");
+        wait_until("the question has gone", || !screen.frame().contains("kick how many"));
+        screen.press("K\x7f2\r");
+        screen.shows("mail: 2 jobs kicked");
+        assert_eq!(server.count("mail", "ready"), 2);
+        screen.press("p\x7f\x7f77\r");
+        screen.shows("mail: paused for 77 s");
+        assert_eq!(server.figure("stats-tube mail", "pause"), "77");
+        screen.press("p\x7f\x7f0\r");
+        screen.shows("mail: resumed");
+        assert_eq!(server.figure("stats-tube mail", "pause-time-left"), "0");
+        screen.press("\x03");
+        assert_eq!(screen.end(), Some(0));
+    });
+}
+
+#[test]
+fn signals_give_the_terminal_back() {
+    let server = Server::beanpole(&[]);
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        let screen = Screen::start(&server, &[], 80, 24);
+        screen.shows(">default");
+        kill(Pid::from_raw(screen.child.id() as i32), signal).expect("a process of ours");
+        assert_eq!(screen.end(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn it_is_suspended_and_goes_on() {
+    let server = Server::beanpole(&[]);
+    let mut screen = Screen::start(&server, &[], 80, 24);
+    screen.shows(">default");
+    screen.press("\x1a");
+    let stat = format!("/proc/{}/stat", screen.child.id());
+    wait_until("it stands still", || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")));
+    assert!(screen.is_plain());
+    kill(Pid::from_raw(screen.child.id() as i32), Signal::SIGCONT).expect("a process of ours");
+    wait_until("it has the terminal again", || !screen.is_plain());
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_server_that_goes_away_is_waited_for() {
+    let folder = crate::daemon::Folder::new();
+    let socket = format!("unix:{}", folder.file("socket").display());
+    let start = || crate::daemon::Daemon::start(&["-l", &socket]);
+    let server = start();
+    let other = Server::beanpole(&[]);
+    let mut screen = Screen::start(&other, &["-s", &socket], 80, 24);
+    screen.shows(">default");
+    drop(server);
+    screen.shows("trying again");
+    let server = start();
+    wait_until("it is back", || !screen.frame().contains("trying again"));
+    drop(server);
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_is_too_small_is_told() {
+    let server = Server::beanpole(&[]);
+    for (columns, lines) in [(79, 24), (80, 23)] {
+        let mut screen = Screen::start(&server, &[], columns, lines);
+        let mut code = None;
+        wait_until("it ends", || {
+            code = screen.child.try_wait().expect("a child").map(|status| status.code());
+            code.is_some()
+        });
+        assert_eq!(code, Some(Some(1)));
+        let words = format!("top: the terminal has {columns}x{lines}; it must have 80x24");
+        wait_until("it says so", || screen.seen.lock().expect("text").contains(&words));
+        assert!(screen.is_plain());
+    }
+}
+
+#[test]
+fn tables_for_scripts() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "a", "b"]);
+        let out = server.ok(&["top", "-b", "-n", "2", "--sort", "ready", "--filter", "ai"]);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 6, "{out}");
+        assert!(lines[0].contains("tubes 2  ready 2  reserved 0  delayed 0  buried 0  put/s 0"), "{out}");
+        assert_eq!(lines[1], "tube\tready\tresvd\tdelay\tburied\twait\tput/s\tdone/s\tpaused");
+        assert_eq!(lines[2], "mail\t2\t0\t0\t0\t0\t0\t0\t0");
+    });
+}

@@ -1,0 +1,250 @@
+//! `work`: a worker for production. Whatever dies, no job is lost.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::daemon::{run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
+use crate::support::{ctl, with_both, Server};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+/// A worker that runs beside the test, and is killed at its end.
+struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id() as i32), signal).expect("a process of ours");
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("the worker ends", || {
+            status = self.0.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_command_has_the_body_on_stdin_and_its_job_in_the_environment() {
+    with_both(|server| {
+        server.ok(&["put", "-t", "mail", "--", "$(touch /tmp/never); `false` \"'", "-x --help"]);
+        let script = "cat; echo \"|$BEANPOLE_JOB_ID|$BEANPOLE_JOB_TUBE|$BEANPOLE_JOB_RESERVES|$1\"";
+        let ended = server.run(&["work", "mail", "other", "-w", "0", "--", "sh", "-c", script, "sh", "--once"]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let expected = "$(touch /tmp/never); `false` \"'|1|mail|1|--once\n-x --help|2|mail|1|--once\n";
+        assert_eq!(ended.out, expected);
+        assert!(
+            ended.err.contains("job 1 of mail: done after 0.") && ended.err.contains(" s; deleted"),
+            "{}",
+            ended.err
+        );
+        assert_eq!(server.figure("stats", "current-jobs-ready"), "0");
+    });
+}
+
+/// Also a body that the command does not read, and one that is larger than a pipe.
+#[test]
+fn a_command_need_not_read_its_body() {
+    let server = Server::beanpole(&["-z", "8M"]);
+    let mut client = server.daemon.client();
+    client.put(&vec![b'x'; 8 << 20], 0, 0, 60).expect("a job");
+    client.put(&vec![b'y'; 8 << 20], 0, 0, 60).expect("a job");
+    let quiet = server.run(&["work", "-q", "-w", "0", "--", "true"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""));
+    client.put(&vec![b'z'; 5 << 20], 0, 0, 60).expect("a job");
+    let counted = server.run(&["work", "--once", "--", "sh", "-c", "wc -c"]);
+    assert_eq!(counted.out.trim(), (5 << 20).to_string());
+}
+
+#[test]
+fn what_fails_is_tried_again_and_then_buried() {
+    with_both(|server| {
+        server.ok(&["put", "bad", "-p", "77"]);
+        let line = ["work", "-w", "3", "--retries", "2", "--backoff", "0", "--", "sh", "-c", "exit 3"];
+        let ended = server.run(&line);
+        assert_eq!(ended.code, 0);
+        let told: Vec<&str> = ended.err.lines().collect();
+        assert_eq!(told.len(), 3, "{}", ended.err);
+        assert!(told[0].contains("exit 3 after") && told[0].ends_with("try 2 in 0 s"), "{}", told[0]);
+        assert!(told[2].ends_with("buried after try 3"), "{}", told[2]);
+        assert_eq!((server.count("default", "buried"), server.figure("stats-job 1", "pri")), (1, "77".to_owned()));
+        // Kicked, it has all its tries again.
+        server.ok(&["kick", "1"]);
+        let again = server.run(&line);
+        assert_eq!(again.err.lines().count(), 3, "{}", again.err);
+        let delayed = server.run(&["kick", "1"]).code;
+        assert_eq!(delayed, 0);
+        let late = server.run(&["work", "--once", "--backoff", "500", "--", "false"]);
+        assert_eq!(late.code, 1, "{}", late.err);
+        assert!(late.err.contains("exit 1 after") && late.err.contains("try 2 in 500 s"), "{}", late.err);
+        assert_eq!(server.count("default", "delayed"), 1);
+        let none = server.run(&["work", "--once", "-w", "0", "--", "true"]);
+        assert_eq!(none.code, 2);
+    });
+}
+
+#[test]
+fn a_job_is_touched_while_its_command_runs() {
+    with_both(|server| {
+        server.ok(&["put", "-r", "2", "slow"]);
+        let ended = server.run(&["work", "--once", "--", "sleep", "5"]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.err.contains("; deleted"), "{}", ended.err);
+        assert_eq!(server.figure("stats", "job-timeouts"), "0");
+    });
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_killed_with_its_children() {
+    let folder = Folder::new();
+    let file = folder.file("pid");
+    with_both(|server| {
+        server.ok(&["put", "slow"]);
+        let script = format!("sleep 600 & echo $! >{}; wait", file.display());
+        let ended = server.run(&["work", "--once", "--max-time", "1", "--", "sh", "-c", &script]);
+        assert_eq!(ended.code, 1);
+        assert!(ended.err.contains("killed after 1 s") && ended.err.contains("try 2 in 1 s"), "{}", ended.err);
+        let pid = lines(&file)[0].clone();
+        wait_until("its child has gone", || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        });
+    });
+}
+
+#[test]
+fn the_first_signal_lets_it_finish_and_the_second_does_not() {
+    let folder = Folder::new();
+    with_both(|server| {
+        let begun = folder.file("begun");
+        let go = folder.file("go");
+        let script = format!("echo x >>{}; while ! test -e {}; do sleep 0.01; done", begun.display(), go.display());
+        for (twice, tube) in [(false, "once"), (true, "twice")] {
+            let _ = (fs::remove_file(&begun), fs::remove_file(&go));
+            server.ok(&["put", "-t", tube, "job"]);
+            let mut worker = Running::start(server.command(&["work", tube, "-j", "4", "--", "sh", "-c", &script]));
+            wait_until("it has begun", || begun.exists());
+            worker.signal(Signal::SIGTERM);
+            wait_until("the others have gone", || {
+                server.figure(&format!("stats-tube {tube}"), "current-watching") == "1"
+            });
+            server.ok(&["put", "-t", tube, "not taken any more"]);
+            assert_eq!(server.count(tube, "reserved"), 1);
+            if twice {
+                worker.signal(Signal::SIGINT);
+            } else {
+                fs::write(&go, "").expect("a file");
+            }
+            assert_eq!(worker.code(), Some(0));
+            assert_eq!((server.count(tube, "ready"), server.count(tube, "reserved")), (if twice { 2 } else { 1 }, 0));
+        }
+    });
+}
+
+/// The command dies by SIGKILL: the job has failed, and is tried again.
+#[test]
+fn a_killed_command_loses_no_job() {
+    with_both(|server| {
+        server.ok(&["put", "job"]);
+        let ended = server.run(&["work", "--once", "--", "sh", "-c", "kill -9 $$"]);
+        assert_eq!(ended.code, 1);
+        assert!(ended.err.contains("killed by signal 9") && ended.err.contains("try 2 in 1 s"), "{}", ended.err);
+        assert_eq!(server.count("default", "delayed"), 1);
+    });
+}
+
+/// The worker dies by SIGKILL, again and again, and all jobs are done in the end.
+#[test]
+fn a_killed_worker_loses_no_job() {
+    let folder = Folder::new();
+    with_both(|server| {
+        let done = folder.file("done");
+        let _ = fs::remove_file(&done);
+        let input: String = (0..60).map(|number| format!("{number}\n")).collect();
+        assert_eq!(server.feed(&["put", "--lines"], input.as_bytes()).code, 0);
+        let script = format!("read job; sleep 0.01; echo $job >>{}", done.display());
+        let line = ["work", "-j", "3", "-q", "--retries", "1000", "--backoff", "0", "--", "sh", "-c", &script];
+        for _ in 0..5 {
+            let before = lines(&done).len();
+            let worker = Running::start(server.command(&line));
+            wait_until("it does something", || lines(&done).len() > before);
+            worker.signal(Signal::SIGKILL);
+        }
+        wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
+        let mut line = line.to_vec();
+        line.splice(1..1, ["-w", "0"]);
+        assert_eq!(server.run(&line).code, 0);
+        let seen: std::collections::BTreeSet<String> = lines(&done).into_iter().collect();
+        assert_eq!(seen.len(), 60, "each was done, some perhaps twice");
+        assert_eq!(server.figure("stats", "current-jobs-ready"), "0");
+    });
+}
+
+/// The server dies by SIGKILL while a job runs; the worker finds it again, and the job is done again.
+#[test]
+fn a_killed_server_loses_no_job() {
+    let folder = Folder::new();
+    let binlog = folder.file("log");
+    fs::create_dir(&binlog).expect("a folder");
+    let binlog = binlog.display().to_string();
+    let socket = format!("unix:{}", folder.file("socket").display());
+    let (done, go) = (folder.file("done"), folder.file("go"));
+    let start = || Daemon::start(&["-l", &socket, "-b", &binlog, "-f0"]);
+    let server = start();
+    let put = run_command(ctl(&socket, &["put", "a", "b", "c"]));
+    assert_eq!(put.out, "1\n2\n3\n");
+    let script =
+        format!("read job; echo $job >>{}; while ! test -e {}; do sleep 0.01; done", done.display(), go.display());
+    let mut worker = Running::start(ctl(&socket, &["work", "-q", "--backoff", "0", "--", "sh", "-c", &script]));
+    wait_until("a job runs", || lines(&done).len() == 1);
+    server.signal(Signal::SIGKILL);
+    drop(server);
+    let server = start();
+    fs::write(&go, "").expect("a file");
+    wait_until("all are done", || server.client().figure("stats", "current-jobs-ready").is_ok_and(|left| left == "0"));
+    wait_until("none is in hand", || {
+        server.client().figure("stats", "current-jobs-reserved").is_ok_and(|left| left == "0")
+    });
+    let mut seen = lines(&done);
+    assert_eq!(seen.len(), 4, "the job that ran when the server died is done again: {seen:?}");
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, ["a", "b", "c"]);
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.code(), Some(0));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait(PATIENCE), 0);
+}
+
+/// A command that cannot be started any more costs no try of a job.
+#[test]
+fn a_command_that_vanishes_ends_the_worker() {
+    let folder = Folder::new();
+    let script = folder.file("script");
+    fs::write(&script, "#!/no/such/interpreter\n").expect("a file");
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a file of ours");
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "job"]);
+    let ended = server.run(&["work", "--backoff", "0", "--", script.to_str().expect("a plain path")]);
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("script: No such file"), "{}", ended.err);
+    assert_eq!(server.count("default", "ready"), 1);
+}

@@ -1,0 +1,131 @@
+//! The Makefile as a newcomer and a packager meet it: what is missing is told in one line, and odd paths are no
+//! trouble.
+//!
+//! Owns the promise that `pkg/toolchain` names what to do, and that `install` and `uninstall` mirror each other.
+//! Compiles nothing.
+
+mod daemon;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use daemon::{Folder, PROGRAM};
+
+fn script(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// `pkg/toolchain` with these programs in the PATH beside the usual ones; what it says.
+fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
+    let folder = Folder::new();
+    tools.iter().for_each(|(name, text)| script(&folder.file(name), text));
+    let mut command = Command::new("/bin/sh");
+    command.args(["pkg/toolchain", cargo, "1.85"]).env_remove("RUSTFLAGS");
+    let run = command.env("PATH", format!("{}:{path}", folder.file("").display())).output().expect("a shell");
+    (run.status.success(), String::from_utf8(run.stderr).expect("text"))
+}
+
+#[test]
+fn a_toolchain_that_does_not_do_is_told_in_one_line() {
+    let (old, new) = ("echo 'cargo 1.63.0 (fd9c4297c 2022-07-01)'", "echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'");
+    let no_linker = [("cargo", new), ("cc", "exit 1"), ("mktemp", "echo /dev/null"), ("rm", ":")];
+    for (cargo, tools, path, words) in [
+        ("no-such-cargo", &[][..], "/usr/bin:/bin", &["cargo is missing", "1.85 or later", "rustup"][..]),
+        ("cargo", &[("cargo", old)], "/usr/bin:/bin", &["Rust 1.63 is too old", "1.85 or later", "rustup"]),
+        ("cargo", &[("cargo", "echo hello")], "/usr/bin:/bin", &["no cargo", "hello"]),
+        ("cargo", &no_linker, "/usr/bin:/bin", &["cc cannot link", "libc6-dev"]),
+    ] {
+        let (well, said) = toolchain(cargo, tools, path);
+        assert!(!well && said.lines().count() == 1, "{said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "no \"{word}\": {said}"));
+    }
+    for fits in ["1.85.0", "1.100.2", "2.0.1"] {
+        let (well, said) =
+            toolchain("cargo", &[("cargo", &format!("echo 'cargo {fits}'")), ("cc", ":")], "/usr/bin:/bin");
+        assert!(well && said.is_empty(), "{fits}: {said}");
+    }
+}
+
+fn files(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path.display().to_string());
+        }
+    }
+    found.sort();
+}
+
+fn make(arguments: &[String]) -> String {
+    let run = Command::new("make").args(arguments).output().expect("make");
+    let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "make {arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn what_is_installed_is_uninstalled_wherever_that_is() {
+    let folder = Folder::new();
+    let odd = folder.file("an o'dd $place");
+    fs::create_dir(&odd).unwrap();
+    let program = odd.join("beanpole");
+    assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
+    let root = odd.join("root");
+    // make takes a dollar sign for its own.
+    let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
+    let arguments = |word: &str| {
+        vec![
+            word.to_owned(),
+            format!("DESTDIR={}", escaped(&root)),
+            format!("PROGRAM={}", escaped(&program)),
+            "PREFIX=/usr".to_owned(),
+            "SYSTEMDUNITDIR=/lib/systemd/system".to_owned(),
+            "GEARMAND=1".to_owned(),
+            "MAKEFLAGS=".to_owned(),
+        ]
+    };
+    make(&arguments("install"));
+    let mut found = Vec::new();
+    files(&root, &mut found);
+    for name in [
+        "usr/bin/beanpole",
+        "usr/sbin/gearmand",
+        "usr/share/man/man8/beanpole.8",
+        "usr/share/man/man7/beanpole-migrate.7",
+        "lib/systemd/system/beanpole.service",
+        "etc/sysusers.d/beanpole.conf",
+        "etc/default/beanpole",
+    ] {
+        assert!(found.contains(&root.join(name).display().to_string()), "no {name} in {found:?}");
+    }
+    let unit = fs::read_to_string(root.join("lib/systemd/system/beanpole.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/beanpole ") && !unit.contains("@BINDIR@"), "{unit}");
+    fs::write(root.join("etc/default/beanpole"), "changed").unwrap();
+    make(&arguments("install"));
+    assert_eq!(fs::read_to_string(root.join("etc/default/beanpole")).unwrap(), "changed");
+    make(&arguments("uninstall"));
+    let mut left = Vec::new();
+    files(&root, &mut left);
+    assert_eq!(left, [root.join("etc/default/beanpole").display().to_string()]);
+}
+
+/// The advice names where the server will really be.
+#[test]
+fn run_advises_the_right_address() {
+    for (given, advice) in [
+        (&["PORT="][..], "nc -C 127.0.0.1 11300"),
+        (&["PORT=7"], "nc -C 127.0.0.1 7"),
+        (&["PORT=0"], "nc -C HOST PORT, as the next line names them"),
+        (&["ARGS=-p 11305"], "nc -C HOST PORT, as the next line names them"),
+    ] {
+        let mut command = Command::new("make");
+        let run = command.args(["-n", "run", "PROGRAM=/bin/true"]).args(given).output().expect("make");
+        let said = String::from_utf8(run.stdout).expect("text");
+        assert!(said.contains(advice), "{given:?}: {said}{}", String::from_utf8_lossy(&run.stderr));
+    }
+}

@@ -1,0 +1,126 @@
+//! beanpole-migrate(7): its commands, run as they stand there, beside the original where that is on the machine.
+
+mod daemon;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use beanpole::Client;
+use daemon::{wait_until, Daemon, Folder, Signal, PROGRAM};
+
+const BEANSTALKD: &str = "/usr/bin/beanstalkd";
+
+/// The commands of a section, block by block.
+fn commands(section: &str) -> Vec<String> {
+    let page = std::fs::read_to_string("man/beanpole-migrate.7").expect("the page");
+    let text = page.split(&format!(".Sh {section}\n")).nth(1).expect("the section").split("\n.Sh ").next().unwrap();
+    let blocks = text.split(".Bd -literal -offset indent\n").skip(1);
+    blocks.map(|block| block.split(".Ed").next().unwrap().replace("\\e", "\\")).collect()
+}
+
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Runs a block; what it starts last runs on until [`Run`] is dropped.
+struct Run(Child);
+
+impl Run {
+    fn new(block: &str, variables: &[(&str, String)]) -> Run {
+        // The program is called by its name.
+        let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        let block = block.trim().trim_end_matches('&');
+        let (first, last) = block.rsplit_once('\n').unwrap_or(("", block));
+        command.args(["-c", &format!("{first}\nexec {last}")]).env("PATH", path);
+        command.envs(variables.iter().map(|(name, value)| (name, value))).stdin(Stdio::null()).stderr(Stdio::null());
+        Run(command.spawn().expect("a shell"))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn client(address: SocketAddr) -> Client {
+    let mut found = None;
+    wait_until("it listens", || {
+        found = Client::connect(address).ok();
+        found.is_some()
+    });
+    found.expect("a connection")
+}
+
+fn original(address: SocketAddr, folder: &str) -> Option<Daemon> {
+    if !Path::new(BEANSTALKD).exists() {
+        eprintln!("not tried: {BEANSTALKD} is not here");
+        return None;
+    }
+    let mut command = Command::new(BEANSTALKD);
+    command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-b", folder]);
+    Some(Daemon::spawn_at(command, address))
+}
+
+#[test]
+fn in_place_every_job_is_kept_and_the_way_back_has_them_as_they_were() {
+    let (folder, address) = (Folder::new(), free());
+    let dir = folder.file("jobs").display().to_string();
+    std::fs::create_dir(&dir).unwrap();
+    let Some(old) = original(address, &dir) else { return };
+    let mut client_of_old = client(address);
+    client_of_old.use_tube("mail").unwrap();
+    let id = client_of_old.put(b"hello", 7, 0, 60).unwrap();
+    let variables = |pid: u32| [("DIR", dir.clone()), ("PORT", address.port().to_string()), ("OLD", pid.to_string())];
+    let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
+    let ours = Run::new(block, &variables(old.pid()));
+    // The commands wait until it is gone, and so until we, who started it, have taken note of its end.
+    wait_until("the old one has ended", || !old.runs());
+    let mut moved = client(address);
+    assert_eq!(moved.peek(id).unwrap().body, b"hello");
+    assert_eq!(moved.figure(&format!("stats-job {id}"), "pri").unwrap(), "7");
+    assert!(Path::new(&format!("{dir}.before")).is_dir());
+    drop((moved, ours));
+    let back = commands("BACK TO BEANSTALKD")[1].lines().last().expect("commands").to_owned();
+    let again = Run::new(&back, &variables(0));
+    assert_eq!(client(address).peek(id).unwrap().body, b"hello");
+    drop(again);
+}
+
+#[test]
+fn side_by_side_the_old_one_takes_no_more_jobs() {
+    let (folder, address, new) = (Folder::new(), free(), free());
+    let dir = folder.file("jobs").display().to_string();
+    std::fs::create_dir(&dir).unwrap();
+    let Some(old) = original(address, &dir) else { return };
+    let id = client(address).put(b"hello", 7, 0, 60).unwrap();
+    let [start, count] = &commands("FROM BEANSTALKD, SIDE BY SIDE")[..] else { panic!("two blocks") };
+    let (start, drain) = start.trim().split_once('\n').expect("two commands");
+    let variables =
+        [("PORT", address.port().to_string()), ("NEW", new.port().to_string()), ("OLD", old.pid().to_string())];
+    let ours = Run::new(start, &variables);
+    client(new).put(b"new", 0, 0, 60).unwrap();
+    drop(Run::new(drain, &variables).wait());
+    wait_until("it drains", || client(address).put(b"x", 0, 0, 60).is_err());
+    if Command::new("nc").arg("-h").output().is_ok() {
+        let mut shell = Command::new("sh");
+        let out = shell.args(["-c", count]).envs(variables.iter().cloned()).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap().replace('\r', "");
+        assert!(text.contains("current-jobs-ready: 1\n") && text.lines().count() == 4, "{text}");
+    }
+    client(address).delete(id).unwrap();
+    old.signal(Signal::SIGTERM);
+    wait_until("the old one has ended", || !old.runs());
+    drop(ours);
+}
+
+impl Run {
+    /// Waits for its end.
+    fn wait(mut self) -> Run {
+        assert!(self.0.wait().expect("a shell").success());
+        self
+    }
+}

@@ -1,0 +1,114 @@
+//! The whole server in one seed: real connections, sessions, turns and log, and around them a world that follows from
+//! chance.
+//!
+//! Owns which seeds are played, and how a failure is told. Nothing waits and nothing depends on the machine: the
+//! server has no threads (`Stepped`), time stands still until it is moved, the disk and its clock are simulated, and
+//! sockets are pairs that somebody cuts. So the same seed gives the same hash. `world` has the server and its clients,
+//! `action` what may happen, `chance` draws it, `predicted` says what beanstalk clients must be answered, `books`
+//! which jobs there must be.
+//!
+//! `make sim SEED=n STEPS=n` plays one seed, `make sim` fresh ones for a while. A failure is cut down to the few
+//! actions that matter, and told as a conversation as far as it is one.
+
+#[path = "sim/action.rs"]
+mod action;
+#[path = "sim/books.rs"]
+mod books;
+#[path = "sim/chance.rs"]
+mod chance;
+#[path = "sim/play.rs"]
+mod play;
+#[path = "sim/predicted.rs"]
+mod predicted;
+#[path = "sim/reference.rs"]
+mod reference;
+#[path = "sim/speech.rs"]
+mod speech;
+#[path = "sim/world.rs"]
+mod world;
+
+#[path = "crash/disk.rs"]
+#[allow(dead_code)] // what only the tests of the log alone do
+mod disk;
+#[path = "crash/model.rs"]
+#[allow(dead_code)]
+mod durable;
+#[path = "crash/random.rs"]
+#[allow(dead_code)]
+mod random;
+
+use std::time::{Duration, Instant};
+
+use play::{explain, play_seed, Played};
+
+/// Seeds that an ordinary run plays, and the steps of each.
+const SEEDS: u64 = 60;
+const STEPS: usize = 300;
+
+fn wished(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+}
+
+fn steps() -> usize {
+    wished("STEPS").map_or(STEPS, |steps| steps as usize)
+}
+
+fn must_pass(seed: u64, steps: usize) -> Played {
+    let played = play_seed(seed, steps);
+    if let Some(problem) = &played.problem {
+        panic!("seed {seed}, {steps} steps: {problem}\n{}", explain(seed, &played));
+    }
+    played
+}
+
+#[test]
+fn some_seeds_end_well() {
+    (0..SEEDS).for_each(|seed| drop(must_pass(seed, STEPS)));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_hash() {
+    for seed in 0..8 {
+        assert_eq!(must_pass(seed, STEPS).hash, must_pass(seed, STEPS).hash, "seed {seed}");
+    }
+}
+
+/// Seeds that failed once, each with its number of steps.
+#[test]
+fn seeds_that_failed_once_end_well() {
+    let corpus = include_str!("sim/seeds.txt");
+    let lines = corpus.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    for line in lines.filter(|line| !line.is_empty()) {
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>().expect("a number"));
+        let (seed, steps) = (numbers.next().expect("a seed"), numbers.next().expect("steps"));
+        must_pass(seed, steps as usize);
+    }
+}
+
+/// For `make sim`: one seed, or fresh ones for so many seconds.
+#[test]
+#[ignore = "takes as long as it is told to; see make sim"]
+fn seeds_as_asked() {
+    let steps = steps();
+    let start = Instant::now();
+    if let Some(seed) = wished("SEED") {
+        let played = must_pass(seed, steps);
+        let rate = played.steps as f64 / start.elapsed().as_secs_f64();
+        println!(
+            "seed {seed}: {} steps, {rate:.0} a second, hash {:016x}, {}",
+            played.steps, played.hash, played.manner
+        );
+        return;
+    }
+    let length = Duration::from_secs(wished("SECONDS").unwrap_or(60));
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let first = wished("FIRST").unwrap_or(wall.as_secs() % 1_000_000_000 * 100_000);
+    let (mut seed, mut total) = (first, 0);
+    while start.elapsed() < length {
+        total += must_pass(seed, steps).steps;
+        seed += 1;
+    }
+    let rate = total as f64 / start.elapsed().as_secs_f64();
+    println!("seeds {first} to {}: {total} steps, {rate:.0} a second", seed - 1);
+}

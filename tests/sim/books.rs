@@ -1,0 +1,73 @@
+//! Which jobs there must be, whatever anybody does.
+//!
+//! Owns the account of acknowledged jobs: a client that was told INSERTED has a job, until somebody sends what may end
+//! it. Knows of replies and commands only what it takes for that.
+
+use std::collections::BTreeSet;
+
+use beanpole::internals::engine::{Engine, JobId};
+
+/// See the module's page.
+#[derive(Clone, Default)]
+pub struct Books {
+    owned: BTreeSet<u64>,
+    /// What somebody may have ended, perhaps before the client that owns it has read that it does.
+    ended: BTreeSet<u64>,
+}
+
+/// The number at the end of a line's word, such as that of a handle.
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let runs = bytes.split(|byte| !byte.is_ascii_digit()).filter(|run| !run.is_empty());
+    runs.filter_map(|run| std::str::from_utf8(run).ok()?.parse().ok())
+}
+
+/// Words, or the numbers of Gearman's packets, of commands that may end a job that they name.
+const ENDS: [&[u8]; 4] = [b"delete ", b"cancel job", b"complete ", b"fail "];
+const PACKETS: [u8; 3] = [13, 14, 25];
+
+impl Books {
+    /// A client has got this whole line.
+    pub fn got(&mut self, line: &[u8]) {
+        if let Some(id) = line.strip_prefix(b"INSERTED ").and_then(|rest| numbers(rest).next()) {
+            if !self.ended.contains(&id) {
+                self.owned.insert(id);
+            }
+        }
+    }
+
+    /// A client sends this command, or a part of it: what it may end need not be there any more. Nobody can tell which
+    /// job half a number means, so a command counts when it is chosen.
+    pub fn said(&mut self, command: &[u8]) {
+        let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
+        if command.starts_with(b"drop function") {
+            self.owned.clear();
+        } else if is_packet || ENDS.iter().any(|word| command.starts_with(word)) {
+            let from = if is_packet { 12 } else { 0 };
+            for id in numbers(&command[from..]) {
+                self.owned.remove(&id);
+                self.ended.insert(id);
+            }
+        }
+    }
+
+    /// Everything is forgotten: the log was damaged on purpose, or promised less.
+    pub fn forget(&mut self) {
+        self.owned.clear();
+    }
+
+    /// Whether all are there.
+    pub fn compare(&self, engine: &Engine) -> Result<(), String> {
+        match self.owned.iter().find(|id| engine.any_job(JobId(**id)).is_none()) {
+            Some(id) => Err(format!("job {id} was acknowledged, and is gone")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether all were among these.
+    pub fn are_among(&self, ids: &BTreeSet<u64>) -> Result<(), String> {
+        match self.owned.difference(ids).next() {
+            Some(id) => Err(format!("job {id} was acknowledged, and nobody got it in the end")),
+            None => Ok(()),
+        }
+    }
+}

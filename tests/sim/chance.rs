@@ -1,0 +1,180 @@
+//! What a seed draws: the manner of its world, and one action after the other.
+//!
+//! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some
+//! worlds rather than seldom in all. Must not change the world.
+
+use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::engine::Engine;
+use beanpole::internals::protocol::Wire;
+
+use crate::action::{Action, Crash};
+use crate::disk::{Deed, EIO, ENOSPC};
+use crate::random::Random;
+use crate::speech::{command, Topic};
+use crate::world::World;
+
+/// Nobody puts more jobs than these.
+const ENOUGH: usize = 24;
+
+/// What stays the same throughout a seed.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// All clients speak beanstalk, and each byte is predicted.
+    pub predicted: bool,
+    /// The size of segments, and when they are synced.
+    pub log: Option<(u64, SyncMode)>,
+    /// The server does all that it can after each action; else parts of it have their turns by chance, within their
+    /// budgets.
+    pub settles: bool,
+    pub turn_steps: u64,
+    /// Clients at once.
+    pub clients: usize,
+    /// Commands in one breath.
+    pub breath: u64,
+    /// Commands come in pieces.
+    pub pieces: bool,
+    /// Clients read when they please.
+    pub slow_readers: bool,
+    /// The odds of crashes, and of faults of the disk, one in so many; none if zero.
+    pub crashes: u64,
+    pub faults: u64,
+    /// Bytes of the log change at crashes.
+    pub flips: bool,
+    pub largest: u64,
+}
+
+impl Manner {
+    /// That of a seed.
+    pub fn drawn(random: &mut Random) -> Manner {
+        let predicted = random.once_in(2);
+        let modes = [SyncMode::Always, SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
+        let log = random.once_in(2).then(|| (random.pick(&[700, 4096, 8192, 40_000]), random.pick(&modes)));
+        let settles = predicted || log.is_some() || random.once_in(3);
+        let mut once = |odds: u64| random.once_in(odds);
+        let (pieces, slow, crash, fault) = (once(2), once(3), log.is_some() && !once(4), log.is_some() && once(2));
+        let faults = fault && !predicted;
+        Manner {
+            predicted,
+            log,
+            settles,
+            turn_steps: if settles { 1024 } else { random.pick(&[16, 64, 1024]) },
+            clients: 1 + random.below(if log.is_some() { 5 } else { 9 }) as usize,
+            breath: if log.is_some() { 1 } else { random.pick(&[1, 3, 5]) },
+            pieces,
+            slow_readers: slow,
+            crashes: if crash { random.pick(&[20, 60]) } else { 0 },
+            faults: if faults { random.pick(&[10, 40]) } else { 0 },
+            flips: faults && random.once_in(4),
+            largest: random.pick(&[40, 400, 3000]),
+        }
+    }
+}
+
+/// The next thing that happens.
+pub fn next(random: &mut Random, world: &World) -> Action {
+    let manner = &world.manner;
+    if manner.crashes > 0 && random.once_in(manner.crashes) {
+        return crash(random, manner);
+    }
+    if manner.faults > 0 && random.once_in(manner.faults) {
+        return fault(random);
+    }
+    // Several commands in one step would leave several changes of a job to be told apart.
+    if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
+        return random.pick_action(&[
+            Action::Sync,
+            Action::Sync,
+            Action::Write,
+            Action::Segments,
+            Action::Pass(1_000_003),
+        ]);
+    }
+    let who = random.below(manner.clients as u64) as usize;
+    match random.below(20) {
+        0..3 => Action::Pass(passed(random)),
+        3 if manner.log.is_some() => random.pick_action(&[Action::Sync, Action::Write, Action::Segments]),
+        4..8 if !manner.settles => random.pick_action(&[Action::Round, Action::Round, Action::Timer]),
+        _ => client(random, world, who),
+    }
+}
+
+/// A moment that nothing else shares, so that what falls due has an order.
+fn passed(random: &mut Random) -> u64 {
+    random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
+        + 1
+        + random.below(1000)
+}
+
+fn client(random: &mut Random, world: &World, who: usize) -> Action {
+    let Some(client) = world.client(who) else {
+        let wires = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
+        return Action::Connect(who, if world.manner.predicted { Wire::Beanstalk } else { random.pick(&wires) });
+    };
+    let unsaid = client.unsaid.len();
+    match random.below(40) {
+        0 => return Action::Close(who),
+        1 if client.speaks() => return Action::HalfClose(who),
+        2 if random.once_in(40) => return Action::Drain,
+        3..8 if world.manner.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
+        _ => {}
+    }
+    if unsaid > 0 && client.speaks() {
+        let some = world.manner.pieces && random.once_in(2);
+        return Action::Send(who, if some { 1 + random.below(unsaid as u64) as usize } else { unsaid });
+    }
+    if world.waits(who) && manner_is_careful(world) {
+        return Action::Pass(passed(random));
+    }
+    if !client.speaks() {
+        return if random.once_in(4) { Action::Close(who) } else { Action::Read(who, 1 << 20) };
+    }
+    let wire = client.wire;
+    let breath = 1 + random.below(world.manner.breath);
+    let words = world.look(|engine| {
+        let jobs: Vec<u64> = ids(engine);
+        let Manner { predicted, largest, .. } = world.manner;
+        let topic = Topic { jobs: &jobs, enough: jobs.len() >= ENOUGH, predicted, largest };
+        (0..breath).flat_map(|_| command(wire, random, &topic)).collect()
+    });
+    Action::Say(who, words)
+}
+
+/// With a log, who waits says nothing more.
+fn manner_is_careful(world: &World) -> bool {
+    world.manner.log.is_some()
+}
+
+/// The jobs that are there.
+pub fn ids(engine: &Engine) -> Vec<u64> {
+    let mut ids: Vec<u64> = engine.jobs().map(|job| job.id().0).collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn crash(random: &mut Random, manner: &Manner) -> Action {
+    // Without syncs, nothing is promised of a disk that failed before the power did.
+    let promised = manner.faults == 0 || !matches!(manner.log, Some((_, SyncMode::Never)));
+    Action::Crash(Crash {
+        power: random.once_in(2) && promised,
+        seed: random.next(),
+        deeds: random.pick(&[0, 0, 1, 2, 5, 30]),
+        shift: if random.once_in(8) { -60_000 } else { random.pick(&[0, 0, 1, 5_000, 3_600_000]) },
+        flip: manner.flips && random.once_in(2),
+    })
+}
+
+fn fault(random: &mut Random) -> Action {
+    let deeds = [Deed::Create, Deed::Write, Deed::Sync, Deed::Cut, Deed::Remove];
+    match random.below(8) {
+        0..3 => Action::Fail(random.pick(&deeds), random.pick(&[EIO, ENOSPC]), 1 + random.below(4)),
+        3 => Action::Fill(random.below(10_000)),
+        4 => Action::Slow(random.pick(&[0, 3, 20])),
+        _ => Action::Heal,
+    }
+}
+
+impl Random {
+    fn pick_action(&mut self, from: &[Action]) -> Action {
+        from[self.below(from.len() as u64) as usize].clone()
+    }
+}

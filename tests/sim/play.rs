@@ -1,0 +1,206 @@
+//! Plays a seed, and cuts a history that fails down to what matters.
+//!
+//! Owns the loop from chance to world, the end at which nothing may be left, and the telling of failures.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use beanpole::internals::engine::Span;
+use beanpole::internals::protocol::Wire;
+
+use crate::action::{received, sent, Action};
+use crate::chance::{next, Manner};
+use crate::random::Random;
+use crate::world::World;
+
+/// How long a history that fails may be cut.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What became of a seed.
+pub struct Played {
+    pub problem: Option<String>,
+    pub actions: Vec<Action>,
+    pub steps: usize,
+    pub hash: u64,
+    pub manner: String,
+}
+
+fn manner(seed: u64) -> (Random, Manner) {
+    let mut random = Random::new(seed);
+    let manner = Manner::drawn(&mut random);
+    (random, manner)
+}
+
+/// Plays a seed for so many steps, and to its end.
+pub fn play_seed(seed: u64, steps: usize) -> Played {
+    let (mut random, manner) = manner(seed);
+    let told = format!("{manner:?}");
+    let (mut actions, mut hash) = (Vec::new(), 0);
+    let result = quietly(|| {
+        let mut world = World::new(manner);
+        for _ in 0..steps {
+            let action = next(&mut random, &world);
+            actions.push(action);
+            world.step(actions.last().expect("an action"))?;
+            hash = world.hash;
+        }
+        world.finish()?;
+        hash = world.hash;
+        Ok(())
+    });
+    Played { problem: result.err(), steps: actions.len(), actions, hash, manner: told }
+}
+
+fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
+    let (_, manner) = manner(seed);
+    quietly(|| {
+        let mut world = World::new(manner.clone());
+        actions.iter().try_for_each(|action| world.step(action))?;
+        world.finish()
+    })
+}
+
+/// The shortest way to the problem that was found, as a conversation.
+pub fn explain(seed: u64, played: &Played) -> String {
+    let mut actions = played.actions.clone();
+    let start = Instant::now();
+    let mut size = actions.len() / 2;
+    while size > 0 && start.elapsed() < PATIENCE {
+        let before = actions.len();
+        let mut place = 0;
+        while place < actions.len() && start.elapsed() < PATIENCE {
+            let mut fewer = actions.clone();
+            fewer.drain(place..(place + size).min(actions.len()));
+            match replay(seed, &fewer) {
+                Err(_) => actions = fewer,
+                Ok(()) => place += size,
+            }
+        }
+        if size > 1 || actions.len() == before {
+            size /= 2;
+        }
+    }
+    let problem = replay(seed, &actions).err().unwrap_or_default();
+    format!("{}\ncut to {} actions: {problem}\n\n{}", played.manner, actions.len(), conversation(seed, &actions))
+}
+
+/// The actions as a conversation, with what the model predicts where it does.
+fn conversation(seed: u64, actions: &[Action]) -> String {
+    let (_, manner) = manner(seed);
+    let mut text = format!("== seed {seed}\n");
+    let result = quietly(|| {
+        let mut world = World::new(manner.clone());
+        let mut owed = vec![0; manner.clients];
+        let mut unsaid: Vec<Vec<u8>> = vec![Vec::new(); manner.clients];
+        for action in actions {
+            text.push_str(&action.told());
+            match action {
+                Action::Connect(who, _) => (owed[*who], unsaid[*who]) = (0, Vec::new()),
+                Action::Say(who, words) => unsaid[*who].extend_from_slice(words),
+                Action::Send(who, count) => {
+                    let count = (*count).min(unsaid[*who].len());
+                    let bytes: Vec<u8> = unsaid[*who].drain(..count).collect();
+                    text.push_str(&sent(*who, &bytes));
+                }
+                _ => {}
+            }
+            let result = world.step(action);
+            for (who, owed) in owed.iter_mut().enumerate() {
+                if let Some(bytes) = world.expected(who).filter(|bytes| bytes.len() > *owed) {
+                    text.push_str(&received(who, &bytes[*owed..]));
+                    *owed = bytes.len();
+                }
+            }
+            result?;
+        }
+        Ok(())
+    });
+    if let Err(problem) = result {
+        text.push_str(&format!("# {problem}\n"));
+    }
+    text
+}
+
+/// One more client takes everything that is left; each job that is owed to somebody must be among it, once.
+pub fn drain_all(world: &mut World) -> Result<(), String> {
+    let (books, server) = world.end();
+    let mut stream = server.connect(Wire::Beanstalk).expect("a pair of sockets");
+    let mut got = BTreeSet::new();
+    let mut ask = |server: &mut beanpole::internals::server::Stepped, words: &str| {
+        stream.write_all(words.as_bytes()).expect("a server that reads");
+        for _ in 0..1000 {
+            let idle = !server.round();
+            server.timer();
+            server.commit();
+            server.sync();
+            server.segments();
+            if idle {
+                break;
+            }
+        }
+        let mut buffer = vec![0; 1 << 20];
+        let mut text = String::new();
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        text
+    };
+    for _ in 0..400 {
+        let tubes: Vec<String> =
+            server.look(|engine| engine.tube_names().map(|name| String::from_utf8_lossy(name).into_owned()).collect());
+        for tube in tubes {
+            ask(server, &format!("watch {tube}\r\nuse {tube}\r\npause-tube {tube} 0\r\nkick 1000\r\n"));
+        }
+        loop {
+            let answer = ask(server, "reserve-with-timeout 0\r\n");
+            let Some(rest) = answer.strip_prefix("RESERVED ") else { break };
+            let id: u64 = rest.split(' ').next().and_then(|id| id.parse().ok()).ok_or("no number")?;
+            if !got.insert(id) {
+                return Err(format!("job {id} was handed out twice"));
+            }
+            let gone = ask(server, &format!("delete {id}\r\n"));
+            if gone != "DELETED\r\n" {
+                return Err(format!("job {id} was reserved, and its delete is answered {gone:?}"));
+            }
+        }
+        server.check();
+        if server.look(|engine| engine.stats().jobs.all()) == 0 {
+            return books.are_among(&got);
+        }
+        server.pass(Span::from_secs(30));
+    }
+    Err(format!(
+        "nobody gets {:?}",
+        server.look(|engine| engine.jobs().map(|job| format!("{job:?}")).collect::<Vec<_>>())
+    ))
+}
+
+thread_local! {
+    /// Whether panics of this thread are only kept.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+    /// The last panic that was kept.
+    static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Makes an error of a panic, so that a history which ends in one can be cut without a word.
+fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            if QUIET.get() {
+                KEPT.set(panic.to_string());
+            } else {
+                usual(panic);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    result.unwrap_or_else(|_| Err(KEPT.take()))
+}

@@ -1,0 +1,332 @@
+//! What beanstalk's clients must be answered, byte by byte.
+//!
+//! Owns the way from bytes to the reference model's verbs and from its answers to bytes, in the plainest words. Shares
+//! no code with the server: not its decoder, its replies or its order of turns.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use beanpole::internals::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
+
+use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
+
+/// All tubes that there may be.
+pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
+
+/// A client of the model, and what it must be sent.
+#[derive(Clone)]
+struct Peer {
+    id: ClientId,
+    /// What it has sent that is no whole command yet.
+    heard: Vec<u8>,
+    /// Whole commands behind a wait.
+    commands: VecDeque<Vec<u8>>,
+    owed: Vec<u8>,
+    half_closed: bool,
+    gone: bool,
+}
+
+/// See the module's page.
+#[derive(Clone)]
+pub struct Predicted {
+    model: Model,
+    peers: BTreeMap<usize, Peer>,
+    next: u32,
+    /// Clients whose wait has ended, the first one first.
+    woken: VecDeque<usize>,
+}
+
+fn known(name: &str) -> Name {
+    TUBES.into_iter().find(|known| *known == name).expect("a tube of the simulation")
+}
+
+fn limits() -> Limits {
+    Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE }
+}
+
+/// The length of the whole command in front of these bytes.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let text = std::str::from_utf8(&bytes[..line]).expect("plain text");
+    let body = match text.strip_prefix("put ") {
+        Some(numbers) => numbers.split_whitespace().nth(3)?.parse::<usize>().expect("a length") + 2,
+        None => 0,
+    };
+    (bytes.len() >= line + body).then_some(line + body)
+}
+
+fn yaml(names: impl Iterator<Item = Name>) -> Vec<u8> {
+    let list: String = std::iter::once("---\n".to_owned()).chain(names.map(|name| format!("- {name}\n"))).collect();
+    format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
+}
+
+impl Predicted {
+    /// An empty queue.
+    pub fn new() -> Predicted {
+        Predicted { model: Model::new(limits()), peers: BTreeMap::new(), next: 1, woken: VecDeque::new() }
+    }
+
+    /// The queue that came back from a log, without clients.
+    pub fn restored(engine: &Engine, now: Time) -> Predicted {
+        let mut predicted = Predicted::new();
+        let model = &mut predicted.model;
+        let tubes = engine.tube_names().filter_map(|name| engine.tube_stats(name, now));
+        model.tubes = tubes
+            .map(|tube| Tube {
+                name: known(std::str::from_utf8(tube.name).expect("plain text")),
+                pause: engine.tube_pause(tube.name).map(|pause| (pause.length, pause.until)),
+                total_jobs: tube.total_jobs,
+                deletes: tube.deletes,
+                pauses: tube.pauses,
+                opener: None,
+            })
+            .collect();
+        let jobs = engine.jobs().map(|job| Job {
+            id: job.id(),
+            tube: known(std::str::from_utf8(engine.tube_of(&job)).expect("plain text")),
+            body: job.body().bytes().to_vec(),
+            pri: job.priority(),
+            delay: job.delay(),
+            ttr: job.ttr(),
+            created: job.created(),
+            place: match job.state() {
+                State::Delayed => Place::Delayed { until: job.due() },
+                State::Buried => Place::Buried { turn: job.due().nanos() },
+                _ => Place::Ready,
+            },
+            history: job.history(),
+        });
+        model.jobs = jobs.collect();
+        model.jobs.sort_by_key(|job| job.id);
+        model.last_id = engine.last_id();
+        let turns = engine.jobs().filter(|job| job.state() == State::Buried).map(|job| job.due().nanos());
+        model.burials = turns.max().unwrap_or_default();
+        predicted
+    }
+
+    /// Jobs that are ready, delayed, reserved and buried.
+    pub fn counts(&self) -> [usize; 4] {
+        let mut counts = [0; 4];
+        for job in &self.model.jobs {
+            let place = match job.place {
+                Place::Ready => 0,
+                Place::Delayed { .. } => 1,
+                Place::Reserved { .. } => 2,
+                Place::Buried { .. } => 3,
+            };
+            counts[place] += 1;
+        }
+        counts
+    }
+
+    /// What a client must have got by now.
+    pub fn owed(&self, who: usize) -> &[u8] {
+        self.peers.get(&who).map_or(&[], |peer| &peer.owed)
+    }
+
+    /// Whether a client waits for a job.
+    pub fn waits(&self, who: usize) -> bool {
+        self.peers.get(&who).is_some_and(|peer| !peer.gone && self.model.is_waiting(peer.id))
+    }
+
+    /// A client comes.
+    pub fn connect(&mut self, who: usize) {
+        let id = ClientId(self.next);
+        self.next += 1;
+        self.model.connect(id);
+        let (heard, commands, owed) = Default::default();
+        self.peers.insert(who, Peer { id, heard, commands, owed, half_closed: false, gone: false });
+    }
+
+    fn peer(&mut self, who: usize) -> &mut Peer {
+        self.peers.get_mut(&who).expect("a client")
+    }
+
+    /// A client sends some bytes.
+    pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
+        let peer = self.peer(who);
+        peer.heard.extend_from_slice(bytes);
+        while let Some(length) = whole(&peer.heard) {
+            let command = peer.heard.drain(..length).collect();
+            peer.commands.push_back(command);
+        }
+        self.work(who, now);
+    }
+
+    /// A client sends no more, but reads on.
+    pub fn half_close(&mut self, who: usize, now: Time) {
+        self.peer(who).half_closed = true;
+        let id = self.peer(who).id;
+        if self.model.cancel_wait(id) {
+            self.peer(who).owed.extend_from_slice(b"TIMED_OUT\r\n");
+        }
+        self.work(who, now);
+    }
+
+    /// A client goes away; what it has sent behind a wait is not done.
+    pub fn close(&mut self, who: usize, now: Time) {
+        self.peer(who).commands.clear();
+        self.leave(who, now);
+        self.go_on(now);
+    }
+
+    fn leave(&mut self, who: usize, now: Time) {
+        let peer = self.peer(who);
+        if !std::mem::replace(&mut peer.gone, true) {
+            let id = peer.id;
+            self.model.disconnect(id, now);
+            self.tell();
+        }
+    }
+
+    /// No jobs are taken any more.
+    pub fn drain(&mut self) {
+        self.model.draining = true;
+    }
+
+    /// Everything that is due happens; there may be several ways.
+    pub fn tick(self, now: Time) -> Vec<Predicted> {
+        let Predicted { model, peers, next, woken } = self;
+        let models = model.ticked(now, usize::MAX);
+        let mut ways: Vec<Predicted> = models
+            .into_iter()
+            .map(|model| Predicted { model, peers: peers.clone(), next, woken: woken.clone() })
+            .collect();
+        for way in &mut ways {
+            way.tell();
+            way.go_on(now);
+        }
+        ways
+    }
+
+    fn work(&mut self, who: usize, now: Time) {
+        self.run(who, now);
+        self.go_on(now);
+    }
+
+    /// Clients whose wait has ended do what they have sent meanwhile.
+    fn go_on(&mut self, now: Time) {
+        while let Some(who) = self.woken.pop_front() {
+            self.run(who, now);
+        }
+    }
+
+    fn run(&mut self, who: usize, now: Time) {
+        loop {
+            let peer = self.peer(who);
+            let (id, half_closed) = (peer.id, peer.half_closed);
+            if peer.gone || self.model.is_waiting(id) {
+                return;
+            }
+            let Some(command) = self.peer(who).commands.pop_front() else {
+                if half_closed {
+                    self.leave(who, now);
+                }
+                return;
+            };
+            let reply = self.carry_out(id, half_closed, &command, now);
+            self.peer(who).owed.extend_from_slice(&reply);
+            self.tell();
+        }
+    }
+
+    /// What the model's events are to those whom they concern.
+    fn tell(&mut self) {
+        for event in std::mem::take(&mut self.model.events) {
+            let (client, reply) = match event {
+                Event::Reserved { client, job } => (client, self.job_reply("RESERVED", Some(job))),
+                Event::NoJob { client, why } => (client, no_job(why)),
+                other => panic!("{other:?} from the model"),
+            };
+            let found = self.peers.iter_mut().find(|(_, peer)| peer.id == client && !peer.gone);
+            let (who, peer) = found.expect("a client that waits");
+            peer.owed.extend_from_slice(&reply);
+            self.woken.push_back(*who);
+        }
+    }
+
+    fn job_reply(&self, word: &str, job: Option<JobId>) -> Vec<u8> {
+        let Some(job) = job.and_then(|id| self.model.job(id)) else { return b"NOT_FOUND\r\n".to_vec() };
+        let head = format!("{word} {} {}\r\n", job.id.0, job.body.len());
+        [head.as_bytes(), &job.body, b"\r\n"].concat()
+    }
+
+    fn carry_out(&mut self, client: ClientId, half_closed: bool, command: &[u8], now: Time) -> Vec<u8> {
+        let end = command.windows(2).position(|pair| pair == b"\r\n").expect("a whole line");
+        let line = std::str::from_utf8(&command[..end]).expect("plain text");
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |place: usize| words[place].parse::<u64>().expect("a number");
+        let job = || JobId(number(1));
+        let model = &mut self.model;
+        let said = |yes: bool, word: &str| if yes { word.to_owned() } else { "NOT_FOUND".to_owned() };
+        let text = match words[0] {
+            "put" => {
+                let seconds = |place: usize| Span::from_secs(number(place));
+                let (pri, delay, ttr) = (number(1) as u32, seconds(2), Span::from_secs(number(3).max(1)));
+                let body = command[end + 2..command.len() - 2].to_vec();
+                model
+                    .put(client, (pri, delay, ttr), body, now)
+                    .map_or("DRAINING".to_owned(), |id| format!("INSERTED {}", id.0))
+            }
+            "reserve" => return self.reserve(client, half_closed, None, now),
+            "reserve-with-timeout" => return self.reserve(client, half_closed, Some(Span::from_secs(number(1))), now),
+            "reserve-job" => {
+                let taken = model.reserve_job(client, job(), now);
+                return self.job_reply("RESERVED", taken.then(job));
+            }
+            "peek" => return self.job_reply("FOUND", Some(job())),
+            "peek-ready" => return self.peek(client, State::Ready),
+            "peek-delayed" => return self.peek(client, State::Delayed),
+            "peek-buried" => return self.peek(client, State::Buried),
+            "delete" => said(model.delete(client, job()), "DELETED"),
+            "release" => {
+                said(model.release(client, job(), number(2) as u32, Span::from_secs(number(3)), now), "RELEASED")
+            }
+            "bury" => said(model.bury(client, job(), number(2) as u32, now), "BURIED"),
+            "touch" => said(model.touch(client, job(), now), "TOUCHED"),
+            "kick" => format!("KICKED {}", model.kick(client, number(1), now)),
+            "kick-job" => said(model.kick_job(job(), now), "KICKED"),
+            "pause-tube" => said(model.pause(known(words[1]), Span::from_secs(number(2)), now), "PAUSED"),
+            "use" => {
+                model.use_tube(client, known(words[1])).expect("room for a tube");
+                format!("USING {}", words[1])
+            }
+            "watch" => format!("WATCHING {}", model.watch(client, known(words[1])).expect("room for a tube")),
+            "ignore" => {
+                let left = model.ignore(client, known(words[1]));
+                left.map_or("NOT_IGNORED".to_owned(), |count| format!("WATCHING {count}"))
+            }
+            "list-tube-used" => format!("USING {}", model.used(client)),
+            "list-tubes" => return yaml(model.tubes.iter().map(|tube| tube.name)),
+            "list-tubes-watched" => {
+                return yaml(model.client(client).expect("a client").watched.iter().copied());
+            }
+            _ => "UNKNOWN_COMMAND".to_owned(),
+        };
+        (text + "\r\n").into_bytes()
+    }
+
+    fn peek(&self, client: ClientId, state: State) -> Vec<u8> {
+        let first = self.model.in_order(self.model.used(client), state).first().copied();
+        self.job_reply("FOUND", first)
+    }
+
+    /// Who will say nothing more waits for nothing.
+    fn reserve(&mut self, client: ClientId, half_closed: bool, timeout: Option<Span>, now: Time) -> Vec<u8> {
+        match self.model.reserve(client, timeout, now) {
+            Outcome::Job(job) => self.job_reply("RESERVED", Some(job)),
+            Outcome::NoJob(why) => no_job(why),
+            Outcome::Waiting if half_closed => {
+                self.model.cancel_wait(client);
+                no_job(NoJob::TimedOut)
+            }
+            Outcome::Waiting => Vec::new(),
+        }
+    }
+}
+
+fn no_job(why: NoJob) -> Vec<u8> {
+    match why {
+        NoJob::DeadlineSoon => b"DEADLINE_SOON\r\n".to_vec(),
+        _ => b"TIMED_OUT\r\n".to_vec(),
+    }
+}

@@ -1,0 +1,534 @@
+//! The simulated world: one server, its disk, and its clients at the other ends of their sockets.
+//!
+//! Owns what each action does, and what must be true after it: the engine's invariants, the predicted bytes, the log's
+//! promises and the books. Draws nothing from chance.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use beanpole::internals::binlog::{BinlogSettings, Health, Storage, SyncMode};
+use beanpole::internals::engine::{Engine, Span, Time};
+use beanpole::internals::protocol::Wire;
+use beanpole::internals::server::Stepped;
+use beanpole::Config;
+
+use crate::action::{Action, Crash};
+use crate::books::Books;
+use crate::chance::{ids, Manner};
+use crate::disk::Disk;
+use crate::durable;
+use crate::predicted::Predicted;
+
+/// When the first server starts.
+const DAWN: u64 = 1_700_000_000_000_000_000;
+
+/// Ways that things may have gone which are kept in mind at once.
+const WAYS: usize = 64;
+
+/// Rounds after which a server that still finds something to do is held to spin.
+const ROUNDS: usize = 10_000;
+
+/// One end of a connection.
+pub struct Client {
+    pub wire: Wire,
+    stream: UnixStream,
+    /// What it has to say and has not sent.
+    pub unsaid: Vec<u8>,
+    received: Vec<u8>,
+    /// What of it has been read line by line.
+    read: usize,
+    /// It has sent something and got nothing since.
+    asked: bool,
+    half_closed: bool,
+    ended: bool,
+}
+
+impl Client {
+    /// Whether it may send something.
+    pub fn speaks(&self) -> bool {
+        !self.half_closed && !self.ended
+    }
+}
+
+/// See the module's page.
+pub struct World {
+    pub manner: Manner,
+    server: Option<Stepped>,
+    pub disk: Disk,
+    clients: Vec<Option<Client>>,
+    /// All ways that things may have gone, by what is known.
+    ways: Vec<Predicted>,
+    durable: durable::Model,
+    books: Books,
+    /// What is to happen when the disk stops.
+    crash: Option<Crash>,
+    /// The log had less space or a failing disk in this step.
+    short: bool,
+    time: Time,
+    /// The clock went back once: delays and leases were cut to what they may still last, of which the log knows
+    /// nothing.
+    skewed: bool,
+    pub hash: u64,
+}
+
+fn config(manner: &Manner) -> Config {
+    let mut config = Config { max_memory: 1 << 30, turn_steps: manner.turn_steps, ..Config::embedded() };
+    config.handle_prefix = Some("H:h".to_owned());
+    config.max_connections = 1000;
+    config.max_tubes = 1 << 20;
+    if let Some((segment_size, mode)) = manner.log {
+        config.log = BinlogSettings { segment_size, mode, strict: false };
+    }
+    config
+}
+
+impl World {
+    /// A new server without jobs.
+    pub fn new(manner: Manner) -> World {
+        let clients = (0..manner.clients).map(|_| None).collect();
+        let ways = if manner.predicted { vec![Predicted::new()] } else { Vec::new() };
+        let mut world = World {
+            manner,
+            server: None,
+            disk: Disk::new(1),
+            clients,
+            ways,
+            durable: durable::Model::default(),
+            books: Books::default(),
+            crash: None,
+            short: false,
+            time: Time::from_nanos(DAWN),
+            skewed: false,
+            hash: 0xcbf2_9ce4_8422_2325,
+        };
+        world.start().expect("an empty log");
+        world
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        let disk = || Arc::new(self.disk.clone()) as Arc<dyn Storage>;
+        let storage = self.manner.log.map(|_| disk());
+        let started = Stepped::start(config(&self.manner), storage, self.time, self.manner.settles);
+        self.server = Some(started.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn server(&mut self) -> &mut Stepped {
+        self.server.as_mut().expect("a server")
+    }
+
+    /// Looks at the engine.
+    pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
+        self.server.as_ref().expect("a server").look(look)
+    }
+
+    /// The client at this place, if one is connected.
+    pub fn client(&self, who: usize) -> Option<&Client> {
+        self.clients.get(who).and_then(Option::as_ref)
+    }
+
+    /// Whether the log is behind what was done.
+    pub fn is_behind(&self) -> bool {
+        let server = self.server.as_ref().expect("a server");
+        let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
+        self.manner.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
+    }
+
+    /// Whether the disk refuses the log.
+    pub fn is_failing(&self) -> bool {
+        self.server.as_ref().and_then(Stepped::wal).is_some_and(|wal| wal.is_failing())
+    }
+
+    /// Whether the client waits for an answer, as far as is known.
+    pub fn waits(&self, who: usize) -> bool {
+        let Some(client) = self.client(who) else { return false };
+        let owed = |way: &Predicted| way.waits(who) || way.owed(who).len() > client.received.len();
+        client.asked && client.unsaid.is_empty() || self.ways.first().is_some_and(owed)
+    }
+
+    /// Puts something into the hash.
+    fn note(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// Does something, and looks whether all is well.
+    pub fn step(&mut self, action: &Action) -> Result<(), String> {
+        self.short |= self.is_short();
+        self.act(action)?;
+        if self.manner.settles {
+            self.settle()?;
+        }
+        self.short |= self.is_short();
+        self.examine()?;
+        self.short = self.is_short();
+        if self.disk.has_crashed() {
+            self.restart()?;
+        }
+        Ok(())
+    }
+
+    fn is_short(&self) -> bool {
+        let server = self.server.as_ref().expect("a server");
+        self.manner.log.is_some() && server.with_journal(|journal, _| journal.health() != Health::Ok)
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), String> {
+        let now = self.server().now();
+        match action {
+            Action::Connect(who, wire) => self.connect(*who, *wire),
+            Action::Say(who, words) => {
+                if let Some(client) = &mut self.clients[*who] {
+                    client.unsaid.extend_from_slice(words);
+                    self.books_hear(words);
+                }
+            }
+            Action::Send(who, count) => self.send(*who, *count, now),
+            Action::Read(who, count) => self.read(*who, *count)?,
+            Action::HalfClose(who) => self.half_close(*who, now),
+            Action::Close(who) => self.close(*who, now),
+            Action::Pass(nanos) => self.pass(Span::from_nanos(*nanos))?,
+            Action::Round => drop(self.server().round()),
+            Action::Timer => drop(self.server().timer()),
+            Action::Sync => self.server().sync(),
+            Action::Write => self.server().write(),
+            Action::Segments => self.server().segments(),
+            Action::Drain => {
+                self.server().drain();
+                self.ways.iter_mut().for_each(Predicted::drain);
+            }
+            Action::Crash(crash) => {
+                self.disk.crash_at(self.disk.deeds() + crash.deeds);
+                if crash.deeds == 0 || self.manner.log.is_none() {
+                    self.disk.stop();
+                }
+                self.crash = Some(crash.clone());
+            }
+            Action::Fail(deed, error, times) => {
+                self.durable.replays = true;
+                self.disk.fail(*deed, *error, *times);
+            }
+            Action::Heal => {
+                self.disk.heal();
+                self.disk.set_capacity(u64::MAX);
+            }
+            Action::Fill(more) => {
+                self.durable.replays = true;
+                self.disk.set_capacity(self.disk.used("") + more);
+            }
+            Action::Slow(millis) => self.disk.slow_down(Duration::from_millis(*millis)),
+        }
+        Ok(())
+    }
+
+    fn books_hear(&mut self, words: &[u8]) {
+        // A breath of commands: each line or packet may be one.
+        let mut rest = words;
+        while !rest.is_empty() {
+            let length = if rest.starts_with(b"\0REQ") {
+                12 + u32::from_be_bytes(rest[8..12].try_into().expect("four bytes")) as usize
+            } else {
+                rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1)
+            };
+            let (command, behind) = rest.split_at(length.min(rest.len()));
+            self.books.said(command);
+            rest = behind;
+        }
+    }
+
+    fn connect(&mut self, who: usize, wire: Wire) {
+        if self.clients[who].is_some() {
+            return;
+        }
+        let stream = self.server().connect(wire).expect("a pair of sockets");
+        let (unsaid, received) = (Vec::new(), Vec::new());
+        self.clients[who] =
+            Some(Client { wire, stream, unsaid, received, read: 0, asked: false, half_closed: false, ended: false });
+        self.ways.iter_mut().for_each(|way| way.connect(who));
+    }
+
+    fn send(&mut self, who: usize, count: usize, now: Time) {
+        let Some(client) = self.clients[who].as_mut().filter(|client| client.speaks()) else { return };
+        let count = count.min(client.unsaid.len());
+        let sent = match client.stream.write(&client.unsaid[..count]) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            // The server has closed, as a protocol may say.
+            Err(_) => {
+                client.ended = true;
+                return;
+            }
+        };
+        let bytes: Vec<u8> = client.unsaid.drain(..sent).collect();
+        client.asked |= client.wire != Wire::Gearman && !bytes.is_empty();
+        self.ways.iter_mut().for_each(|way| way.hear(who, &bytes, now));
+    }
+
+    fn half_close(&mut self, who: usize, now: Time) {
+        let Some(client) = self.clients[who].as_mut().filter(|client| client.speaks()) else { return };
+        client.half_closed = true;
+        let _ = client.stream.shutdown(Shutdown::Write);
+        self.ways.iter_mut().for_each(|way| way.half_close(who, now));
+    }
+
+    fn close(&mut self, who: usize, now: Time) {
+        if self.clients[who].take().is_some() {
+            self.ways.iter_mut().for_each(|way| way.close(who, now));
+        }
+    }
+
+    /// Reads what is there, and tells the books of whole lines.
+    fn read(&mut self, who: usize, most: usize) -> Result<(), String> {
+        let Some(client) = &mut self.clients[who] else { return Ok(()) };
+        let mut buffer = [0; 4096];
+        let mut left = most;
+        let from = client.received.len();
+        while left > 0 {
+            let room = left.min(buffer.len());
+            match client.stream.read(&mut buffer[..room]) {
+                Ok(0) => {
+                    client.ended = true;
+                    break;
+                }
+                Ok(count) => {
+                    client.received.extend_from_slice(&buffer[..count]);
+                    left -= count;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    client.ended = true;
+                    break;
+                }
+            }
+        }
+        let fresh = client.received[from..].to_vec();
+        client.asked &= fresh.is_empty();
+        if client.wire == Wire::Beanstalk {
+            while let Some(length) = client.received[client.read..].iter().position(|&byte| byte == b'\n') {
+                let end = client.read + length + 1;
+                self.books.got(&client.received[client.read..end]);
+                client.read = end;
+            }
+        }
+        self.note(&[who as u8]);
+        self.note(&fresh);
+        Ok(())
+    }
+
+    /// Lets time pass, in a whole world from deadline to deadline.
+    fn pass(&mut self, span: Span) -> Result<(), String> {
+        if !self.manner.settles {
+            self.server().pass(span);
+            self.server().timer();
+            return Ok(());
+        }
+        let target = self.server().now() + span;
+        loop {
+            let now = self.server().now();
+            let next = self.look(Engine::next_deadline).max(now).min(target);
+            self.server().pass(next.since(now));
+            self.tick(next);
+            self.settle()?;
+            self.observe();
+            if next == target || self.disk.has_crashed() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        let ways = std::mem::take(&mut self.ways);
+        self.ways = ways.into_iter().flat_map(|way| way.tick(now)).take(WAYS).collect();
+    }
+
+    /// Lets the server do all that it can do without more time.
+    fn settle(&mut self) -> Result<(), String> {
+        for _ in 0..ROUNDS {
+            if !self.server().round() {
+                self.server().commit();
+                if self.manner.log.is_none() || !self.lacks_space() {
+                    return Ok(());
+                }
+                self.server().segments();
+                if !self.server().round() && (self.disk.has_crashed() || self.is_short()) {
+                    return Ok(());
+                }
+            }
+        }
+        Err("the server spins".to_owned())
+    }
+
+    fn lacks_space(&mut self) -> bool {
+        self.server().somebody_lacks_space()
+    }
+
+    /// What must be true after each step.
+    fn examine(&mut self) -> Result<(), String> {
+        self.server().check();
+        self.observe();
+        if !self.manner.slow_readers && !self.disk.has_crashed() {
+            (0..self.clients.len()).try_for_each(|who| self.read(who, usize::MAX))?;
+        }
+        self.look(|engine| self.books.compare(engine))?;
+        self.compare_predicted(false)
+    }
+
+    /// Tells the model of the log what was done, and how far the log is.
+    fn observe(&mut self) {
+        if self.manner.log.is_none() {
+            return;
+        }
+        let World { server, durable, manner, short, .. } = self;
+        let server = server.as_ref().expect("a server");
+        let wal = server.wal().expect("a log");
+        let only_kills = manner.faults > 0 && matches!(manner.log, Some((_, SyncMode::Never)));
+        let always = matches!(manner.log, Some((_, SyncMode::Always)));
+        let counts = if always || only_kills { wal.durable() } else { wal.synced() };
+        server.with_journal(|journal, engine| {
+            let known = durable.ids();
+            let fresh =
+                ids(engine).into_iter().filter(|id| !known.contains(id) && durable::view(engine, *id).is_some());
+            for id in fresh.map(Some).collect::<Vec<_>>().into_iter().chain([None]) {
+                durable.observe(engine, id, journal.position(), *short);
+            }
+        });
+        durable.advance(counts);
+    }
+
+    /// Drops the ways that it cannot have gone; `whole`: nothing is on its way any more.
+    fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
+        if !self.manner.predicted || self.disk.has_crashed() {
+            return Ok(());
+        }
+        let whole = whole || !self.manner.slow_readers && !self.is_behind();
+        let counts = self.look(|engine| engine.stats().jobs);
+        let counts = [counts.ready, counts.delayed, counts.reserved, counts.buried].map(|count| count as usize);
+        let World { ways, clients, .. } = self;
+        let fits = |way: &Predicted| {
+            let differs = |(who, client): (usize, &Option<Client>)| {
+                let client = client.as_ref()?;
+                let owed = way.owed(who);
+                let same = if whole { owed == client.received } else { owed.starts_with(&client.received) };
+                (!same).then(|| told(who, owed, &client.received))
+            };
+            if way.counts() != counts {
+                return Err(format!("there are {counts:?} jobs, in the model {:?}", way.counts()));
+            }
+            clients.iter().enumerate().find_map(differs).map_or(Ok(()), Err)
+        };
+        let first = ways.first().map_or(Ok(()), &fits);
+        ways.retain(|way| fits(way).is_ok());
+        if ways.is_empty() {
+            return Err(first.err().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// The server is gone, and another one starts on what the disk has kept.
+    fn restart(&mut self) -> Result<(), String> {
+        let crash = self.crash.take().expect("what is to happen at the crash");
+        self.time = self.server().now();
+        self.server = None;
+        self.clients.iter_mut().for_each(|client| *client = None);
+        // What a failed sync has dropped may still be read until the power is cut, and no later sync brings it back.
+        let never = matches!(self.manner.log, Some((_, SyncMode::Never)));
+        let power = crash.power || self.durable.replays && !never;
+        let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
+        self.disk = disk;
+        let shifted = self.time.nanos() as i64 + crash.shift * 1_000_000;
+        self.time = Time::from_nanos(shifted as u64);
+        self.skewed |= crash.shift < 0;
+        let flipped = crash.flip && self.flip(crash.seed);
+        self.disk.heal();
+        self.disk.set_capacity(u64::MAX);
+        self.start()?;
+        self.server().check();
+        let careful = self.manner.log.is_some_and(|(_, mode)| mode == SyncMode::Always || !power);
+        if !careful || flipped {
+            self.books.forget();
+        }
+        let World { server, durable, books, time, manner, skewed, .. } = self;
+        let server = server.as_ref().expect("a server");
+        server.look(|engine| {
+            if manner.log.is_some() && !flipped && !*skewed {
+                durable.compare(engine, *time)?;
+            }
+            books.compare(engine)?;
+            *durable = durable::Model::of(engine, ids(engine).into_iter());
+            Ok::<(), String>(())
+        })?;
+        if self.manner.predicted {
+            self.ways = vec![self.look(|engine| Predicted::restored(engine, self.time))];
+        }
+        self.settle()?;
+        self.observe();
+        Ok(())
+    }
+
+    /// Changes a byte of the log; false if it has none.
+    fn flip(&mut self, seed: u64) -> bool {
+        let names = self.disk.names();
+        let Some(name) = names.get(seed as usize % names.len().max(1)) else { return false };
+        self.disk.alter(name, |bytes| {
+            let place = (seed >> 8) as usize % bytes.len().max(1);
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte ^= 1 << (seed % 8);
+            }
+        });
+        true
+    }
+
+    /// The faults stop, everybody goes, and whatever is left must reach one more client, each job once.
+    pub fn finish(&mut self) -> Result<(), String> {
+        if self.crash.is_some() {
+            self.disk.stop();
+            self.restart()?;
+        }
+        self.act(&Action::Heal)?;
+        self.act(&Action::Slow(0))?;
+        self.manner.slow_readers = false;
+        for _ in 0..40 {
+            self.server().pass(Span::from_millis(10));
+            self.server().timer();
+            self.settle()?;
+            self.server().sync();
+            self.server().segments();
+            self.settle()?;
+        }
+        if self.is_failing() || self.is_behind() {
+            return Err("the log does not come back though the disk is in order".to_owned());
+        }
+        let now = self.server().now();
+        self.tick(now);
+        self.examine()?;
+        for who in 0..self.clients.len() {
+            self.close(who, now);
+        }
+        self.settle()?;
+        self.examine()?;
+        self.ways.clear();
+        self.manner.predicted = false;
+        crate::play::drain_all(self)
+    }
+
+    /// What a client must have got by now, if that is known.
+    pub fn expected(&self, who: usize) -> Option<&[u8]> {
+        self.clients[who].as_ref().and(self.ways.first()).map(|way| way.owed(who))
+    }
+
+    /// The books, and the server, for the last client.
+    pub fn end(&mut self) -> (&Books, &mut Stepped) {
+        (&self.books, self.server.as_mut().expect("a server"))
+    }
+}
+
+fn told(who: usize, owed: &[u8], received: &[u8]) -> String {
+    let same = owed.iter().zip(received).take_while(|(left, right)| left == right).count();
+    let from = owed[..same].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[from.min(bytes.len())..]).into_owned();
+    format!("client {} is owed {:?}, and got {:?}", char::from(b'A' + who as u8), show(owed), show(received))
+}
