@@ -14,6 +14,52 @@ const TUBE: &str = "t";
 /// A name of a tube for which nobody has a right.
 const OTHER: &str = "o";
 
+/// The rights of each command, one of which is enough.
+const BEANSTALK: [(&str, &[&str]); 40] = [
+    ("put", &["put"]),
+    ("peek", &["look"]),
+    ("peek-ready", &["look"]),
+    ("peek-delayed", &["look"]),
+    ("peek-buried", &["look"]),
+    ("reserve-with-timeout", &["take"]),
+    ("reserve-job", &["take"]),
+    ("reserve", &["take"]),
+    // Of a job that another has put.
+    ("delete", &["admin"]),
+    ("release", &["take"]),
+    ("bury", &["take"]),
+    ("kick", &["admin"]),
+    ("kick-job", &["admin"]),
+    ("touch", &["take"]),
+    ("stats-job", &["look"]),
+    ("stats-tube", &["look"]),
+    ("stats", &["look"]),
+    ("use", &["put", "look", "admin"]),
+    ("watch", &["take"]),
+    ("ignore", &["open"]),
+    ("list-tubes-watched", &["open"]),
+    ("list-tube-used", &["open"]),
+    ("list-tubes", &["look"]),
+    ("quit", &["open"]),
+    ("pause-tube", &["admin"]),
+    ("auth", &["open"]),
+    ("peek-reserved", &["look"]),
+    ("reserve-batch", &["take"]),
+    ("reserve-mode", &["open"]),
+    ("touch-all", &["take"]),
+    ("wait", &["put", "look"]),
+    ("flush-tube", &["admin"]),
+    ("flush-buried", &["admin"]),
+    ("list-jobs", &["look"]),
+    ("limit-tube", &["admin"]),
+    // These need the right for every tube.
+    ("delete-batch", &[]),
+    ("drain", &[]),
+    ("undrain", &[]),
+    ("move-job", &[]),
+    ("move-tube", &[]),
+];
+
 /// What the figures of the whole server show that no command of the client under test may change.
 fn figures(operator: &mut Talk) -> Vec<String> {
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
@@ -53,53 +99,9 @@ fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bo
 
 #[test]
 fn of_beanstalk() {
-    let rows: [(&str, &[&str]); 40] = [
-        ("put", &["put"]),
-        ("peek", &["look"]),
-        ("peek-ready", &["look"]),
-        ("peek-delayed", &["look"]),
-        ("peek-buried", &["look"]),
-        ("reserve-with-timeout", &["take"]),
-        ("reserve-job", &["take"]),
-        ("reserve", &["take"]),
-        // Of a job that another has put.
-        ("delete", &["admin"]),
-        ("release", &["take"]),
-        ("bury", &["take"]),
-        ("kick", &["admin"]),
-        ("kick-job", &["admin"]),
-        ("touch", &["take"]),
-        ("stats-job", &["look"]),
-        ("stats-tube", &["look"]),
-        ("stats", &["look"]),
-        ("use", &["put", "look", "admin"]),
-        ("watch", &["take"]),
-        ("ignore", &["open"]),
-        ("list-tubes-watched", &["open"]),
-        ("list-tube-used", &["open"]),
-        ("list-tubes", &["look"]),
-        ("quit", &["open"]),
-        ("pause-tube", &["admin"]),
-        ("auth", &["open"]),
-        ("peek-reserved", &["look"]),
-        ("reserve-batch", &["take"]),
-        ("reserve-mode", &["open"]),
-        ("touch-all", &["take"]),
-        ("wait", &["put", "look"]),
-        ("flush-tube", &["admin"]),
-        ("flush-buried", &["admin"]),
-        ("list-jobs", &["look"]),
-        ("limit-tube", &["admin"]),
-        // These need the right for every tube.
-        ("delete-batch", &[]),
-        ("drain", &[]),
-        ("undrain", &[]),
-        ("move-job", &[]),
-        ("move-tube", &[]),
-    ];
-    let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
+    let named: BTreeSet<&str> = BEANSTALK.iter().map(|(name, _)| *name).collect();
     assert_eq!(named, beanstalk::COMMANDS.iter().map(|row| row.word.trim()).collect());
-    walk(&rows, |guarded, command, id| {
+    walk(&BEANSTALK, |guarded, command, id| {
         let mut client = guarded.connect("beanstalk");
         let line = match command {
             "put" => "put 0 0 60 1\r\nx".to_owned(),
