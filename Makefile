@@ -10,12 +10,17 @@
 #   PORT                     the port of `run`                       ARGS            more arguments, for `run` and `bench`
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 #   COMPLETER                a program that runs here and prints the completions, if PROGRAM is for another processor
+#   TLS=1                    builds, and tests, the program with TLS
 
 .SUFFIXES:
 
 CARGO ?= cargo
 RUSTC ?= rustc
 CARGOFLAGS ?= --locked
+
+# With TLS=1, what is built and tested speaks TLS.
+TLS =
+override CARGOFLAGS += $(if $(TLS),--features tls)
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin

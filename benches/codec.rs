@@ -128,8 +128,18 @@ fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Co
     };
     cases.add(name, batches * BATCH, prepare, move |(engine, client, counters, registry, settings, host, out)| {
         let (client, now) = (*client, Time::from_nanos(1 << 60));
-        let mut world =
-            Context { engine, counters, registry, settings, host, log: None, now, client, half_closed: false };
+        let mut world = Context {
+            engine,
+            counters,
+            registry,
+            settings,
+            host,
+            log: None,
+            access: None,
+            now,
+            client,
+            half_closed: false,
+        };
         for _ in 0..batches {
             for _ in 0..BATCH {
                 execute(Request { counts: None, command: command() }, &mut world, out);

@@ -65,8 +65,21 @@ pub const CONNECTION_COST: u64 = 1024;
 pub enum Address {
     /// A host name or number, or none for the default, and a port if it has its own.
     Tcp(Option<String>, Option<u16>),
+    /// The same as for `Tcp`, with TLS.
+    Tls(Option<String>, Option<u16>),
     /// The path of a Unix socket.
     Unix(PathBuf),
+}
+
+/// The files that TLS needs, all in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and behind it those that lead to an authority.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// The authorities that sign the certificates of clients, which must show one then.
+    pub client_authority: Option<PathBuf>,
 }
 
 /// When the system asks whether a silent TCP peer is still there, and gives it up. A peer is gone that has acknowledged
@@ -116,6 +129,10 @@ pub struct Config {
     pub port: u16,
     /// The mode of Unix socket files.
     pub socket_mode: u32,
+    /// The file that says who may do what; without one, everybody who can connect may do everything.
+    pub access: Option<PathBuf>,
+    /// The certificate of addresses with TLS; they need one.
+    pub tls: Option<TlsFiles>,
     /// The user to become once the addresses are bound.
     pub user: Option<String>,
     /// Threads that serve connections, at least 1.
@@ -178,6 +195,8 @@ impl Default for Config {
             worker_wakeup: 1,
             port: DEFAULT_PORT,
             socket_mode: 0o666,
+            access: None,
+            tls: None,
             user: None,
             threads: (machine::cpus() / 2).clamp(1, 4),
             log_folder: None,

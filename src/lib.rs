@@ -8,6 +8,8 @@
 #![deny(missing_docs, unsafe_code)]
 
 #[allow(missing_docs)]
+mod access;
+#[allow(missing_docs)]
 mod binlog;
 mod client;
 #[allow(missing_docs)]
@@ -31,7 +33,7 @@ mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
-pub use config::{Address, Config, Keepalive};
+pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
 pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
@@ -40,6 +42,9 @@ pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats,
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod internals {
+    pub mod access {
+        pub use crate::access::*;
+    }
     pub mod binlog {
         pub use crate::binlog::*;
     }

@@ -23,6 +23,16 @@ pub fn raise_file_limit() {
     }
 }
 
+/// The number of a user of this system.
+pub fn user_number(name: &str) -> Option<u32> {
+    nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+}
+
+/// The number of a group.
+pub fn group_number(name: &str) -> Option<u32> {
+    nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+}
+
 /// How many files this process may have open.
 pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
-use beanpole::internals::server::{log as server_log, logfile, signals, systemd};
+use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
 use beanpole::internals::{ctl, machine};
 use beanpole::{Config, Server, StartError};
 use daemon::{PidFile, Side};
@@ -157,7 +157,9 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     for notice in &settings.notices {
         log::warn!("{notice}");
     }
-    let signals = match signals::catch(reopens) {
+    host::harden();
+    let reloads = settings.config.access.is_some() || settings.config.tls.is_some();
+    let signals = match signals::catch(reopens || reloads) {
         Ok(signals) => signals,
         Err(error) => {
             log::error!("signals cannot be caught: {error}");
@@ -165,7 +167,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
         }
     };
     if let Some(cluster) = settings.cluster.clone() {
-        return run_one_of_several(&cluster, settings, signals);
+        return run_one_of_several(&cluster, settings, signals, reloads);
     }
     let watched = settings.config.protocols.allow_shutdown || settings.config.ends_when_drained;
     let mut fail = |code: u8, problem: String| {
@@ -191,7 +193,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     if let Some(Err(error)) = ready_file.map(|file| file.tell(&server.names())) {
         log::warn!("nobody was told that the server listens (--ready-fd): {error}");
     }
-    serve(&server, signals, watched, reopens)
+    serve(&server, signals, watched, HangUp { reopens, reloads })
 }
 
 /// Does what whoever started the program asked for, now that the server listens.
@@ -206,8 +208,8 @@ fn tie(server: &Server, path: Option<PathBuf>, parent: Option<Parent>) -> Result
 }
 
 /// Runs as one server of several: stands by, and serves when it is its turn.
-fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Signals) -> ExitCode {
-    let active = match standby::stand_by(cluster, &settings, &mut signals) {
+fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Signals, reloads: bool) -> ExitCode {
+    let active = match standby::stand_by(cluster, &settings, &mut signals, reloads) {
         Turn::Active(active) => active,
         Turn::Ended(code) => return code,
     };
@@ -227,12 +229,12 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
         }
     };
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
-    serve(&server, signals, false, false);
+    serve(&server, signals, false, HangUp { reopens: false, reloads });
     standby::hand_over(&active, &switching)
 }
 
 /// Until a signal, or a client that may, ends the server.
-fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) -> ExitCode {
+fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp) -> ExitCode {
     let handle = signals.handle();
     std::thread::scope(|scope| {
         if watched {
@@ -246,13 +248,13 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) ->
             }
         }
         loop {
-            match (signals::next(&mut signals), reopens) {
-                (SignalAction::Drain, _) => {
+            match signals::next(&mut signals) {
+                SignalAction::Drain => {
                     server.drain();
                     log::info!("draining: no more jobs are taken");
                 }
-                (SignalAction::HangUp, true) => reopen(),
-                (SignalAction::HangUp, false) | (SignalAction::Stop, _) => break,
+                SignalAction::HangUp if hang_up.reopens || hang_up.reloads => hang_up.carry_out(server),
+                SignalAction::HangUp | SignalAction::Stop => break,
             }
         }
         log::info!("stopping");
@@ -260,6 +262,28 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, reopens: bool) ->
         server.stop();
         ExitCode::SUCCESS
     })
+}
+
+/// What a hang-up does instead of ending the program.
+struct HangUp {
+    /// The log is opened again.
+    reopens: bool,
+    /// Files that say who is let in are read again.
+    reloads: bool,
+}
+
+impl HangUp {
+    fn carry_out(&self, server: &Server) {
+        if self.reopens {
+            reopen();
+        }
+        if self.reloads {
+            match server.reload() {
+                Ok(()) => log::info!("read again who is let in"),
+                Err(problem) => log::error!("{problem}; what was read before still counts"),
+            }
+        }
+    }
 }
 
 fn reopen() {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
 use crate::config::{
-    most_connections, Address, Config, Extensions, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
+    most_connections, Address, Config, Extensions, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
 };
 use crate::machine;
 
@@ -113,13 +113,17 @@ const fn maybe(long: &'static str, value: &'static str, help: &'static str, appl
 }
 
 #[rustfmt::skip]
-pub const OPTIONS: [Opt; 52] = [
+pub const OPTIONS: [Opt; 56] = [
     with('l', "listen", "ADDR", "listen on ADDR, ADDR:PORT or unix:PATH; may be repeated (default 127.0.0.1)", listen),
     with('p', "port", "PORT", "listen on TCP port PORT (default 11300; 0: any free one)", port),
     long("port-file", "FILE", "write the number of the TCP port to FILE, once the server listens", |settings, text| { settings.starter.port_file = Some(PathBuf::from(text)); Ok(()) }),
     long("ready-fd", "N", "write a line with the addresses to the open file N, once the server listens", |settings, text| number(text, 1, 1 << 20).map(|n| settings.starter.ready_fd = Some(n as i32))),
     word("exit-with-parent", "stop when the process ends that started this one", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
     with('u', "user", "USER", "become USER, a name or UID or UID:GID, once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
+    long("access", "FILE", "let in only whom FILE names; SIGHUP reads it again", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
+    long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", tls_certificate),
+    long("tls-key", "FILE", "its private key (default: in the same file)", tls_key),
+    long("tls-client-ca", "FILE", "demand certificates signed by an authority in FILE from TLS clients", tls_client_authority),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
@@ -214,6 +218,7 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     for (_, opt, value) in given {
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
+    finish(&mut settings)?;
     Ok(Action::Run(Box::new(settings)))
 }
 
@@ -343,9 +348,69 @@ fn side_door(text: &str) -> Result<Address, String> {
     }
 }
 
-/// `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs that clients use.
+/// TLS is a feature that a program may have been built without.
+fn needs_tls() -> Result<(), String> {
+    if cfg!(feature = "tls") {
+        Ok(())
+    } else {
+        Err("this program was built without TLS; make TLS=1 builds one that has it".to_owned())
+    }
+}
+
+fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
+    needs_tls()?;
+    let none = || TlsFiles { certificate: PathBuf::new(), key: PathBuf::new(), client_authority: None };
+    Ok(settings.config.tls.get_or_insert_with(none))
+}
+
+fn tls_certificate(settings: &mut Settings, path: &str) -> Result<(), String> {
+    tls(settings).map(|files| files.certificate = PathBuf::from(path))
+}
+
+fn tls_key(settings: &mut Settings, path: &str) -> Result<(), String> {
+    tls(settings).map(|files| files.key = PathBuf::from(path))
+}
+
+fn tls_client_authority(settings: &mut Settings, path: &str) -> Result<(), String> {
+    tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))
+}
+
+fn finish(settings: &mut Settings) -> Result<(), String> {
+    let Config { listen, gearman, workq, tls, .. } = &mut settings.config;
+    let listens = [&*listen, gearman, workq].into_iter().flatten().any(|address| matches!(address, Address::Tls(..)));
+    match tls {
+        None if listens => {
+            Err("a tls: address needs --tls-cert FILE, and --tls-key FILE if the key is not in there".to_owned())
+        }
+        Some(files) if files.certificate.as_os_str().is_empty() => {
+            Err("--tls-key and --tls-client-ca need --tls-cert".to_owned())
+        }
+        Some(_) if !listens => Err("--tls-cert needs an address with TLS, as in -l tls:127.0.0.1".to_owned()),
+        Some(files) if files.key.as_os_str().is_empty() => {
+            files.key = files.certificate.clone();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs that clients use; with TLS behind `tls:`.
 fn address(text: &str) -> Result<Address, String> {
-    let wrong = || format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT or unix:PATH");
+    let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    if let Some(rest) = secure {
+        needs_tls()?;
+        return match plain_address(rest)? {
+            Address::Tcp(host, port) => Ok(Address::Tls(host, port)),
+            _ => Err(format!("invalid address: {text}; a Unix socket needs no TLS")),
+        };
+    }
+    plain_address(text)
+}
+
+fn plain_address(text: &str) -> Result<Address, String> {
+    let wrong = || {
+        format!("invalid address: {text}; it must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these, or unix:PATH")
+    };
     if let Some(path) = text.strip_prefix("unix:") {
         return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(PathBuf::from(path))) };
     }

@@ -13,6 +13,7 @@ use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
 use beanpole::internals::options::{Cluster, Settings};
 use beanpole::internals::server::{signals, systemd};
 use beanpole::Address;
+use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
 /// What standing by has led to.
@@ -23,8 +24,9 @@ pub enum Turn {
     Ended(ExitCode),
 }
 
-/// Follows the shared log until it is this server's turn.
-pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals) -> Turn {
+/// Follows the shared log until it is this server's turn. If it `reloads` files at a hang-up, there are none to read
+/// yet, and it goes on.
+pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Turn {
     let Some(folder) = &settings.config.log_folder else {
         log::error!("--journal needs a folder for this server's copy: -b DIR");
         return Turn::Ended(ExitCode::from(beanpole::internals::options::BAD_USAGE));
@@ -49,7 +51,7 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals) -
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut troubled = false;
     loop {
-        if signals.pending().any(signals::is_end) {
+        if signals.pending().any(|signal| signals::is_end(signal) && !(reloads && signal == SIGHUP)) {
             systemd::notify("STOPPING=1");
             return Turn::Ended(ExitCode::SUCCESS);
         }
@@ -125,7 +127,7 @@ fn begin_anew() -> ! {
 /// Host and port of the first TCP address for beanstalk clients.
 fn own_address(settings: &Settings) -> String {
     let tcp = settings.config.listen.iter().find_map(|address| match address {
-        Address::Tcp(host, port) => Some((host.clone(), *port)),
+        Address::Tcp(host, port) | Address::Tls(host, port) => Some((host.clone(), *port)),
         Address::Unix(_) => None,
     });
     let (host, port) = tcp.unwrap_or_default();

@@ -50,11 +50,12 @@ const IMPURE: [&str; 19] = [
 ];
 
 /// Of each room, the other rooms that it may import. ARCHITECTURE.md tells what they are for.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 20] = [
+    ("access", &[]),
     ("allocator", &[]),
     ("standard_files", &[]),
     ("engine", &[]),
-    ("protocol", &["engine"]),
+    ("protocol", &["access", "engine"]),
     ("machine", &[]),
     ("lock_order", &[]),
     ("binlog", &["engine", "lock_order"]),
@@ -65,22 +66,22 @@ const ROOMS: [(&str, &[&str]); 19] = [
     ("gearmand", &["config", "machine", "options"]),
     ("daemon", &[]),
     ("standby", &[]),
-    ("server", &["binlog", "engine", "lease", "protocol", "config", "lock_order", "machine"]),
+    ("server", &["access", "binlog", "config", "engine", "lease", "lock_order", "machine", "protocol"]),
     ("starter", &[]),
     ("client", &[]),
-    ("ctl", &["binlog", "client", "cluster", "engine", "options"]),
+    ("ctl", &["access", "binlog", "client", "cluster", "engine", "machine", "options", "protocol"]),
     (
         "lib",
         &[
-            "binlog", "client", "cluster", "config", "engine", "gearmand", "lease", "machine", "options", "protocol",
-            "server", "ctl",
+            "access", "binlog", "client", "cluster", "config", "engine", "gearmand", "lease", "machine", "options",
+            "protocol", "server", "ctl",
         ],
     ),
 ];
 
 /// Files of one room that import each other in a circle today: the first of them, and how many they are. A circle can
 /// be read from no end; so this list may become shorter, and never longer.
-const CIRCLES: [(&str, usize); 2] = [("server/connection", 9), ("server/log", 2)];
+const CIRCLES: [(&str, usize); 2] = [("server/delivery", 8), ("server/log", 2)];
 
 struct Source {
     path: PathBuf,
@@ -190,7 +191,7 @@ fn a_public_type_has_a_name_of_its_own() {
 
 #[test]
 fn pure_rooms_name_nothing_impure() {
-    let pure = sources("src/engine").into_iter().chain(sources("src/protocol"));
+    let pure = ["src/access", "src/engine", "src/protocol"].into_iter().flat_map(sources);
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {

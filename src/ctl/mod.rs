@@ -7,6 +7,7 @@
 mod backup;
 mod call;
 mod check;
+mod check_access;
 mod clear;
 mod cluster;
 mod completion;

@@ -7,7 +7,8 @@ use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
 use super::{
-    backup, check, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve, tail, top, work,
+    backup, check, check_access, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve,
+    tail, top, work,
 };
 
 /// What operands are, for those who complete them.
@@ -49,7 +50,7 @@ impl Subcommand {
 
 const MANY: usize = usize::MAX;
 
-pub static SUBCOMMANDS: [Subcommand; 24] = [
+pub static SUBCOMMANDS: [Subcommand; 25] = [
     Subcommand {
         name: "stats",
         operands: "[TUBE...]",
@@ -259,6 +260,16 @@ pub static SUBCOMMANDS: [Subcommand; 24] = [
         least: 2,
         most: 2,
         run: backup::run,
+    },
+    Subcommand {
+        name: "check-access",
+        operands: "FILE [NAME COMMAND TUBE]",
+        help: "verify an access file, and tell what it allows",
+        options: &[],
+        takes: OperandKind::File,
+        least: 1,
+        most: 4,
+        run: check_access::run,
     },
     Subcommand {
         name: "cluster",

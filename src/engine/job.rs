@@ -242,6 +242,11 @@ impl Job {
         self.completion
     }
 
+    /// Whether this client has reserved it.
+    pub fn is_held_by(&self, client: super::ClientId) -> bool {
+        self.state == State::Reserved && self.holder == client.0
+    }
+
     /// Whether it is reserved, and by nobody in particular.
     pub fn is_leased(&self) -> bool {
         self.state == State::Reserved && self.holder == super::NOBODY.0

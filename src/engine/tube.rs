@@ -38,6 +38,16 @@ pub struct JobCounts {
 }
 
 impl JobCounts {
+    /// Adds the jobs of another tube.
+    pub fn merge(&mut self, other: &JobCounts) {
+        self.urgent += other.urgent;
+        self.ready += other.ready;
+        self.reserved += other.reserved;
+        self.delayed += other.delayed;
+        self.buried += other.buried;
+        self.finished += other.finished;
+    }
+
     /// Counts a job in its present state.
     pub fn add(&mut self, job: &Job) {
         *self.of(job.state()) += 1;

@@ -3,9 +3,10 @@
 //! Owns the choice of the room: what the server does with a connection, it does with this. Must not know any protocol's
 //! words.
 
+use super::guard::{self, Guarded};
 use super::upload::Upload;
 use super::{
-    beanstalk, gearman, http, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, Output, Subject, Wire,
+    beanstalk, gearman, http, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, LogSubject, Output, Wire,
 };
 use crate::engine::{Engine, Event, ReservePolicy};
 
@@ -38,6 +39,8 @@ pub enum Continuation {
     Gearman(gearman::Continuation),
     Workq(workq::Continuation),
     Http(http::Continuation),
+    /// The decision whether the client may give a command.
+    Guard(Box<Guarded>),
 }
 
 impl Wire {
@@ -126,8 +129,15 @@ impl Dialogue {
         }
     }
 
-    /// Carries out one request and appends its reply.
+    /// Carries out one request, if the client may give it, and appends the reply.
     pub fn execute(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
+        match guard::check(request, context, out) {
+            Ok(request) => self.carry_out(request, context, out),
+            Err(flow) => flow,
+        }
+    }
+
+    fn carry_out(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => {
@@ -140,6 +150,7 @@ impl Dialogue {
                 Continuation::Gearman(rest) => gearman::go_on(rest, context, out),
                 Continuation::Workq(rest) => workq::go_on(rest, context, out),
                 Continuation::Http(rest) => http::go_on(rest, context, out),
+                Continuation::Guard(guarded) => unreachable!("{guarded:?} was allowed or refused before"),
             },
             (dialogue, request) => unreachable!("{request:?} in {dialogue:?}"),
         }
@@ -177,6 +188,7 @@ impl Request {
                 Continuation::Beanstalk(rest) => rest.log_size(),
                 Continuation::Http(rest) => rest.log_size(),
                 Continuation::Gearman(_) | Continuation::Workq(_) => 0,
+                Continuation::Guard(guarded) => guarded.request.log_size(),
             },
         }
     }
@@ -194,16 +206,17 @@ impl Request {
                 Continuation::Gearman(rest) => rest.footprint(),
                 Continuation::Workq(rest) => rest.footprint(),
                 Continuation::Http(rest) => rest.footprint(),
+                Continuation::Guard(guarded) => guarded.request.footprint(),
             },
         }
     }
 
     /// What it is about, for the log; of Gearman and Workq, whose commands name their jobs in their own ways, nothing.
-    pub fn subject(&self) -> Subject {
+    pub fn log_subject(&self) -> LogSubject {
         match self {
-            Request::Beanstalk(request) => request.subject(),
-            Request::Http(request) => request.subject(),
-            Request::Gearman(_) | Request::Workq(_) | Request::Continue(_) => Subject::default(),
+            Request::Beanstalk(request) => request.log_subject(),
+            Request::Http(request) => request.log_subject(),
+            Request::Gearman(_) | Request::Workq(_) | Request::Continue(_) => LogSubject::default(),
         }
     }
 

@@ -11,6 +11,7 @@ mod buffer;
 mod calendar;
 mod client_registry;
 mod dialogue;
+mod guard;
 mod text;
 mod upload;
 
@@ -23,7 +24,9 @@ pub mod workq;
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
 pub use dialogue::{tell, Continuation, Dialogue, Request};
+pub use guard::needs;
 
+use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
 
 /// The protocol that the clients of a listener speak.
@@ -119,6 +122,7 @@ pub struct Usage {
     pub rejected_connections: u64,
     /// Resident memory in bytes, as it was read last; zero if never.
     pub resident: u64,
+    pub failed_auths: u64,
 }
 
 /// How long things take that the engine does not measure; none if nobody wants to know.
@@ -172,6 +176,8 @@ pub struct Context<'a> {
     pub host: &'a dyn Host,
     /// The log, if there is one.
     pub log: Option<LogFigures>,
+    /// What the client may do; none if everybody may do everything.
+    pub access: Option<&'a mut ClientAccess>,
     /// The time of the command, which never goes back.
     pub now: Time,
     /// The client that gives the command.
@@ -192,7 +198,7 @@ impl Context<'_> {
 
 /// What a request is about, for the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Subject {
+pub struct LogSubject {
     /// The number of a job.
     pub id: Option<u64>,
     /// The name of a tube.
@@ -203,6 +209,18 @@ pub struct Subject {
     pub size: Option<usize>,
     /// The other arguments of the command, by their names; times in seconds.
     pub numbers: Vec<(&'static str, u64)>,
+}
+
+/// Whether a client may see the jobs and figures of this tube.
+pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
+    access.as_ref().is_none_or(|access| access.sees(tube))
+}
+
+impl Context<'_> {
+    /// Whether the client may see those of every tube.
+    pub fn sees_all(&self) -> bool {
+        self.access.as_ref().is_none_or(|access| access.sees_all())
+    }
 }
 
 /// What happens after a command.

@@ -26,10 +26,13 @@ pub enum Refusal {
     Files,
     /// There is no memory for one more.
     Memory,
+    /// There are as many as may be that have not proven who they are.
+    Strangers,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 4] = [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory];
+    pub const ALL: [Refusal; 5] =
+        [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory, Refusal::Strangers];
 
     /// The reason in words, for the log.
     pub fn reason(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Refusal {
             Refusal::Address => "too many connections from its address",
             Refusal::Files => "too many open files",
             Refusal::Memory => "too little memory",
+            Refusal::Strangers => "too many that have not proven who they are",
         }
     }
 }

@@ -9,21 +9,21 @@ use log::kv::Value;
 use log::{Level, Record};
 
 use crate::engine::{ClientId, Engine, JobId, Time};
-use crate::protocol::{notes, ClientRegistry, Context, Flow, Output, Request, Subject};
+use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request};
 
 /// One command that was carried out, or what a waiting client was told.
 #[derive(Debug)]
 pub struct Note {
     client: ClientId,
     text: &'static str,
-    subject: Subject,
+    subject: LogSubject,
     reply: String,
 }
 
 impl Note {
     /// What stands in `out` for a client that waited.
     pub fn told(client: ClientId, out: &Output, engine: &Engine, registry: &ClientRegistry, now: Time) -> Note {
-        let mut note = Note { client, text: "told", subject: Subject::default(), reply: notes::of_reply(out, 0) };
+        let mut note = Note { client, text: "told", subject: LogSubject::default(), reply: notes::of_reply(out, 0) };
         note.find_tube(engine, registry, now);
         note
     }
@@ -39,7 +39,7 @@ impl Note {
 
     /// Logs it; with the engine unlocked.
     pub fn log(self) {
-        let Subject { id, tube, size, numbers, .. } = self.subject;
+        let LogSubject { id, tube, size, numbers, .. } = self.subject;
         let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());
         let mut fields = vec![("client", Value::from(self.client.0))];
         fields.extend(id.map(|id| ("id", Value::from(id))));
@@ -83,7 +83,7 @@ impl TurnLog {
         if !self.is_noting {
             return;
         }
-        let mut subject = request.subject();
+        let mut subject = request.log_subject();
         if subject.uses_tube {
             subject.tube = Some(context.engine.used(self.client).to_vec());
         }

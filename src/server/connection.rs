@@ -4,6 +4,10 @@
 //! thread while there is work, so an idle connection costs next to nothing. Must not write: replies leave by the
 //! `Outbox`.
 
+mod access;
+#[cfg(feature = "tls")]
+mod secure;
+
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSliceMut};
 use std::sync::Arc;
@@ -11,11 +15,13 @@ use std::time::Instant;
 
 use super::command_log::TurnLog;
 use super::delivery::{Flushed, Outbox, WriteState};
+use super::gate::Stranger;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
 use super::operators::Standing;
 use super::socket::PeerAddress;
 use super::space::Claim;
+use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{Dialogue, Flow, Output, Request, Wire};
@@ -101,6 +107,12 @@ pub struct Connection {
     clear: bool,
     /// No request is taken any more; the connection closes when its output is sent.
     closing: bool,
+    /// What its client may do; none if everybody may do everything.
+    access: Option<Box<ClientAccess>>,
+    /// Until when it must have proven who it is, if it must.
+    probation: Option<(Instant, Stranger)>,
+    /// Its last answer is kept back, and its thread does not know yet.
+    punished: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
 }
@@ -169,6 +181,9 @@ impl Connection {
             ended: false,
             clear: false,
             closing: false,
+            access: None,
+            probation: None,
+            punished: false,
             queued: false,
         }
     }
@@ -185,6 +200,7 @@ impl Connection {
 
     /// It is over: nothing is reported of it any more, and what it has on account is given back.
     pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
+        self.outbox.say_end();
         // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here,
         // which ends the reports as well.
         if Arc::strong_count(&self.outbox) > 1 {
@@ -234,7 +250,7 @@ impl Connection {
 
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
-        self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken
+        self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
     }
 
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
@@ -373,6 +389,10 @@ impl Connection {
         if input.to > buffer.len() / 2 && buffer.len() < LAST_BUFFER {
             buffer.resize(buffer.len() * 2, 0);
         }
+        #[cfg(feature = "tls")]
+        if self.outbox.tls().is_some() {
+            return self.read_tls(input, most, hub, thread);
+        }
         let end = buffer.len().min(input.to.saturating_add(most));
         let gap = self.dialogue.gap(hub.memory().room()).unwrap_or_default();
         let gap_length = gap.len();
@@ -418,7 +438,13 @@ impl Connection {
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
-        let limits = hub.limits();
+        let mut limits = hub.limits();
+        // One at a time: behind a token that is right, everything else is.
+        let is_stranger = self.is_stranger();
+        if is_stranger {
+            // Nothing of its would be kept.
+            limits.room = 0;
+        }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
             let Some(request) = self.dialogue.next(&mut bytes, &limits) else { break };
@@ -427,7 +453,7 @@ impl Connection {
             } else {
                 self.pending.push_back(request);
             }
-            if bytes.is_empty() {
+            if bytes.is_empty() || is_stranger {
                 break;
             }
         }
@@ -453,6 +479,7 @@ impl Connection {
         });
         turn_log.tell(thread.turn.locked);
         thread.is_turn_spent = is_spent;
+        self.notice_access(hub);
         thread.turn.out = out;
         if self.clear {
             self.clear = self.outbox.send(&mut thread.turn.out);
@@ -482,6 +509,7 @@ impl Connection {
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
             let mut context = core.context(hub, self.client, now, self.half_closed);
+            context.access = self.access.as_deref_mut();
             turn_log.before(&request, &context, out);
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);
@@ -519,7 +547,11 @@ impl Connection {
             Flow::Stop { graceful } => core.request_stop(graceful),
         }
         let promise = hub.log().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
-        self.clear &= !waits && promise.is_none() && batch.lacking == 0;
+        if self.access.as_mut().is_some_and(|access| access.take_failure()) {
+            self.outbox.hold();
+            self.punished = true;
+        }
+        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && !self.punished;
         if self.clear {
             return false;
         }

@@ -12,10 +12,14 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use mio::Waker;
+#[cfg(feature = "tls")]
+use parking_lot::Mutex as LeafMutex;
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::pool::Note;
 use super::socket::Stream;
+#[cfg(feature = "tls")]
+use super::tls::{TlsSession, SESSION_COST};
 use crate::lease::Lease;
 use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
@@ -80,6 +84,10 @@ pub struct Outbox {
     /// The connection's number with its owner.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
+    /// If the peer speaks TLS. Locked alone, or under nothing but itself; a write and a read wait for each other, for
+    /// both change it.
+    #[cfg(feature = "tls")]
+    tls: Option<LeafMutex<TlsSession>>,
 }
 
 #[derive(Debug, Default)]
@@ -174,7 +182,56 @@ pub enum Flushed {
 impl Outbox {
     /// Of a new connection, number `token` of `owner`.
     pub fn new(stream: Stream, owner: Arc<ThreadHandle>, token: usize) -> Arc<Outbox> {
-        Arc::new(Outbox { stream, owner, token, state: Mutex::default() })
+        Arc::new(Outbox {
+            stream,
+            owner,
+            token,
+            state: Mutex::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
+    }
+
+    /// The same for a peer that speaks TLS.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(stream: Stream, owner: Arc<ThreadHandle>, token: usize, session: TlsSession) -> Arc<Outbox> {
+        owner.memory.charge(0, SESSION_COST);
+        Arc::new(Outbox { stream, owner, token, state: Mutex::default(), tls: Some(LeafMutex::new(session)) })
+    }
+
+    /// The state of its encryption, if the peer speaks TLS.
+    #[cfg(feature = "tls")]
+    pub fn tls(&self) -> Option<&LeafMutex<TlsSession>> {
+        self.tls.as_ref()
+    }
+
+    /// Sends what is encrypted and not gone; false if the peer is gone.
+    pub fn push(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return match tls.lock().push(&self.stream) {
+                Err(error) => error.kind() == ErrorKind::WouldBlock,
+                Ok(()) => true,
+            };
+        }
+        true
+    }
+
+    /// The last words, if the socket takes them.
+    pub fn say_end(&self) {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            tls.lock().close(&self.stream);
+        }
+    }
+
+    /// Writes until nothing is left or an error, which may be that the socket is full.
+    fn transmit(&self, output: &mut Output) -> io::Result<()> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return tls.lock().send(&self.stream, output);
+        }
+        send(&self.stream, &self.owner.lease, output)
     }
 
     pub fn stream(&self) -> &Stream {
@@ -311,7 +368,7 @@ impl Outbox {
     /// Sends the owner's own replies at once, which takes no lock; only while the write state is [`WriteState::Clear`].
     /// False if it no longer is: the socket is full, and the rest waits, or the peer is gone.
     pub fn send(&self, out: &mut Output) -> bool {
-        let Err(error) = send(&self.stream, &self.owner.lease, out) else {
+        let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
                 *out = Output::new();
             }
@@ -352,7 +409,7 @@ impl Outbox {
             let mut output = std::mem::take(&mut state.output);
             drop(state);
             let before = output.len();
-            let sent = send(&self.stream, &self.owner.lease, &mut output);
+            let sent = self.transmit(&mut output);
             state = self.state.lock();
             let some = output.len() < before;
             let again = std::mem::take(&mut state.again);
@@ -410,6 +467,10 @@ impl Outbox {
 impl Drop for Outbox {
     fn drop(&mut self) {
         self.owner.memory.charge(self.state.get_mut().charged, 0);
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            self.owner.memory.charge(SESSION_COST, 0);
+        }
     }
 }
 

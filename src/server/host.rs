@@ -9,7 +9,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use nix::libc;
 use nix::sys::resource::{getrusage, UsageWho};
+use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{chown, getegid, geteuid, setgid, setgroups, setuid, Gid, Uid, User};
 use parking_lot::Mutex;
@@ -26,6 +28,7 @@ use crate::protocol::{Facts, Host, Latencies, Usage};
 pub struct Process {
     facts: Facts,
     rejected: AtomicU64,
+    failed_auths: AtomicU64,
     /// Bytes, as they were read last.
     resident: AtomicU64,
     /// None if nobody wants to know.
@@ -58,7 +61,8 @@ impl Process {
             max_connections: config.max_connections,
         };
         let turns = (!config.http.is_empty()).then(|| Mutex::new(Histogram::new(&TURN_BOUNDS)));
-        Process { facts, rejected: AtomicU64::new(0), resident: AtomicU64::new(0), turns, syncs: None }
+        let (rejected, failed_auths, resident) = Default::default();
+        Process { facts, rejected, failed_auths, resident, turns, syncs: None }
     }
 
     /// From now on, these are the lengths of syncs.
@@ -81,6 +85,10 @@ impl Process {
         self.resident.store(machine::resident_memory(), Ordering::Relaxed);
     }
 
+    pub fn count_failed_auth(&self) {
+        self.failed_auths.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// One connection was turned away.
     pub fn count_rejected(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
@@ -99,6 +107,7 @@ impl Host for Process {
             user_micros: times.map_or(0, |times| micros(times.user_time())),
             system_micros: times.map_or(0, |times| micros(times.system_time())),
             rejected_connections: self.rejected.load(Ordering::Relaxed),
+            failed_auths: self.failed_auths.load(Ordering::Relaxed),
             resident: self.resident.load(Ordering::Relaxed),
         }
     }
@@ -127,6 +136,34 @@ fn identity() -> String {
 
 /// Why the process could not become another user: beanstalkd's exit code for it, and the reason.
 pub type UserError = (u8, String);
+
+/// What the program gives up at its start, before there are threads: it cannot gain privileges by running another
+/// program, and others may not read the files that it makes, unless they are told a mode of their own. Not for a server
+/// inside another program, whose business this is.
+pub fn harden() {
+    if let Err(error) = nix::sys::prctl::set_no_new_privs() {
+        log::warn!("privileges of other programs cannot be given up: {error}");
+    }
+    let strict = Mode::S_IWGRP | Mode::S_IRWXO;
+    let before = umask(strict);
+    umask(before | strict);
+}
+
+/// Gives up the capabilities that the process may have been started with; those of root go with its id.
+#[allow(unsafe_code)]
+fn drop_capabilities() -> nix::Result<()> {
+    /// Version 3 of the kernel's interface, and this thread.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    /// Effective, permitted and inheritable ones, twice 32 bits of each.
+    const NONE: [u32; 6] = [0; 6];
+    // SAFETY: neither call touches memory but what it is given to read, which is there until it returns.
+    let result = unsafe {
+        // Kernels before 4.3 have no ambient ones.
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        libc::syscall(libc::SYS_capset, HEADER.as_ptr(), NONE.as_ptr())
+    };
+    nix::errno::Errno::result(result).map(drop)
+}
 
 /// Makes the folder of the binlog if it is missing, for the user that the process then becomes.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
@@ -180,16 +217,21 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     }
 }
 
-/// Becomes another user for good: its group, no other groups, then itself.
+/// Becomes another user for good: its group, no other groups, then itself, without any capability.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // Somebody else has seen to it; asking again would be refused.
-        return Ok(());
+        return drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));
     setgroups(&[group]).map_err(|error| fail("taking the groups", error))?;
     setgid(group).map_err(|error| fail("taking the group", error))?;
-    setuid(user).map_err(|error| fail("taking the id", error))
+    setuid(user).map_err(|error| fail("taking the id", error))?;
+    // Root keeps all that it has.
+    if user.is_root() {
+        return Ok(());
+    }
+    drop_capabilities().map_err(|error| fail("giving up the capabilities", error))
 }
 
 #[cfg(test)]

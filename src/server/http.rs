@@ -15,6 +15,10 @@ const SHORTEST: usize = 16;
 /// Reads the token, and tells the protocol what else is spoken. Done while the process may read what its user may.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.gearman = !config.gearman.is_empty();
+    if config.access.is_some() && !config.http.is_empty() {
+        let message = "--http cannot be used with --access: its page and API know no rights of single users".to_owned();
+        return Err(StartError { code: 1, message });
+    }
     let Some(path) = &config.http_token else { return Ok(()) };
     let fail = |problem: String| StartError { code: 1, message: format!("{}: {problem}", path.display()) };
     let text = fs::read_to_string(path).map_err(|error| fail(format!("cannot read the token: {error}")))?;

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,15 @@ use super::clock::Clock;
 use super::command_log::Note;
 use super::delivery::Outbox;
 use super::durability::Durability;
+use super::gate::Gate;
 use super::host::Process;
 use super::memory::Memory;
 use super::recovery;
 use super::running::Shutdown;
 use super::space::Claim;
 use super::timer::Alarm;
+#[cfg(feature = "tls")]
+use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
@@ -91,13 +94,19 @@ pub struct Hub {
     log: Option<Durability>,
     clock: Clock,
     alarm: Alarm,
-    process: Process,
+    pub(super) process: Process,
     config: Config,
     memory: Arc<Memory>,
     fingerprints: Fingerprints,
     /// What is still to be dropped; see [`Hub::discard`].
     discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
+    pub(super) gate: Option<Gate>,
+    /// What new connections with TLS share.
+    #[cfg(feature = "tls")]
+    pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
+    /// Clients that have not proven who they are.
+    pub(super) strangers: Arc<AtomicUsize>,
     stopping: AtomicBool,
     shutdown: Shutdown,
 }
@@ -109,6 +118,7 @@ impl Hub {
         mut config: Config,
         clock: Clock,
         storage: Option<Arc<dyn Storage>>,
+        gate: Option<Gate>,
         secret: u64,
     ) -> Result<Hub, OpenError> {
         config.protocols.max_output = config.max_output;
@@ -147,6 +157,10 @@ impl Hub {
             fingerprints,
             discarded: LeafMutex::default(),
             admission,
+            gate,
+            #[cfg(feature = "tls")]
+            tls: LeafMutex::default(),
+            strangers: Arc::default(),
             stopping: AtomicBool::new(false),
             shutdown: Shutdown::default(),
         })
@@ -478,7 +492,18 @@ impl Core {
         let Core { engine, counters, registry, journal, .. } = self;
         let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
         let settings = &hub.config.protocols;
-        Context { engine, counters, registry, settings, host: &hub.process, log, now, client, half_closed }
+        Context {
+            engine,
+            counters,
+            registry,
+            settings,
+            host: &hub.process,
+            log,
+            access: None,
+            now,
+            client,
+            half_closed,
+        }
     }
 
     /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see

@@ -21,6 +21,10 @@ use crate::protocol::Wire;
 /// How long to wait when the system has no memory for one connection more, or no file even to turn it away.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How long and how often to look whether one of too many that have not proven who they are has done so.
+const ROOM_TRIES: u32 = 200;
+const ROOM_STEP: Duration = Duration::from_millis(1);
+
 /// The least time between two lines of the log about connections turned away for the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -80,6 +84,9 @@ fn is_out_of_files(error: &Error) -> bool {
 impl Acceptor<'_> {
     /// Hands a connection to a pool thread, or turns it away.
     fn take_in(&mut self, stream: Stream, peer: PeerAddress) {
+        if self.makes_strangers() && !self.has_room_for_stranger() {
+            return self.turn_away(&stream, peer, Refusal::Strangers);
+        }
         let admission = self.hub.admission();
         let permit = match self.wire {
             Wire::Http => admission.admit_operator(&peer),
@@ -93,6 +100,26 @@ impl Acceptor<'_> {
             }
             Err(refusal) => self.turn_away(&stream, peer, refusal),
         }
+    }
+
+    /// Whether who connects here must first prove something.
+    fn makes_strangers(&self) -> bool {
+        match self.listener {
+            Listener::Tcp(_, true) => true,
+            Listener::Tcp(_, false) => self.hub.gate().is_some_and(|gate| !gate.admits_strangers()),
+            Listener::Unix(..) => false,
+        }
+    }
+
+    /// Waits a moment for it: of very many who come at once, most prove who they are as fast as the server lets them.
+    fn has_room_for_stranger(&self) -> bool {
+        for _ in 0..ROOM_TRIES {
+            if !self.hub.is_full_of_strangers() || self.hub.is_stopping() {
+                return true;
+            }
+            std::thread::sleep(ROOM_STEP);
+        }
+        false
     }
 
     /// Accepts a connection in place of the spare file, so that it is at least answered.
@@ -117,7 +144,9 @@ impl Acceptor<'_> {
     fn turn_away(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
-        let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
+        if !matches!(peer, PeerAddress::Tls(_)) {
+            let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
+        }
         self.hub.count_rejected();
         let told = &mut self.told[refusal as usize];
         if told.is_none_or(|told| told.elapsed() >= QUIET) {

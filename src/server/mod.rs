@@ -12,13 +12,16 @@ mod connection;
 mod delivery;
 mod durability;
 mod embedded;
+mod gate;
 mod http;
 mod hub;
+mod hub_access;
 mod idle;
 mod listener;
 mod memory;
 mod operators;
 mod pool;
+mod probation;
 mod recovery;
 mod running;
 #[allow(missing_docs)]
@@ -26,6 +29,8 @@ mod socket;
 mod space;
 mod stepped;
 mod timer;
+#[cfg(feature = "tls")]
+mod tls;
 
 #[allow(missing_docs)]
 pub mod host;
@@ -46,6 +51,7 @@ use std::time::Duration;
 
 use clock::Clock;
 pub use embedded::{JobInfo, JobState, JobTotals, ServerStats, TubeInfo};
+use gate::Gate;
 use hub::Hub;
 use parking_lot::Mutex;
 use running::Running;
@@ -104,6 +110,10 @@ impl StartError {
         let name = folder.map_or("the binlog".to_owned(), |path| path.display().to_string());
         let code = if matches!(error, OpenError::Folder(_)) { 10 } else { 1 };
         StartError { code, message: format!("cannot keep a binlog in {name} (-b): {error}") }
+    }
+
+    fn access(message: String) -> StartError {
+        StartError { code: 1, message }
     }
 
     fn system(error: &io::Error) -> StartError {
@@ -219,8 +229,14 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        let hub = Hub::new(config, clock, storage, host::random())
+        // As that user, who must be able to read it again later.
+        let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::access)?;
+        #[cfg(feature = "tls")]
+        let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::access)?;
+        let hub = Hub::new(config, clock, storage, gate, host::random())
             .map_err(|error| StartError::log(folder.as_deref(), &error))?;
+        #[cfg(feature = "tls")]
+        hub.set_tls(tls);
         let hub = Arc::new(hub);
         let is_inherited = !inherited.is_empty();
         for listener in &inherited {
@@ -288,6 +304,21 @@ impl Server {
         self.hub.drain();
     }
 
+    /// Reads the access file and the certificate again, if there are any. Connections keep the certificate that they
+    /// have. Clients whose name, proof or right has gone are disconnected, all others have their new rights soon
+    /// afterwards. An error is one line; then everything stays as it was.
+    pub fn reload(&self) -> Result<(), String> {
+        #[cfg(feature = "tls")]
+        let tls = self.hub.config().tls.as_ref().map(tls::load).transpose()?;
+        if let Some(gate) = self.hub.gate() {
+            let table = gate.reload()?;
+            self.running.lock().renew(&table);
+        }
+        #[cfg(feature = "tls")]
+        self.hub.set_tls(tls);
+        Ok(())
+    }
+
     /// Stops in order, unless it has stopped already: no new connections, then every reply that is due is sent to
     /// clients that read it, for a second at the most, and all connections are closed. Returns when that is done.
     pub fn stop(&self) {
@@ -349,12 +380,14 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
-        Address::Tcp(host, port) => {
+        Address::Tcp(host, port) | Address::Tls(host, port) => {
+            let is_tls = matches!(address, Address::Tls(..));
             let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
             let port = port.unwrap_or(port_otherwise);
+            let scheme = if is_tls { "tls:" } else { "" };
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
             let bound = bind_first((host, port));
-            (name, bound)
+            (format!("{scheme}{name}"), if is_tls { bound.map(Bound::with_tls) } else { bound })
         }
     }
 }

@@ -16,10 +16,15 @@ use slab::Slab;
 use super::admission::Permit;
 use super::connection::{Connection, Next, Seen, ThreadScratch};
 use super::delivery::{Outbox, ThreadHandle};
+use super::gate::Stranger;
 use super::hub::Hub;
 use super::idle::{ClientActivity, Idle, CLOSINGS};
 use super::operators::Operators;
+use super::probation::Probation;
 use super::socket::{PeerAddress, Stream};
+#[cfg(feature = "tls")]
+use super::tls::TlsSession;
+use crate::access::AccessTable;
 use crate::protocol::Wire;
 
 /// The token of the waker; connections count from zero.
@@ -38,6 +43,9 @@ const CROWD: usize = 32;
 const RELIEF: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Connections that are told of a new access file before others have their turn.
+const RENEWALS: usize = 1024;
+
 /// Bytes for which nobody is dropped: there are always some who take more.
 const LIGHT: u64 = 4 * 1024;
 
@@ -54,6 +62,8 @@ pub enum Note {
     Adopt(Stream, PeerAddress, Wire, Permit),
     /// Look at this connection again. It may be gone, and its number another's: looking does no harm.
     Resume(usize),
+    /// There is a new access file.
+    Renew(Arc<AccessTable>),
     /// Tell here when nothing that had arrived before is left to be done.
     Quiesce(Sender<()>),
     /// Send what waits, and end.
@@ -81,6 +91,30 @@ pub struct PoolThread {
     /// None if clients may be silent without end.
     idle: Option<Idle>,
     operators: Operators,
+    probation: Probation<Arc<Outbox>>,
+    /// The new access file, and the number of the next connection that is told of it.
+    renewal: Option<(Arc<AccessTable>, usize)>,
+}
+
+/// The way out of a new connection; none if it cannot be had.
+#[cfg(feature = "tls")]
+fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
+    if !is_tls {
+        return Some(Outbox::new(stream, owner, number));
+    }
+    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone()))? {
+        Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
+        Err(error) => {
+            log::warn!("a connection with TLS cannot be begun: {error}");
+            None
+        }
+    }
+}
+
+/// The same for a program without TLS.
+#[cfg(not(feature = "tls"))]
+fn outbox(stream: Stream, is_tls: bool, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
+    (!is_tls).then(|| Outbox::new(stream, owner, number))
 }
 
 impl PoolThread {
@@ -103,6 +137,8 @@ impl PoolThread {
             scratch: ThreadScratch::default(),
             relieved: None,
             operators: Operators::default(),
+            probation: Probation::default(),
+            renewal: None,
             quiescing: Vec::new(),
         };
         Ok((thread, owner))
@@ -118,7 +154,8 @@ impl PoolThread {
                 self.hub.commit(&mut self.scratch.turn);
                 self.turns = 0;
             }
-            let patience = [self.close_idle(), self.relieve(), self.close_operators()].into_iter().flatten().min();
+            let due = [self.close_idle(), self.relieve(), self.close_operators(), self.judge(), self.renew()];
+            let patience = due.into_iter().flatten().min();
             self.owner.will_sleep();
             let rests = self.again.is_empty() && self.inbox.is_empty();
             let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
@@ -173,6 +210,7 @@ impl PoolThread {
             match note {
                 Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
                 Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
+                Note::Renew(table) => self.renewal = Some((table, 0)),
                 Note::Quiesce(waiting) => self.quiescing.push(waiting),
                 Note::Stop => return ControlFlow::Break(()),
             }
@@ -217,6 +255,40 @@ impl PoolThread {
         Some(RELIEF)
     }
 
+    /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells
+    /// when to look again.
+    fn judge(&mut self) -> Option<Duration> {
+        while let Some((until, number)) = self.probation.overdue() {
+            if self.connections.get(number).is_some_and(|connection| connection.must_prove_by(until)) {
+                let peer = self.connections[number].peer();
+                log::info!("{peer}: closed: it has not proven who it is in time");
+                self.close(number);
+            }
+        }
+        while let Some(outbox) = self.probation.forgiven() {
+            outbox.release(&mut self.scratch.turn.out);
+        }
+        self.probation.wait()
+    }
+
+    /// Tells some connections of a new access file, and closes those that it leaves no name. Tells when to look again.
+    fn renew(&mut self) -> Option<Duration> {
+        let (table, from) = self.renewal.take()?;
+        let end = from.saturating_add(RENEWALS);
+        for number in from..end.min(self.connections.capacity()) {
+            let Some(connection) = self.connections.get_mut(number) else { continue };
+            if !connection.renew(&table) {
+                log::info!("{}: closed: the access file has changed", connection.peer());
+                self.close(number);
+            }
+        }
+        if end >= self.connections.capacity() {
+            return None;
+        }
+        self.renewal = Some((table, end));
+        Some(Duration::ZERO)
+    }
+
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
         if let Err(error) = self.poll.poll(events, timeout) {
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "waiting for connections: {error}");
@@ -231,10 +303,21 @@ impl PoolThread {
             log::warn!("{peer}: cannot be served: {error}");
             return self.hub.admission().leave(permit);
         }
-        let outbox = Outbox::new(stream, self.owner.clone(), number);
+        let is_tls = matches!(peer, PeerAddress::Tls(_));
+        // With TLS, who it is comes with the end of the handshake.
+        let gate = self.hub.gate().filter(|_| !is_tls);
+        let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
+        let Some(outbox) = outbox(stream, is_tls, &self.hub, self.owner.clone(), number) else {
+            return self.hub.admission().leave(permit);
+        };
         let client = self.hub.turn(&mut self.scratch.turn, |core, _, _| core.connect(outbox.clone(), wire, &peer));
         log::debug!("{}: connected from {peer}", client.0);
-        entry.insert(Connection::new(outbox, client, wire, peer));
+        let mut connection = Connection::new(outbox, client, wire, peer);
+        if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
+            connection.put_on_probation(self.probation.enter(number), Stranger::enter(self.hub.strangers()));
+        }
+        access.into_iter().for_each(|access| connection.set_access(access));
+        entry.insert(connection);
         if self.seats.len() <= number {
             self.seats.resize(number + 1, permit);
         }
@@ -261,7 +344,11 @@ impl PoolThread {
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         self.scratch.others = !self.again.is_empty() || self.scratch.turn.sharers > 1;
-        match connection.work(&self.hub, &mut self.scratch) {
+        let next = connection.work(&self.hub, &mut self.scratch);
+        if let Some(outbox) = connection.take_penalty() {
+            self.probation.punish(outbox);
+        }
+        match next {
             Next::Wait => {}
             // Once only: a report may come while it stands in the queue, and must not give it more turns than others.
             Next::Again => {

@@ -20,6 +20,7 @@ use super::listener::{self, Threads};
 use super::pool::{Note, PoolThread};
 use super::socket::Listener;
 use super::timer;
+use crate::access::AccessTable;
 use crate::protocol::Wire;
 
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
@@ -121,6 +122,11 @@ impl Running {
             self.listener_threads.push(spawn("listener".to_owned(), run)?);
         }
         Ok(())
+    }
+
+    /// There is a new access file.
+    pub fn renew(&self, table: &Arc<AccessTable>) {
+        self.owners.iter().for_each(|owner| owner.send(Note::Renew(table.clone())));
     }
 
     /// Returns when so many connections have come since the start, and no pool thread finds anything to do. What one of

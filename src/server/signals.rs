@@ -1,7 +1,7 @@
 //! Signals: the only way to talk to a running server from outside its sockets.
 //!
-//! Owns their meaning: TERM and INT end the server in order, and HUP too unless it has a log to open again; USR1 makes
-//! it refuse new jobs for good.
+//! Owns their meaning: TERM and INT end the server in order, and HUP too unless there is something to open or read
+//! again; USR1 makes it refuse new jobs for good.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 pub enum SignalAction {
     /// Refuse new jobs from now on (SIGUSR1).
     Drain,
-    /// Open the log again, if it is a file; else end.
+    /// Open the log again, if it is a file, and read files again that say who is let in; else end.
     HangUp,
     /// Stop in order (SIGTERM, SIGINT).
     Stop,

@@ -110,6 +110,7 @@ impl AsRawFd for Stream {
 #[derive(Clone, Copy, Debug)]
 pub enum PeerAddress {
     Tcp(SocketAddr),
+    Tls(SocketAddr),
     /// A client of a Unix socket, which has no address.
     Unix,
 }
@@ -118,7 +119,7 @@ impl PeerAddress {
     /// Its IP address over TCP; the same for an IPv4 peer whether the listener speaks IPv4 or IPv6.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
-            PeerAddress::Tcp(address) => Some(address.ip().to_canonical()),
+            PeerAddress::Tcp(address) | PeerAddress::Tls(address) => Some(address.ip().to_canonical()),
             PeerAddress::Unix => None,
         }
     }
@@ -132,7 +133,7 @@ impl PeerAddress {
 impl fmt::Display for PeerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            PeerAddress::Tcp(address) => address.fmt(formatter),
+            PeerAddress::Tcp(address) | PeerAddress::Tls(address) => address.fmt(formatter),
             PeerAddress::Unix => formatter.write_str("unix"),
         }
     }
@@ -141,7 +142,8 @@ impl fmt::Display for PeerAddress {
 /// A blocking listener; of `mio`'s types, whose `accept` makes the connection non-blocking in the same call.
 #[derive(Debug)]
 pub enum Listener {
-    Tcp(TcpListener),
+    /// Over TCP, and whether with TLS.
+    Tcp(TcpListener, bool),
     /// Over a Unix socket, whose file is removed at the end if we made it.
     Unix(UnixListener, Option<SocketFile>),
 }
@@ -162,6 +164,7 @@ pub struct Bound {
     socket: Socket,
     /// The file to remove at the end.
     file: Option<SocketFile>,
+    tls: bool,
 }
 
 impl Bound {
@@ -174,7 +177,12 @@ impl Bound {
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
-        Ok(Bound { socket, file: None })
+        Ok(Bound { socket, file: None, tls: false })
+    }
+
+    /// Has its clients speak TLS.
+    pub fn with_tls(self) -> Bound {
+        Bound { tls: true, ..self }
     }
 
     /// Takes a path, with this mode. A socket file that nobody listens on any more is replaced.
@@ -198,7 +206,7 @@ impl Bound {
         let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
-        Ok(Bound { socket, file: Some(file) })
+        Ok(Bound { socket, file: Some(file), tls: false })
     }
 
     /// Listens; from now on clients can connect.
@@ -207,7 +215,7 @@ impl Bound {
             return Ok(Listener::unix(self.socket, self.file));
         }
         self.socket.listen(BACKLOG)?;
-        let listener = Listener::tcp(self.socket);
+        let listener = Listener::Tcp(TcpListener::from_std(self.socket.into()), self.tls);
         listener.prepare(keepalive)?;
         Ok(listener)
     }
@@ -216,7 +224,7 @@ impl Bound {
 impl Listener {
     /// Of a TCP socket that listens, and blocks.
     pub fn tcp(socket: Socket) -> Listener {
-        Listener::Tcp(TcpListener::from_std(socket.into()))
+        Listener::Tcp(TcpListener::from_std(socket.into()), false)
     }
 
     /// Of a Unix socket that does.
@@ -226,7 +234,7 @@ impl Listener {
 
     /// Options that accepted connections inherit.
     pub fn prepare(&self, keepalive: &Keepalive) -> io::Result<()> {
-        let Listener::Tcp(listener) = self else { return Ok(()) };
+        let Listener::Tcp(listener, _) = self else { return Ok(()) };
         let socket = SockRef::from(listener);
         socket.set_tcp_nodelay(true)?;
         if keepalive.idle == 0 {
@@ -242,8 +250,9 @@ impl Listener {
     /// Waits for a connection; tells who it is.
     pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
-            Listener::Tcp(listener) => {
-                listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), PeerAddress::Tcp(peer)))
+            Listener::Tcp(listener, tls) => {
+                let named = if *tls { PeerAddress::Tls } else { PeerAddress::Tcp };
+                listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), named(peer)))
             }
             Listener::Unix(listener, _) => {
                 listener.accept().map(|(stream, _)| (Stream::Unix(stream), PeerAddress::Unix))
@@ -256,9 +265,9 @@ impl Listener {
     /// ourselves.
     pub fn wake(&self, inherited: bool) {
         let result = match self {
-            Listener::Tcp(listener) if inherited => call_tcp(listener),
+            Listener::Tcp(listener, _) if inherited => call_tcp(listener),
             Listener::Unix(listener, _) if inherited => call_unix(listener),
-            Listener::Tcp(listener) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
+            Listener::Tcp(listener, _) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
             Listener::Unix(listener, _) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
         };
         match result {
@@ -272,7 +281,7 @@ impl Listener {
     /// Another descriptor of the same listener.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Listener::Tcp(listener, _) => listener.as_fd().try_clone_to_owned(),
             Listener::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
         }
     }
@@ -280,7 +289,7 @@ impl Listener {
     /// The TCP address that it listens on.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Tcp(listener, _) => listener.local_addr().ok(),
             Listener::Unix(..) => None,
         }
     }
@@ -288,7 +297,10 @@ impl Listener {
     /// What to call it: `127.0.0.1:11300`, `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().map_or("tcp".to_owned(), |address| address.to_string()),
+            Listener::Tcp(listener, tls) => {
+                let scheme = if *tls { "tls:" } else { "" };
+                listener.local_addr().map_or("tcp".to_owned(), |address| format!("{scheme}{address}"))
+            }
             Listener::Unix(listener, _) => {
                 match listener.local_addr().ok().and_then(|it| it.as_pathname().map(Path::to_owned)) {
                     Some(path) => format!("unix:{}", path.display()),

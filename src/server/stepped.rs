@@ -39,7 +39,7 @@ impl Stepped {
     ) -> Result<Stepped, OpenError> {
         let at = AtomicU64::new(now.nanos());
         let clock = if whole { Clock::Manual(at) } else { Clock::Stepped(at) };
-        let hub = Arc::new(Hub::new(config, clock, storage, 1)?);
+        let hub = Arc::new(Hub::new(config, clock, storage, None, 1)?);
         let (pool, owner) =
             PoolThread::new(hub.clone()).map_err(|error| OpenError::File("a poller".to_owned(), error))?;
         Ok(Stepped { hub, pool, owner, scratch: TurnScratch::default() })

@@ -181,3 +181,15 @@ fn limits_are_taken() {
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
 }
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_program_without_tls_says_so_in_one_line() {
+    let words = ["without TLS", "make TLS=1"];
+    for option in ["-l", "--gearman", "--workq"] {
+        let given = if option == "-l" { "-ltls:127.0.0.1".to_owned() } else { format!("{option}=tls:127.0.0.1") };
+        run(&[&given]).failed(5, &words);
+    }
+    run(&["-l", "beanstalks://127.0.0.1"]).failed(5, &words);
+    run(&["--tls-cert", "/nowhere"]).failed(5, &words);
+}

@@ -54,6 +54,9 @@ fn is_nobody(daemon: &Daemon) {
         assert!(words("Groups:").iter().all(|group| *group == gid), "{status}");
         assert_eq!(words("CapEff:"), ["0000000000000000"]);
         assert_eq!(words("CapPrm:"), ["0000000000000000"]);
+        assert_eq!(words("CapAmb:"), ["0000000000000000"]);
+        assert_eq!(words("CapInh:"), ["0000000000000000"]);
+        assert_eq!(words("NoNewPrivs:"), ["1"]);
     }
 }
 
@@ -109,6 +112,23 @@ fn becoming_who_one_is_already_works_without_root() {
     let daemon = Daemon::spawn(as_nobody(&folder, &["-p", "0", "-u", "nobody"]));
     is_nobody(&daemon);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
+}
+
+#[test]
+fn capabilities_that_somebody_else_gave_are_given_up() {
+    // setpriv is a part of util-linux; where it cannot give a capability, there is none to give up.
+    let give = ["--ambient-caps", "+net_bind_service", "--inh-caps", "+net_bind_service", "--clear-groups"];
+    let mut try_it = Command::new("setpriv");
+    if !is_root() || !try_it.args(give).arg("true").status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    let folder = Folder::new();
+    let program = as_nobody(&folder, &[]).get_program().to_owned();
+    let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &uid, "--regid", &gid]).args(give).arg(program);
+    command.args(["-p", "0", "-l", "127.0.0.1", "-u", "nobody"]).stdin(Stdio::null()).stdout(Stdio::null());
+    is_nobody(&Daemon::spawn(command));
 }
 
 /// Numbers need no list of users, as in a container without one.

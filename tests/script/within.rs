@@ -171,8 +171,18 @@ impl Within {
         let peer = peers.get_mut(who).expect("a connected peer");
         let half_closed = peer.half_closed;
         let client = peer.client;
-        let mut world =
-            Protocol { engine, counters, registry, settings, host, log: None, now: *now, client, half_closed };
+        let mut world = Protocol {
+            engine,
+            counters,
+            registry,
+            settings,
+            host,
+            log: None,
+            access: None,
+            now: *now,
+            client,
+            half_closed,
+        };
         act(&mut world, peer);
         self.settle();
     }

@@ -101,6 +101,8 @@ pub enum Command {
     ReserveMode {
         weighted: bool,
     },
+    /// The SHA-256 of the token, which itself is kept nowhere.
+    Auth([u8; 32]),
     Quit,
     BadFormat,
     UnknownCommand,

@@ -4,9 +4,12 @@
 //! decides what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests
 //! walk it.
 
+use hmac_sha256::Hash;
+
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use super::tags;
+use crate::access::Need;
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, name_run, number, number32, strtoul32};
 
@@ -53,6 +56,7 @@ pub enum CommandName {
     ListTubes,
     Quit,
     PauseTube,
+    Auth,
 }
 
 impl CommandName {
@@ -64,6 +68,8 @@ impl CommandName {
 
 pub struct CommandRow {
     pub name: CommandName,
+    /// What a client must be allowed to do.
+    pub need: Need,
     /// What a line must begin with.
     pub word: &'static str,
     pub arguments: &'static str,
@@ -77,67 +83,70 @@ pub struct CommandRow {
 
 const fn row(
     name: CommandName,
+    need: Need,
     word: &'static str,
     arguments: &'static str,
     parse: fn(&[u8], Extensions) -> Option<Command>,
     summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, word, arguments, parse, summary, extension: None }
+    CommandRow { name, need, word, arguments, parse, summary, extension: None }
 }
 
 /// A row of a command that beanstalkd has not.
 const fn ours(
     name: CommandName,
+    need: Need,
     word: &'static str,
     arguments: &'static str,
     parse: fn(&[u8], Extensions) -> Option<Command>,
     summary: &'static str,
     extension: Extension,
 ) -> CommandRow {
-    CommandRow { name, word, arguments, parse, summary, extension: Some(extension) }
+    CommandRow { name, need, word, arguments, parse, summary, extension: Some(extension) }
 }
 
 #[rustfmt::skip]
-pub const COMMANDS: [CommandRow; 39] = [
-    row(CommandName::Put, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
-    row(CommandName::Peek, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
-    row(CommandName::PeekReady, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
-    row(CommandName::PeekDelayed, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
-    row(CommandName::PeekBuried, "peek-buried", "", |args, _| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
-    ours(CommandName::PeekReserved, "peek-reserved", "", |args, _| alone(args, Command::PeekReserved), "show its reserved job whose time to run ends first", Extension::PeekReserved),
-    row(CommandName::ReserveWithTimeout, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
-    row(CommandName::ReserveJob, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
-    ours(CommandName::ReserveBatch, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs", Extension::Batch),
-    ours(CommandName::ReserveMode, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights", Extension::Weight),
-    row(CommandName::Reserve, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
-    ours(CommandName::DeleteBatch, "delete-batch ", "<ids>", delete_batch, "delete many jobs", Extension::Batch),
-    row(CommandName::Delete, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
-    row(CommandName::Release, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
-    row(CommandName::Bury, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
-    row(CommandName::Kick, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
-    row(CommandName::KickJob, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
-    ours(CommandName::TouchAll, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again", Extension::Batch),
-    row(CommandName::Touch, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
-    ours(CommandName::Wait, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside", Extension::Wait),
-    ours(CommandName::FlushTube, "flush-tube ", "<tube>", |args, _| flush(args, false), "delete all jobs of a tube", Extension::Flush),
-    ours(CommandName::FlushBuried, "flush-buried ", "<tube>", |args, _| flush(args, true), "delete the buried jobs of a tube", Extension::Flush),
-    ours(CommandName::Drain, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in", Extension::Drain),
-    ours(CommandName::Undrain, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again", Extension::Drain),
-    ours(CommandName::ListJobs, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube", Extension::ListJobs),
-    ours(CommandName::MoveJob, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube", Extension::Move),
-    ours(CommandName::MoveTube, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube", Extension::Move),
-    ours(CommandName::LimitTube, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have", Extension::Limit),
-    row(CommandName::StatsJob, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
-    row(CommandName::StatsTube, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
-    row(CommandName::Stats, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
-    row(CommandName::Use, "use ", "<tube>", |args, _| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
-    row(CommandName::Watch, "watch ", "<tube> [<weight>]", watch, "add a tube to those that jobs are reserved from"),
-    row(CommandName::Ignore, "ignore ", "<tube>", |args, _| tube(args).map(Command::Ignore), "take a tube from those"),
-    row(CommandName::ListTubesWatched, "list-tubes-watched", "", |args, _| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
-    row(CommandName::ListTubeUsed, "list-tube-used", "", |args, _| alone(args, Command::ListTubeUsed), "name the tube that is used"),
-    row(CommandName::ListTubes, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
-    row(CommandName::Quit, "quit", "", |_, _| Some(Command::Quit), "close the connection"),
-    row(CommandName::PauseTube, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
+pub const COMMANDS: [CommandRow; 40] = [
+    row(CommandName::Put, Need::PUT_USED, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
+    row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
+    row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
+    row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
+    row(CommandName::PeekBuried, Need::LOOK_USED, "peek-buried", "", |args, _| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
+    ours(CommandName::PeekReserved, Need::LOOK_USED, "peek-reserved", "", |args, _| alone(args, Command::PeekReserved), "show its reserved job whose time to run ends first", Extension::PeekReserved),
+    row(CommandName::ReserveWithTimeout, Need::TAKE_WATCHED, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
+    row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
+    ours(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs", Extension::Batch),
+    ours(CommandName::ReserveMode, Need::OPEN, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights", Extension::Weight),
+    row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
+    ours(CommandName::DeleteBatch, Need::ADMIN_ALL, "delete-batch ", "<ids>", delete_batch, "delete many jobs", Extension::Batch),
+    row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
+    row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
+    row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
+    row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
+    row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
+    ours(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again", Extension::Batch),
+    row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
+    ours(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside", Extension::Wait),
+    ours(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, false), "delete all jobs of a tube", Extension::Flush),
+    ours(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, true), "delete the buried jobs of a tube", Extension::Flush),
+    ours(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in", Extension::Drain),
+    ours(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again", Extension::Drain),
+    ours(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube", Extension::ListJobs),
+    ours(CommandName::MoveJob, Need::ADMIN_ALL, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube", Extension::Move),
+    ours(CommandName::MoveTube, Need::ADMIN_ALL, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube", Extension::Move),
+    ours(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have", Extension::Limit),
+    row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
+    row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
+    row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, _| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
+    row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube> [<weight>]", watch, "add a tube to those that jobs are reserved from"),
+    row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args, _| tube(args).map(Command::Ignore), "take a tube from those"),
+    row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args, _| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
+    row(CommandName::ListTubeUsed, Need::OPEN, "list-tube-used", "", |args, _| alone(args, Command::ListTubeUsed), "name the tube that is used"),
+    row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
+    row(CommandName::Quit, Need::OPEN, "quit", "", |_, _| Some(Command::Quit), "close the connection"),
+    row(CommandName::PauseTube, Need::ADMIN_NAMED, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
+    row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
 ];
 
 /// How often each command was given.

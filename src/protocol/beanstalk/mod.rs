@@ -17,7 +17,7 @@ pub use command::Command;
 pub use commands::{CommandCounters, CommandName, CommandRow, COMMANDS};
 pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
-pub use session::{execute, go_on, hang_up, tell, Continuation};
+pub use session::{deny, execute, go_on, hang_up, tell, Continuation};
 pub use tags::TAGS;
 
 /// What a client is told that connects when there is no room for it.

@@ -8,9 +8,11 @@ use super::commands::{CommandName, CommandRow, COMMANDS};
 use super::extensions::{Extension, Extensions};
 use super::reply;
 use super::tags::Tagging;
+use crate::access::Need;
 use crate::engine::{Body, NewJob, Priority, Span, Tags};
+use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::{DecodeLimits, Subject};
+use crate::protocol::{DecodeLimits, LogSubject};
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
@@ -31,7 +33,7 @@ pub struct Request {
 
 impl Request {
     /// What it is about, for the log.
-    pub fn subject(&self) -> Subject {
+    pub fn log_subject(&self) -> LogSubject {
         let (id, tube, size) = match &self.command {
             Command::Put { job, .. } => (None, None, Some(job.body.len())),
             Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (Some(id.0), None, None),
@@ -48,7 +50,7 @@ impl Request {
             _ => (None, None, None),
         };
         let uses_tube = matches!(self.command, Command::Put { .. } | Command::PeekNext(_) | Command::Kick(_));
-        Subject { id, tube, uses_tube, size, numbers: self.numbers() }
+        LogSubject { id, tube, uses_tube, size, numbers: self.numbers() }
     }
 
     /// The numbers on its line but for ids and sizes, by their names.
@@ -68,6 +70,43 @@ impl Request {
             Command::PauseTube { length, .. } => vec![("pause", length.secs())],
             _ => Vec::new(),
         }
+    }
+
+    /// What a client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match (&self.command, self.counts) {
+            (Command::BadFormat | Command::UnknownCommand, _) | (_, None) => Need::OPEN,
+            (Command::Put { tags: Some(tags), .. }, _) if tags.tube.is_some() => Need::PUT_NAMED,
+            (_, Some(name)) => COMMANDS[name as usize].need,
+        }
+    }
+
+    pub fn subject(&self) -> Subject<'_> {
+        match &self.command {
+            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
+                Subject::Tube(tube)
+            }
+            Command::PauseTube { tube, .. }
+            | Command::Flush { tube, .. }
+            | Command::ListJobs { tube, .. }
+            | Command::LimitTube { tube, .. } => Subject::Tube(tube),
+            Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
+            Command::Peek(id)
+            | Command::ReserveJob(id)
+            | Command::Delete(id)
+            | Command::Release { id, .. }
+            | Command::Bury { id, .. }
+            | Command::KickJob(id)
+            | Command::Touch(id)
+            | Command::Wait(id, _)
+            | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            _ => Subject::Nothing,
+        }
+    }
+
+    /// Whether a client that nobody knows yet may give it.
+    pub fn is_for_strangers(&self) -> bool {
+        matches!(self.command, Command::Auth(_) | Command::Quit)
     }
 
     /// A line that is answered with an error and counted nowhere.

@@ -5,7 +5,10 @@
 use super::command::{Command, CHANGE_OVERHEAD};
 use super::request::Request;
 use super::{extended, reply, yaml};
-use crate::engine::{Engine, Event, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Tagged, Tags};
+use crate::access::Denied;
+use crate::engine::{
+    Engine, Event, JobCounts, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
+};
 use crate::protocol::{self, Context, Flow, Output};
 
 /// The rest of a command that was too much for one turn.
@@ -15,6 +18,8 @@ pub enum Continuation {
     Kick(Kick),
     /// A list of all tubes: the number of the next one, and the list so far.
     ListTubes(u32, Output),
+    /// Figures of the tubes that the client may see: the number of the next one, and the sums so far.
+    Stats(u32, Box<Stats>),
     /// A list of the tubes that the client watches: the place of the next one, and the list so far.
     ListWatched(usize, Output),
     /// Of a command that beanstalkd has not.
@@ -26,7 +31,7 @@ impl Continuation {
     pub fn log_size(&self) -> u64 {
         match self {
             Continuation::Kick(_) => CHANGE_OVERHEAD,
-            Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
+            Continuation::Stats(..) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
             Continuation::Extended(rest) => rest.log_size(),
         }
     }
@@ -35,6 +40,7 @@ impl Continuation {
     pub fn footprint(&self) -> u64 {
         match self {
             Continuation::Kick(_) => 0,
+            Continuation::Stats(..) => size_of::<Stats>() as u64,
             Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
             Continuation::Extended(rest) => rest.footprint(),
         }
@@ -49,8 +55,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
     match request.command {
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::Quit => return Flow::Close,
+        Command::Auth(digest) => return auth(&digest, context, out),
         Command::Kick(bound) => return kick(Kick::new(bound.into()), context, out),
         Command::ListTubes => return list_tubes(context, out),
+        Command::Stats => return all_stats(context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
@@ -94,12 +102,8 @@ fn job_command(command: Command, context: &mut Context, out: &mut Output) {
 
 /// Commands about tubes, and statistics.
 fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
-    let stats = matches!(command, Command::Stats).then(|| context.stats());
-    let Context { engine, counters, host, log, client, now, settings, .. } = context;
+    let Context { engine, client, now, .. } = context;
     let (client, now) = (*client, *now);
-    if let Some(stats) = stats {
-        return reply::yaml(out, Some(yaml::stats(&stats, counters, *host, log.as_ref(), (settings.extensions, now))));
-    }
     match command {
         Command::Use(tube) => match engine.use_tube(client, &tube) {
             Ok(()) => reply::using(out, &tube),
@@ -129,10 +133,65 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
     }
 }
 
+/// Figures of the server; those of jobs and tubes are about what the client may see.
+fn all_stats(context: &mut Context, out: &mut Output) -> Flow {
+    let figures = context.stats();
+    if context.sees_all() {
+        tell_stats(&figures, context, out);
+        return Flow::Next;
+    }
+    let sums = Stats { jobs: JobCounts::default(), total_jobs: 0, tubes: 0, ..figures };
+    stats(0, Box::new(sums), context, out)
+}
+
+fn stats(mut from: u32, mut sums: Box<Stats>, context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut from, *now, |tube| {
+        if protocol::sees(access, tube.name) {
+            sums.jobs.merge(&tube.jobs);
+            sums.total_jobs += tube.total_jobs;
+            sums.tubes += 1;
+        }
+        0
+    });
+    if progress == Progress::More {
+        return later(Continuation::Stats(from, sums));
+    }
+    tell_stats(&sums, context, out);
+    Flow::Next
+}
+
+fn tell_stats(figures: &Stats, context: &Context, out: &mut Output) {
+    let Context { counters, host, log, now, settings, .. } = context;
+    reply::yaml(out, Some(yaml::stats(figures, counters, *host, log.as_ref(), (settings.extensions, *now))));
+}
+
+/// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.
+fn auth(digest: &[u8; 32], context: &mut Context, out: &mut Output) -> Flow {
+    let Some(access) = &mut context.access else {
+        reply::words(out, reply::UNKNOWN_COMMAND);
+        return Flow::Next;
+    };
+    if access.authenticate(digest) {
+        reply::words(out, reply::AUTHENTICATED);
+        return Flow::Next;
+    }
+    reply::words(out, reply::UNAUTHORIZED);
+    Flow::Close
+}
+
+pub fn deny(denied: Denied, out: &mut Output) {
+    match denied {
+        Denied::Unknown => reply::words(out, reply::UNAUTHORIZED),
+        Denied::Forbidden => reply::words(out, reply::FORBIDDEN),
+    }
+}
+
 /// Goes on with a command in another turn.
 pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     match rest {
         Continuation::Kick(rest) => kick(rest, context, out),
+        Continuation::Stats(from, sums) => stats(from, sums, context, out),
         Continuation::ListTubes(from, text) => list_more_tubes(from, text, context, out),
         Continuation::ListWatched(from, text) => list_watched(from, text, context, out),
         Continuation::Extended(rest) => flow(extended::go_on(rest, context, out)),
@@ -152,8 +211,11 @@ fn flow(step: extended::TurnResult) -> Flow {
 
 fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
     let mut text = yaml::list();
-    let listed = context.engine.walk_few_tubes(|name| {
-        yaml::item(&mut text, name);
+    let Context { engine, access, .. } = context;
+    let listed = engine.walk_few_tubes(|name| {
+        if protocol::sees(access, name) {
+            yaml::item(&mut text, name);
+        }
     });
     if !listed {
         return list_more_tubes(0, text, context, out);
@@ -163,7 +225,11 @@ fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
 }
 
 fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
-    let progress = context.engine.walk_tubes(&mut from, context.now, |tube| yaml::item(&mut text, tube.name));
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut from, *now, |tube| match protocol::sees(access, tube.name) {
+        true => yaml::item(&mut text, tube.name),
+        false => 0,
+    });
     match progress {
         Progress::More if has_room(&text, context.engine, out) => later(Continuation::ListTubes(from, text)),
         Progress::More => Flow::Next,

@@ -183,6 +183,7 @@ pub fn stats(
     yaml.number("memory-tubes", stats.memory.tubes);
     yaml.number("memory-watches", stats.memory.watches);
     yaml.number("memory-buffers", stats.memory.buffers);
+    yaml.number("failed-auths", host.usage().failed_auths);
     yaml.number("total-expired", stats.evicted);
     extended(&mut yaml, counters, extensions);
     yaml.0

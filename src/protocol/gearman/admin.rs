@@ -4,6 +4,7 @@
 //! spaces. Must not carry a command out: that is `session`'s business, and of lists `listing`'s.
 
 use super::names::{from_word, push_word};
+use crate::access::Need;
 use crate::protocol::text::strtoll;
 
 /// The most words of a line, which is that of `maxqueue` with three sizes (and of gearmand).
@@ -36,6 +37,8 @@ pub enum AdminCommand {
 pub struct TextCommand {
     /// The words that it begins with.
     pub words: &'static str,
+    /// What a client must be allowed to do.
+    pub need: Need,
     pub arguments: &'static str,
     /// Reads the arguments; none if there are too few.
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
@@ -45,49 +48,50 @@ pub struct TextCommand {
 
 const fn row(
     words: &'static str,
+    need: Need,
     arguments: &'static str,
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
     summary: &'static str,
 ) -> TextCommand {
-    TextCommand { words, arguments, parse, summary }
+    TextCommand { words, need, arguments, parse, summary }
 }
 
 #[rustfmt::skip]
 pub const TEXT_COMMANDS: [TextCommand; 13] = [
-    row("version", "", |_| Some(AdminCommand::Version), "the version of the server"),
-    row("getpid", "", |_| Some(AdminCommand::Getpid), "the number of its process"),
-    row("verbose", "", |_| Some(AdminCommand::Verbose), "how much it logs"),
-    row("status", "", |_| Some(AdminCommand::Status), "functions, with jobs, running jobs and workers"),
-    row("prioritystatus", "", |_| Some(AdminCommand::PriorityStatus), "functions, with queued jobs by priority, and workers"),
-    row("workers", "", |_| Some(AdminCommand::Workers), "connections, with the functions that they can do"),
-    row("show unique jobs", "", |args| args.is_empty().then_some(AdminCommand::ShowUniqueJobs), "the unique ids of all jobs"),
-    row("show jobs", "", |args| args.is_empty().then_some(AdminCommand::ShowJobs), "the handles of all jobs"),
-    row("cancel job", "<handle>", |args| args.first().map(|handle| AdminCommand::CancelJob((*handle).into())), "take a job away"),
-    row("create function", "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "have status list a function"),
-    row("drop function", "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "have status list it no longer"),
-    row("maxqueue", "<function> [<size> | <high> <normal> <low>]", maxqueue, "limit the queued and running jobs of a function"),
-    row("shutdown", "[graceful]", shutdown, "stop the server, if an option allows it"),
+    row("version", Need::OPEN, "", |_| Some(AdminCommand::Version), "the version of the server"),
+    row("getpid", Need::LOOK_ANY, "", |_| Some(AdminCommand::Getpid), "the number of its process"),
+    row("verbose", Need::OPEN, "", |_| Some(AdminCommand::Verbose), "how much it logs"),
+    row("status", Need::LOOK_ANY, "", |_| Some(AdminCommand::Status), "functions, with jobs, running jobs and workers"),
+    row("prioritystatus", Need::LOOK_ANY, "", |_| Some(AdminCommand::PriorityStatus), "functions, with queued jobs by priority, and workers"),
+    row("workers", Need::LOOK_ALL, "", |_| Some(AdminCommand::Workers), "connections, with the functions that they can do"),
+    row("show unique jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::ShowUniqueJobs), "the unique ids of all jobs"),
+    row("show jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::ShowJobs), "the handles of all jobs"),
+    row("cancel job", Need::ADMIN_JOB, "<handle>", |args| args.first().map(|handle| AdminCommand::CancelJob((*handle).into())), "take a job away"),
+    row("create function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "have status list a function"),
+    row("drop function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "have status list it no longer"),
+    row("maxqueue", Need::ADMIN_NAMED, "<function> [<size> | <high> <normal> <low>]", maxqueue, "limit the queued and running jobs of a function"),
+    row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if an option allows it"),
 ];
 
-/// The command on a line, which is without its end.
-pub fn parse(line: &[u8]) -> AdminCommand {
+/// The command on a line, which is without its end, and what it needs.
+pub fn parse(line: &[u8]) -> (AdminCommand, Need) {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
     let first = words.first().copied().unwrap_or_default();
     if words.len() > MAX_WORDS {
-        return incomplete(first, b"Too+many+arguments+were+sent+to+this+command+");
+        return (incomplete(first, b"Too+many+arguments+were+sent+to+this+command+"), Need::OPEN);
     }
     for row in &TEXT_COMMANDS {
         let mut rest = words.iter();
         if row.words.split(' ').all(|word| rest.next().is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes())))
         {
             if let Some(command) = (row.parse)(rest.as_slice()) {
-                return command;
+                return (command, row.need);
             }
             break;
         }
     }
-    wrong(first, words.len())
+    (wrong(first, words.len()), Need::OPEN)
 }
 
 /// What is wrong with a line, as gearmand tells it.
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     fn answer(line: &str) -> String {
-        match parse(line.as_bytes()) {
+        match parse(line.as_bytes()).0 {
             AdminCommand::Wrong(line) => String::from_utf8(line.into()).expect("text"),
             other => panic!("{line:?} is {other:?}"),
         }
@@ -156,12 +160,12 @@ mod tests {
 
     #[test]
     fn words_are_found_in_any_case_and_with_any_spaces() {
-        assert_eq!(parse(b"StaTus"), AdminCommand::Status);
-        assert_eq!(parse(b"  show   unique  JOBS "), AdminCommand::ShowUniqueJobs);
-        assert_eq!(parse(b"show jobs"), AdminCommand::ShowJobs);
-        assert_eq!(parse(b"version please"), AdminCommand::Version);
-        assert_eq!(parse(b"create function F%20g"), AdminCommand::CreateFunction(b"F g".as_slice().into()));
-        assert_eq!(parse(b"shutdown GRACEFUL"), AdminCommand::Shutdown { graceful: true });
+        assert_eq!(parse(b"StaTus").0, AdminCommand::Status);
+        assert_eq!(parse(b"  show   unique  JOBS ").0, AdminCommand::ShowUniqueJobs);
+        assert_eq!(parse(b"show jobs").0, AdminCommand::ShowJobs);
+        assert_eq!(parse(b"version please").0, AdminCommand::Version);
+        assert_eq!(parse(b"create function F%20g").0, AdminCommand::CreateFunction(b"F g".as_slice().into()));
+        assert_eq!(parse(b"shutdown GRACEFUL").0, AdminCommand::Shutdown { graceful: true });
     }
 
     #[test]
@@ -175,7 +179,7 @@ mod tests {
             ("maxqueue f 1 2 3", [Some(1), Some(2), Some(3)]),
             ("maxqueue f 1 0 99999999999", [Some(1), None, Some(u32::MAX)]),
         ] {
-            assert_eq!(parse(line.as_bytes()), AdminCommand::Maxqueue(f.clone(), sizes), "{line}");
+            assert_eq!(parse(line.as_bytes()).0, AdminCommand::Maxqueue(f.clone(), sizes), "{line}");
         }
     }
 

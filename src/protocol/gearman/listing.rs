@@ -7,7 +7,7 @@ use super::admin::AdminCommand;
 use super::names::{push_handle, push_line, push_name, push_word};
 use crate::engine::{push_uuid, ClientId, DedupKey, Engine, Job, Progress, State};
 use crate::protocol::text::push_number;
-use crate::protocol::{ClientInfo, Context, Output, Wire};
+use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
 /// Steps of a connection in the list of workers.
 const WORKER: u64 = 4;
@@ -82,14 +82,15 @@ fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
 
 /// Some tubes. A tube is a function if it was made one, has a Gearman worker, or has jobs that a worker can get.
 fn tubes(place: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
-    context.engine.walk_tubes(&mut place.next, context.now, |tube| {
+    let Context { engine, access, now, .. } = context;
+    engine.walk_tubes(&mut place.next, *now, |tube| {
         let figures = Figures {
             total: tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved,
             running: tube.jobs.reserved,
             priority_classes: tube.priority_classes,
             workers: tube.watching,
         };
-        if !tube.kept && figures.total == 0 && tube.sleepers == 0 {
+        if !tube.kept && figures.total == 0 && tube.sleepers == 0 || !sees(access, tube.name) {
             return 0;
         }
         let text = out.text();
@@ -108,8 +109,9 @@ fn jobs(
     line: fn(&Engine, &Job, &[u8], &mut Vec<u8>),
 ) -> Progress {
     let prefix = &context.host.facts().handle_prefix;
+    let access = &context.access;
     context.engine.walk_jobs(&mut place.next, |engine, job| {
-        if job.state() == State::Finished {
+        if job.state() == State::Finished || !sees(access, engine.tube_of(job)) {
             return 0;
         }
         let text = out.text();
@@ -217,8 +219,18 @@ mod tests {
             engine.grant_steps(50);
             let (engine, counters, registry) = (&mut engine, &mut counters, &mut registry);
             let (host, settings, now) = (&Nowhere, &settings, Time::default());
-            let mut context =
-                Context { engine, counters, registry, settings, host, log: None, now, client, half_closed: false };
+            let mut context = Context {
+                engine,
+                counters,
+                registry,
+                settings,
+                host,
+                log: None,
+                access: None,
+                now,
+                client,
+                half_closed: false,
+            };
             let progress = super::workers(&mut place, &mut context, &mut out);
             assert!(out.len() < 6000, "{} bytes at once", out.len());
             lines += out.chunks().flatten().filter(|byte| **byte == b'\n').count();

@@ -10,6 +10,7 @@ use super::kind::Kind;
 use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
 use super::reply::{self, Fault};
 use super::schedule::Schedule;
+use crate::access::Need;
 use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
 use crate::protocol::text::strtoll;
 
@@ -19,6 +20,8 @@ pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 pub struct Packet {
     /// Which packet; rows stand in the order of their numbers.
     pub kind: Kind,
+    /// What a client must be allowed to do.
+    pub need: Need,
     /// Its name in the protocol document.
     pub name: &'static str,
     /// The arguments of a request. Each ends with a NUL but the last one, which ends with the body, unless data follow.
@@ -37,26 +40,28 @@ const LOW: Priority = PRIORITY_CLASSES[2];
 
 const fn takes(
     kind: Kind,
+    need: Need,
     name: &'static str,
     arguments: &'static [&'static str],
     parse: Parse,
     summary: &'static str,
 ) -> Packet {
-    Packet { kind, name, arguments, data: false, parse: Some(parse), summary }
+    Packet { kind, need, name, arguments, data: false, parse: Some(parse), summary }
 }
 
 const fn takes_data(
     kind: Kind,
+    need: Need,
     name: &'static str,
     arguments: &'static [&'static str],
     parse: Parse,
     summary: &'static str,
 ) -> Packet {
-    Packet { kind, name, arguments, data: true, parse: Some(parse), summary }
+    Packet { kind, need, name, arguments, data: true, parse: Some(parse), summary }
 }
 
 const fn sends(kind: Kind, name: &'static str, summary: &'static str) -> Packet {
-    Packet { kind, name, arguments: &[], data: false, parse: None, summary }
+    Packet { kind, need: Need::OPEN, name, arguments: &[], data: false, parse: None, summary }
 }
 
 const SUBMIT: &[&str] = &["function", "unique"];
@@ -66,47 +71,47 @@ const HANDLE: &[&str] = &["handle"];
 
 #[rustfmt::skip]
 pub const PACKETS: [Packet; 42] = [
-    takes(Kind::CanDo, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),
-    takes(Kind::CantDo, "CANT_DO", &["function"], |args| function(args[0]).map(Command::CantDo), "the worker can do this function no longer"),
-    takes(Kind::ResetAbilities, "RESET_ABILITIES", &[], |_| Ok(Command::ResetAbilities), "the worker can do no function any longer"),
-    takes(Kind::PreSleep, "PRE_SLEEP", &[], |_| Ok(Command::PreSleep), "the worker is to be woken when there is a job for it"),
+    takes(Kind::CanDo, Need::TAKE_NAMED, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),
+    takes(Kind::CantDo, Need::OPEN, "CANT_DO", &["function"], |args| function(args[0]).map(Command::CantDo), "the worker can do this function no longer"),
+    takes(Kind::ResetAbilities, Need::OPEN, "RESET_ABILITIES", &[], |_| Ok(Command::ResetAbilities), "the worker can do no function any longer"),
+    takes(Kind::PreSleep, Need::TAKE_ANY, "PRE_SLEEP", &[], |_| Ok(Command::PreSleep), "the worker is to be woken when there is a job for it"),
     sends(Kind::Unused, "UNUSED", "nothing"),
     sends(Kind::Noop, "NOOP", "there may be a job for the worker"),
-    takes_data(Kind::SubmitJob, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result"),
+    takes_data(Kind::SubmitJob, Need::PUT_NAMED, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result"),
     sends(Kind::JobCreated, "JOB_CREATED", "the handle of the job that was submitted"),
-    takes(Kind::GrabJob, "GRAB_JOB", &[], |_| Ok(Command::Grab(Kind::JobAssign)), "ask for a job"),
+    takes(Kind::GrabJob, Need::TAKE_ANY, "GRAB_JOB", &[], |_| Ok(Command::Grab(Kind::JobAssign)), "ask for a job"),
     sends(Kind::NoJob, "NO_JOB", "there is no job"),
     sends(Kind::JobAssign, "JOB_ASSIGN", "handle, function and data of a job"),
-    takes(Kind::WorkStatus, "WORK_STATUS", &["handle", "numerator", "denominator"], work_status, "how far the job is"),
-    takes_data(Kind::WorkComplete, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "the job is done, with this result"),
-    takes(Kind::WorkFail, "WORK_FAIL", HANDLE, |args| work(args, Kind::WorkFail), "the job has failed"),
-    takes(Kind::GetStatus, "GET_STATUS", HANDLE, |args| Ok(Command::GetStatus(last(args).into())), "ask how far a job is"),
-    takes_data(Kind::EchoReq, "ECHO_REQ", &[], |_| Ok(Command::Echo(Body::default())), "ask for these data"),
+    takes(Kind::WorkStatus, Need::TAKE_JOB, "WORK_STATUS", &["handle", "numerator", "denominator"], work_status, "how far the job is"),
+    takes_data(Kind::WorkComplete, Need::TAKE_JOB, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "the job is done, with this result"),
+    takes(Kind::WorkFail, Need::TAKE_JOB, "WORK_FAIL", HANDLE, |args| work(args, Kind::WorkFail), "the job has failed"),
+    takes(Kind::GetStatus, Need::FOLLOW_JOB, "GET_STATUS", HANDLE, |args| Ok(Command::GetStatus(last(args).into())), "ask how far a job is"),
+    takes_data(Kind::EchoReq, Need::OPEN, "ECHO_REQ", &[], |_| Ok(Command::Echo(Body::default())), "ask for these data"),
     sends(Kind::EchoRes, "ECHO_RES", "the data of ECHO_REQ"),
-    takes_data(Kind::SubmitJobBg, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a job whose result nobody waits for"),
+    takes_data(Kind::SubmitJobBg, Need::PUT_NAMED, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a job whose result nobody waits for"),
     sends(Kind::Error, "ERROR", "code and text of what is wrong"),
     sends(Kind::StatusRes, "STATUS_RES", "handle, known, running, numerator and denominator"),
-    takes_data(Kind::SubmitJobHigh, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first"),
-    takes(Kind::SetClientId, "SET_CLIENT_ID", &["id"], |args| Ok(Command::SetClientId(client_id(args))), "what the text command workers calls the connection"),
-    takes(Kind::CanDoTimeout, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit of time for each job"),
+    takes_data(Kind::SubmitJobHigh, Need::PUT_NAMED, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first"),
+    takes(Kind::SetClientId, Need::OPEN, "SET_CLIENT_ID", &["id"], |args| Ok(Command::SetClientId(client_id(args))), "what the text command workers calls the connection"),
+    takes(Kind::CanDoTimeout, Need::TAKE_NAMED, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit of time for each job"),
     sends(Kind::AllYours, "ALL_YOURS", "nothing; no server has ever taken it"),
-    takes_data(Kind::WorkException, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why"),
-    takes(Kind::OptionReq, "OPTION_REQ", &["option"], |args| Ok(Command::Option(last(args).into())), "set an option of the connection; there is exceptions"),
+    takes_data(Kind::WorkException, Need::TAKE_JOB, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why"),
+    takes(Kind::OptionReq, Need::OPEN, "OPTION_REQ", &["option"], |args| Ok(Command::Option(last(args).into())), "set an option of the connection; there is exceptions"),
     sends(Kind::OptionRes, "OPTION_RES", "the option that was set"),
-    takes_data(Kind::WorkData, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "a part of the result"),
-    takes_data(Kind::WorkWarning, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "a warning about the job"),
-    takes(Kind::GrabJobUniq, "GRAB_JOB_UNIQ", &[], |_| Ok(Command::Grab(Kind::JobAssignUniq)), "ask for a job with its unique id"),
+    takes_data(Kind::WorkData, Need::TAKE_JOB, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "a part of the result"),
+    takes_data(Kind::WorkWarning, Need::TAKE_JOB, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "a warning about the job"),
+    takes(Kind::GrabJobUniq, Need::TAKE_ANY, "GRAB_JOB_UNIQ", &[], |_| Ok(Command::Grab(Kind::JobAssignUniq)), "ask for a job with its unique id"),
     sends(Kind::JobAssignUniq, "JOB_ASSIGN_UNIQ", "handle, function, unique id and data of a job"),
-    takes_data(Kind::SubmitJobHighBg, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG, to be done first"),
-    takes_data(Kind::SubmitJobLow, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB, to be done last"),
-    takes_data(Kind::SubmitJobLowBg, "SUBMIT_JOB_LOW_BG", SUBMIT, |args| submit(args, LOW, true), "SUBMIT_JOB_BG, to be done last"),
-    takes_data(Kind::SubmitJobSched, "SUBMIT_JOB_SCHED", SCHED, scheduled, "SUBMIT_JOB_BG, at the next minute that matches"),
-    takes_data(Kind::SubmitJobEpoch, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG, at this second since 1970"),
-    takes_data(Kind::SubmitReduceJob, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB, with a reducer"),
-    takes_data(Kind::SubmitReduceJobBackground, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG, with a reducer"),
-    takes(Kind::GrabJobAll, "GRAB_JOB_ALL", &[], |_| Ok(Command::Grab(Kind::JobAssignAll)), "ask for a job with its unique id and, if it has one, its reducer"),
+    takes_data(Kind::SubmitJobHighBg, Need::PUT_NAMED, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG, to be done first"),
+    takes_data(Kind::SubmitJobLow, Need::PUT_NAMED, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB, to be done last"),
+    takes_data(Kind::SubmitJobLowBg, Need::PUT_NAMED, "SUBMIT_JOB_LOW_BG", SUBMIT, |args| submit(args, LOW, true), "SUBMIT_JOB_BG, to be done last"),
+    takes_data(Kind::SubmitJobSched, Need::PUT_NAMED, "SUBMIT_JOB_SCHED", SCHED, scheduled, "SUBMIT_JOB_BG, at the next minute that matches"),
+    takes_data(Kind::SubmitJobEpoch, Need::PUT_NAMED, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG, at this second since 1970"),
+    takes_data(Kind::SubmitReduceJob, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB, with a reducer"),
+    takes_data(Kind::SubmitReduceJobBackground, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG, with a reducer"),
+    takes(Kind::GrabJobAll, Need::TAKE_ANY, "GRAB_JOB_ALL", &[], |_| Ok(Command::Grab(Kind::JobAssignAll)), "ask for a job with its unique id and, if it has one, its reducer"),
     sends(Kind::JobAssignAll, "JOB_ASSIGN_ALL", "handle, function, unique id, reducer and data of a job"),
-    takes(Kind::GetStatusUnique, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Command::GetStatusUnique(last(args).into())), "ask how far the job with this unique id is"),
+    takes(Kind::GetStatusUnique, Need::FOLLOW_JOB, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Command::GetStatusUnique(last(args).into())), "ask how far the job with this unique id is"),
     sends(Kind::StatusResUnique, "STATUS_RES_UNIQUE", "unique id, known, running, numerator, denominator and number of waiting clients"),
 ];
 

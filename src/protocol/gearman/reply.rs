@@ -51,6 +51,9 @@ pub const WRONG_FUNCTION: Fault = fault("INVALID_FUNCTION_NAME", "Function name 
 pub const WRONG_SCHEDULE: Fault = fault("INVALID_ARGUMENT", "Schedule never comes");
 pub const QUEUE_MEMORY: Fault = fault("QUEUE_ERROR", "Server is out of memory");
 pub const DRAINING: Fault = fault("QUEUE_ERROR", "Server is draining");
+// Where libgearman has no name.
+pub const UNAUTHORIZED: Fault = fatal("UNAUTHORIZED", "Client is not known");
+pub const FORBIDDEN: Fault = fault("FORBIDDEN", "Client may not do this");
 pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 
 /// A packet whose body is `parts`, one behind the other, and then `data`.

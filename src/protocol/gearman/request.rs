@@ -4,14 +4,16 @@
 //! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
 //! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::admin;
+use super::admin::{self, AdminCommand};
 use super::command::Command;
-use super::names::MAX_LINE;
+use super::names::{job_of, MAX_LINE};
 use super::packets::{packet, Packet};
 use super::reply::{self, Fault};
+use crate::access::Need;
 use crate::engine::{Body, Fingerprint};
+use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, Upload};
-use crate::protocol::DecodeLimits;
+use crate::protocol::{Context, DecodeLimits};
 
 /// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
 pub const MAX_HEAD: usize = 8192;
@@ -29,6 +31,34 @@ pub struct Request {
     pub name: &'static str,
     /// The parsed packet or line.
     pub command: Command,
+    need: Need,
+}
+
+impl Request {
+    /// What the client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match self.command {
+            Command::Refused(_) | Command::Lost => Need::OPEN,
+            _ => self.need,
+        }
+    }
+
+    /// The tube or job that it names.
+    pub fn subject(&self, context: &Context) -> Subject<'_> {
+        let job = |handle: &[u8]| Subject::Job(job_of(handle, &context.host.facts().handle_prefix));
+        match &self.command {
+            Command::CanDo { function, .. } | Command::CantDo(function) => Subject::Tube(function),
+            Command::Submit(submission) => Subject::Tube(&submission.function),
+            Command::Work(work) => job(&work.handle),
+            Command::GetStatus(handle) => job(handle),
+            Command::GetStatusUnique(unique) => Subject::Job(context.engine.find_name(unique)),
+            Command::Text(AdminCommand::CancelJob(handle)) => job(handle),
+            Command::Text(
+                AdminCommand::CreateFunction(name) | AdminCommand::DropFunction(name) | AdminCommand::Maxqueue(name, _),
+            ) => Subject::Tube(name),
+            _ => Subject::Nothing,
+        }
+    }
 }
 
 /// The parser's state for one connection. It keeps no bytes but those of data: the caller offers
@@ -38,6 +68,8 @@ pub struct Decoder {
     state: Reading,
     /// The name of the packet that arrives.
     name: &'static str,
+    /// What the client must be allowed to do, for the request that is being read.
+    need: Need,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +140,7 @@ impl Decoder {
             Command::Lost => "no command",
             _ => self.name,
         };
-        Request { name, command }
+        Request { name, command, need: self.need }
     }
 
     /// Nothing behind this can be understood.
@@ -128,7 +160,9 @@ impl Decoder {
         };
         let line = &window[..length];
         *input = &input[length + 1..];
-        Some(Command::Text(admin::parse(line.strip_suffix(b"\r").unwrap_or(line))))
+        let (command, need) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
+        self.need = need;
+        Some(Command::Text(command))
     }
 
     /// Reads one packet as far as its data. None: it is not all there. Some(None): the state says what follows.
@@ -142,6 +176,7 @@ impl Decoder {
         let (kind, length) = (number(4), number(8));
         let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
         self.name = row.name;
+        self.need = row.need;
         if length > limits.max_packet {
             return self.lose(Command::Refused(reply::LARGE_PACKET));
         }

@@ -11,6 +11,7 @@ use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
 use super::request::Request;
+use crate::access::Denied;
 use crate::engine::{
     Body, ClientId, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
     Outcome, Progress, Refused, Report, Span, State,
@@ -87,6 +88,19 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
         command => ability(command, context, out),
     }
     Flow::Next
+}
+
+pub fn deny(command: &Command, denied: Denied, out: &mut Output) {
+    match (command, denied) {
+        (Command::Text(_), Denied::Unknown) => {
+            out.text().extend_from_slice(b"ERR UNAUTHORIZED Client+is+not+known\r\n")
+        }
+        (Command::Text(_), Denied::Forbidden) => {
+            out.text().extend_from_slice(b"ERR FORBIDDEN Client+may+not+do+this\r\n")
+        }
+        (_, Denied::Unknown) => reply::error(out, &reply::UNAUTHORIZED),
+        (_, Denied::Forbidden) => reply::error(out, &reply::FORBIDDEN),
+    }
 }
 
 /// Goes on with a command in another turn.

@@ -7,7 +7,7 @@ use super::json::JsonObject;
 use super::routes::{self, Command, RequestTarget};
 use super::types::{Failure, Head, Method};
 use crate::protocol::upload::Upload;
-use crate::protocol::{DecodeLimits, Subject};
+use crate::protocol::{DecodeLimits, LogSubject};
 
 /// Bytes of the longest head: request line and headers.
 pub const MAX_HEAD: usize = 8 * 1024;
@@ -44,8 +44,8 @@ impl Request {
     }
 
     /// What it is about, for the log.
-    pub fn subject(&self) -> Subject {
-        self.command.as_ref().map_or_else(|_| Subject::default(), Command::subject)
+    pub fn log_subject(&self) -> LogSubject {
+        self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
     }
 
     /// Its name, for the log.

@@ -8,7 +8,7 @@ use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
 use crate::protocol::text::{is_tube_name, number};
-use crate::protocol::{DecodeLimits, Subject};
+use crate::protocol::{DecodeLimits, LogSubject};
 
 /// What a change to a job takes in a log at most, and a new job beside its body.
 const CHANGE: u64 = 50;
@@ -108,7 +108,7 @@ impl Command {
     }
 
     /// What it is about, for the log.
-    pub fn subject(&self) -> Subject {
+    pub fn log_subject(&self) -> LogSubject {
         use Command::*;
         let (mut id, mut tube, mut size) = (None, None, None);
         match self {
@@ -118,7 +118,7 @@ impl Command {
             Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
             GoAhead | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
         }
-        Subject { id, tube, size, ..Subject::default() }
+        LogSubject { id, tube, size, ..LogSubject::default() }
     }
 
     /// Its name, for the log.

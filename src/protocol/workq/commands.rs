@@ -8,6 +8,7 @@ use super::command::{Command, PageBounds, Submission};
 use super::fields;
 use super::reply::{self, Words};
 use super::time;
+use crate::access::Need;
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ impl CommandName {
 
 pub struct CommandRow {
     pub name: CommandName,
+    /// What a client must be allowed to do.
+    pub need: Need,
     pub word: &'static str,
     /// The second one, where the first is not enough; it counts as an argument to nobody.
     pub object: &'static str,
@@ -67,7 +70,7 @@ pub struct Line<'a> {
 type Parse = fn(&Line) -> Result<Command, Words>;
 
 const fn row(
-    name: CommandName,
+    (name, need): (CommandName, Need),
     (word, object): (&'static str, &'static str),
     arguments: &'static str,
     (fewest, most, flags): (usize, usize, usize),
@@ -75,7 +78,7 @@ const fn row(
     parse: Parse,
     summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, word, object, arguments, fewest, most, flags, data, parse, summary }
+    CommandRow { name, need, word, object, arguments, fewest, most, flags, data, parse, summary }
 }
 
 const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
@@ -84,20 +87,20 @@ const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 /// See the module's page. That a bad size of `complete` is called one of a payload is the original's way.
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 14] = [
-    row(CommandName::Add, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, add, "queue a job"),
-    row(CommandName::Schedule, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, schedule, "queue a job at a given time"),
-    row(CommandName::Run, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
-    row(CommandName::Result, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
-    row(CommandName::Lease, ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
-    row(CommandName::Complete, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| complete_job(line, true), "give the result of a job that is done"),
-    row(CommandName::Fail, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| complete_job(line, false), "give the result of a job that has failed"),
-    row(CommandName::Delete, ("delete", ""), "<id>", (1, 1, 0), None, delete, "delete a job and its result"),
-    row(CommandName::InspectServer, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer), "show the server"),
-    row(CommandName::InspectQueues, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
-    row(CommandName::InspectQueue, ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
-    row(CommandName::InspectJobs, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, false), "show the jobs of a queue in the order in which they will be leased"),
-    row(CommandName::InspectScheduledJobs, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, true), "show the jobs of a queue whose time has not come"),
-    row(CommandName::InspectJob, ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
+    row((CommandName::Add, Need::PUT_NAMED), ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, add, "queue a job"),
+    row((CommandName::Schedule, Need::PUT_NAMED), ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, schedule, "queue a job at a given time"),
+    row((CommandName::Run, Need::PUT_NAMED), ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
+    row((CommandName::Result, Need::FOLLOW_JOB), ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
+    row((CommandName::Lease, Need::TAKE_NAMED), ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
+    row((CommandName::Complete, Need::TAKE_JOB), ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| complete_job(line, true), "give the result of a job that is done"),
+    row((CommandName::Fail, Need::TAKE_JOB), ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| complete_job(line, false), "give the result of a job that has failed"),
+    row((CommandName::Delete, Need::ADMIN_JOB), ("delete", ""), "<id>", (1, 1, 0), None, delete, "delete a job and its result"),
+    row((CommandName::InspectServer, Need::LOOK_ANY), ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer), "show the server"),
+    row((CommandName::InspectQueues, Need::LOOK_ANY), ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues, "show the queues in the order of their names"),
+    row((CommandName::InspectQueue, Need::LOOK_NAMED), ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue, "show a queue"),
+    row((CommandName::InspectJobs, Need::LOOK_NAMED), ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, false), "show the jobs of a queue in the order in which they will be leased"),
+    row((CommandName::InspectScheduledJobs, Need::LOOK_NAMED), ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, true), "show the jobs of a queue whose time has not come"),
+    row((CommandName::InspectJob, Need::LOOK_JOB), ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job, "show a job"),
 ];
 
 /// Takes a line apart, without its CR LF, and finds its row. The number of arguments is right, that of flags may not

@@ -11,7 +11,7 @@ use crate::engine::{
     push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
 };
 use crate::protocol::text::push_number;
-use crate::protocol::{Context, Output};
+use crate::protocol::{sees, Context, Output};
 
 /// Appends `key value` in one line.
 fn line(text: &mut Vec<u8>, key: &str, value: u64) {
@@ -59,11 +59,12 @@ pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
 /// `inspect queues`. Tubes whose names are none of Workq's are left out: no Workq client could ask for them, and some
 /// would break the reply.
 pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
+    let Context { engine, access, now, .. } = context;
     let shown = |tube: &TubeStats| {
         // The tube that everybody uses at first is nobody's queue before it has had a job.
-        is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0)
+        is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0) && sees(access, tube.name)
     };
-    let Some(names) = context.engine.tubes_of(page, context.now, shown) else { return Progress::More };
+    let Some(names) = engine.tubes_of(page, *now, shown) else { return Progress::More };
     let engine = &context.engine;
     let found = names.iter().filter_map(|name| Some((name, engine.tube_stats(name, context.now)?)));
     let found: Vec<_> = found.collect();

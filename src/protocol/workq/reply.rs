@@ -37,6 +37,9 @@ pub const DUPLICATE_JOB: Words = b"-CLIENT-ERROR Duplicate job\r\n";
 pub const DUPLICATE_RESULT: Words = b"-CLIENT-ERROR Duplicate result\r\n";
 pub const LINE_TOO_LONG: Words = b"-CLIENT-ERROR Line too long\r\n";
 
+pub const UNAUTHORIZED: Words = b"-CLIENT-ERROR Unauthorized\r\n";
+pub const FORBIDDEN: Words = b"-CLIENT-ERROR Forbidden\r\n";
+
 pub const OUT_OF_MEMORY: Words = b"-SERVER-ERROR Out of memory\r\n";
 pub const DRAINING: Words = b"-SERVER-ERROR Draining\r\n";
 pub const QUEUE_FULL: Words = b"-SERVER-ERROR Queue full\r\n";

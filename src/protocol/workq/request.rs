@@ -4,9 +4,10 @@
 //! not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{read, CommandName, CommandRow, Line};
+use super::commands::{read, CommandName, CommandRow, Line, COMMANDS};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
+use crate::access::Need;
 use crate::engine::Body;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::DecodeLimits;
@@ -37,6 +38,14 @@ impl Request {
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
         (size_of::<Request>() + self.command.footprint() + self.data.len()) as u64
+    }
+
+    /// What the client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match (&self.command, self.name) {
+            (Command::Refused(_) | Command::Close(_), _) | (_, None) => Need::OPEN,
+            (_, Some(name)) => COMMANDS[name as usize].need,
+        }
     }
 
     fn plain(name: Option<CommandName>, command: Command) -> Request {

@@ -8,10 +8,12 @@ use super::lookup::{find, name_of, ttr_of};
 use super::request::Request;
 use super::uuid::Uuid;
 use super::{inspect, reply};
+use crate::access::Denied;
 use crate::engine::{
     Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, JobPage, NamePage, NewJob,
     NotCompleted, Outcome, Progress, Refused, Reserve, Span, State, Time, WantedTubes,
 };
+use crate::protocol::guard::Subject;
 use crate::protocol::{self, ClientInfo, Context, Flow, Output};
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
@@ -49,6 +51,30 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         }
     }
     Flow::Next
+}
+
+impl Request {
+    pub fn subject(&self, context: &Context) -> Subject<'_> {
+        match &self.command {
+            Command::Add(submission) => Subject::Tube(&submission.name),
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
+                Subject::Tube(name)
+            }
+            Command::Lease { names, .. } => Subject::Tubes(names),
+            Command::Result { id, .. }
+            | Command::Complete { id, .. }
+            | Command::Delete(id)
+            | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
+            _ => Subject::Nothing,
+        }
+    }
+}
+
+pub fn deny(denied: Denied, out: &mut Output) {
+    match denied {
+        Denied::Unknown => reply::words(out, reply::UNAUTHORIZED),
+        Denied::Forbidden => reply::words(out, reply::FORBIDDEN),
+    }
 }
 
 /// The rest of a command that was too much for one turn.

@@ -1,0 +1,171 @@
+//! What TLS costs: memory of an idle connection, processor time of an operation beside a plain one, and of a handshake.
+//!
+//! `cargo bench --features tls --bench tls`; needs openssl, which makes the certificate. The server is a process of its
+//! own, whose processor time and heap are read from /proc; clients are threads here. Prints a line for each figure with
+//! its bound.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{crypto, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// Connections that exchange operations.
+const CONNECTIONS: usize = 50;
+
+/// Operations of each.
+const OPERATIONS: usize = 4000;
+
+/// Connections that do nothing.
+const IDLE: usize = 1000;
+
+/// Handshakes one after the other.
+const HANDSHAKES: usize = 1000;
+
+/// A server in a process of its own.
+struct Server {
+    child: Child,
+    plain: String,
+    secure: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(folder: &Path) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_beanpole"));
+        command.args(["-t", "1", "-l", "127.0.0.1:0", "-l", "tls:127.0.0.1:0", "--tls-cert"]);
+        command.arg(folder.join("cert.pem")).arg("--tls-key").arg(folder.join("key.pem"));
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let names = line.trim().rsplit_once("listening on ").expect("its addresses").1;
+        let (plain, secure) = names.split_once(" and ").expect("two addresses");
+        let secure = secure.strip_prefix("tls:").expect("one with TLS").to_owned();
+        Server { child, plain: plain.to_owned(), secure }
+    }
+
+    /// Processor time so far.
+    fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()));
+        let nanos = |text: String| text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a process");
+        let each = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("schedstat")).ok());
+        let sum: u64 = each.map(nanos).sum();
+        Duration::from_nanos(sum.max(stat.map_or(0, nanos)))
+    }
+
+    /// Bytes of memory that are not files.
+    fn anonymous(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+}
+
+/// A certificate for localhost. Elliptic curves, as everybody makes them today.
+fn make_certificate(folder: &Path) {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        // What signs itself is an authority to openssl unless it is told otherwise, and a client refuses that.
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
+        .arg(folder.join("key.pem"))
+        .arg("-out")
+        .arg(folder.join("cert.pem"))
+        .output();
+    assert!(made.expect("openssl").status.success());
+}
+
+fn client_config(folder: &Path) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.join("cert.pem")).expect("it")).expect("a certificate");
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+trait Link: Read + Write + Send {}
+impl<T: Read + Write + Send> Link for T {}
+
+fn connect(address: &str, config: Option<&Arc<ClientConfig>>) -> Box<dyn Link> {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_nodelay(true).expect("an option");
+    let Some(config) = config else { return Box::new(stream) };
+    let name = ServerName::try_from("localhost").expect("a name");
+    let session = ClientConnection::new(config.clone(), name).expect("a session");
+    let mut stream = StreamOwned::new(session, stream);
+    ask(&mut stream, b"list-tube-used\r\n", b"USING default\r\n");
+    Box::new(stream)
+}
+
+fn ask(link: &mut (impl Read + Write + ?Sized), line: &[u8], expected: &[u8]) {
+    link.write_all(line).expect("a peer that reads");
+    let mut answer = vec![0; expected.len()];
+    link.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, expected);
+}
+
+/// Processor time of the server for one operation, a question of 64 bytes with an answer.
+fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> Duration {
+    let line = format!("watch {}\r\n", "x".repeat(56));
+    let links: Vec<_> = (0..CONNECTIONS).map(|_| connect(address, config)).collect();
+    let before = server.cpu();
+    let threads = links.into_iter().map(|mut link| {
+        let line = line.clone();
+        std::thread::spawn(move || {
+            for _ in 0..OPERATIONS {
+                ask(&mut *link, line.as_bytes(), b"WATCHING 2\r\n");
+            }
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().expect("a client"));
+    (server.cpu() - before) / (CONNECTIONS * OPERATIONS) as u32
+}
+
+/// Bytes of one of very many connections that have said something once.
+fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u64 {
+    let first: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
+    let before = server.anonymous();
+    let second: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
+    let bytes = server.anonymous().saturating_sub(before) / IDLE as u64;
+    drop((first, second));
+    bytes
+}
+
+fn main() {
+    let folder = PathBuf::from(format!("{}/tls-bench-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    make_certificate(&folder);
+    let config = client_config(&folder);
+    let server = Server::start(&folder);
+    let (plain, secure) = (idle(&server, &server.plain, None), idle(&server, &server.secure, Some(&config)));
+    println!("idle connection: {secure} bytes with TLS, {plain} without (bound: 5000)");
+    for _ in 0..3 {
+        let plain = operation(&server, &server.plain, None);
+        let secure = operation(&server, &server.secure, Some(&config));
+        let ratio = secure.as_secs_f64() / plain.as_secs_f64();
+        println!("operation at {CONNECTIONS} connections: {secure:?} with TLS, {plain:?} without, {ratio:.2} times (bound: 1.5)");
+    }
+    let (before, begin) = (server.cpu(), Instant::now());
+    (0..HANDSHAKES).for_each(|_| drop(connect(&server.secure, Some(&config))));
+    let each = (server.cpu() - before) / HANDSHAKES as u32;
+    println!(
+        "handshake, ECDSA: {each:?} of processor time with connection and close (bound: 300µs); {:?} in all",
+        begin.elapsed() / HANDSHAKES as u32
+    );
+    drop(server);
+    let _ = fs::remove_dir_all(folder);
+}

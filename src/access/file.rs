@@ -1,0 +1,278 @@
+//! The access file: a line a name, `name proof... right...`.
+//!
+//! Owns its format. Every line that is wrong is told, with line and column, and then none of the file counts.
+
+use super::pattern::{hex, Pattern, PatternError};
+use super::problem::{AccessProblem, FileError};
+use super::right::{Right, Rights};
+use super::table::{AccessTable, Entry, Proof};
+
+/// Where the numbers of users and groups come from.
+#[derive(Clone, Copy)]
+pub struct Accounts<'a> {
+    /// The number of a user.
+    pub user: &'a dyn Fn(&str) -> Option<u32>,
+    /// The number of a group.
+    pub group: &'a dyn Fn(&str) -> Option<u32>,
+}
+
+/// A word of a line, and the character of the line that it begins at, from 1.
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    text: &'a str,
+    column: usize,
+}
+
+/// What is wrong, and at which column.
+type Wrong = (usize, AccessProblem);
+
+/// Reads a whole file. The errors are those of all lines that are wrong, each of which has at least one.
+pub fn parse(bytes: &[u8], accounts: &Accounts) -> Result<AccessTable, Vec<FileError>> {
+    let (mut entries, mut errors) = (Vec::<Entry>::new(), Vec::new());
+    for (place, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let number = place + 1;
+        match read_line(line, number, accounts, &entries) {
+            Ok(entry) => entries.extend(entry),
+            Err((column, problem)) => errors.push(FileError { line: number, column, problem }),
+        }
+    }
+    if errors.is_empty() {
+        Ok(AccessTable::new(entries))
+    } else {
+        Err(errors)
+    }
+}
+
+/// The words of a line up to a comment.
+fn words(line: &str) -> Vec<Word<'_>> {
+    let mut words = Vec::new();
+    let (mut column, mut rest) = (1, line);
+    loop {
+        let trimmed = rest.trim_start_matches([' ', '\t', '\r']);
+        column += rest[..rest.len() - trimmed.len()].chars().count();
+        let end = trimmed.find([' ', '\t', '\r']).unwrap_or(trimmed.len());
+        let text = &trimmed[..end];
+        if text.is_empty() || text.starts_with('#') {
+            return words;
+        }
+        words.push(Word { text, column });
+        column += text.chars().count();
+        rest = &trimmed[end..];
+    }
+}
+
+/// None: there is nothing on it. `before`: the lines that were right.
+fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &[Entry]) -> Result<Option<Entry>, Wrong> {
+    let line = std::str::from_utf8(line).map_err(|error| {
+        let good = String::from_utf8_lossy(&line[..error.valid_up_to()]).chars().count();
+        (good + 1, AccessProblem::NotText)
+    })?;
+    let words = words(line);
+    let Some((name, rest)) = words.split_first() else { return Ok(None) };
+    if let Some(other) = before.iter().find(|other| *other.name == *name.text) {
+        return Err((name.column, AccessProblem::SameName(other.line)));
+    }
+    let end = line.chars().count() + 1;
+    let mut entry = Entry { name: name.text.into(), line: number, proofs: Vec::new(), rights: Rights::default() };
+    if rest.is_empty() {
+        return Err((end, AccessProblem::NoProof));
+    }
+    let proofs = rest.iter().take_while(|word| is_proof(word.text)).count().max(1);
+    for word in &rest[..proofs] {
+        let proof = proof(*word, name.text, accounts)?;
+        let same = |other: &&Entry| other.proofs.contains(&proof);
+        if let Some(other) = before.iter().chain([&entry]).find(same) {
+            return Err((word.column, AccessProblem::SameProof(other.line)));
+        }
+        entry.proofs.push(proof);
+    }
+    for word in &rest[proofs..] {
+        rights(*word, &mut entry.rights)?;
+    }
+    if rest.len() == proofs {
+        return Err((end, AccessProblem::NoRights));
+    }
+    Ok(Some(entry))
+}
+
+fn is_proof(word: &str) -> bool {
+    word == "none" || ["cert:", "token:", "user:", "group:"].iter().any(|kind| word.starts_with(kind))
+}
+
+fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Wrong> {
+    let at = |problem| (word.column, problem);
+    if word.text == "none" {
+        return if name == "*" { Ok(Proof::Nothing) } else { Err(at(AccessProblem::NameWithoutProof)) };
+    }
+    let (kind, value) = word.text.split_once(':').unwrap_or((word.text, ""));
+    let given = |kind| if value.is_empty() { Err(at(AccessProblem::EmptyProof(kind))) } else { Ok(value) };
+    let number = |find: &dyn Fn(&str) -> Option<u32>, unknown: fn(String) -> AccessProblem| {
+        value.parse().ok().or_else(|| find(value)).ok_or_else(|| at(unknown(value.to_owned())))
+    };
+    let proof = match kind {
+        "cert" => Proof::Certificate(given("cert:")?.to_ascii_lowercase().into()),
+        "token" => Proof::Token(digest(value).ok_or_else(|| at(AccessProblem::WrongToken))?),
+        "user" => {
+            given("user:")?;
+            Proof::User(number(accounts.user, AccessProblem::UnknownUser)?)
+        }
+        "group" => {
+            given("group:")?;
+            Proof::Group(number(accounts.group, AccessProblem::UnknownGroup)?)
+        }
+        // What stands behind the colon may be a secret all the same.
+        _ => return Err(at(AccessProblem::UnknownProof(kind.to_owned()))),
+    };
+    if name == "*" {
+        return Err(at(AccessProblem::StarWithProof));
+    }
+    Ok(proof)
+}
+
+/// `sha256:` and 64 hexadecimal digits.
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let digits = text.strip_prefix("sha256:")?.as_bytes();
+    let mut digest = [0; 32];
+    if digits.len() != 64 {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
+        *byte = hex(pair[0])? << 4 | hex(pair[1])?;
+    }
+    Some(digest)
+}
+
+fn rights(word: Word, granted: &mut Rights) -> Result<(), Wrong> {
+    let (name, patterns) = match word.text.split_once(':') {
+        Some((name, patterns)) => (name, Some(patterns)),
+        None => (word.text, None),
+    };
+    let those: Vec<Right> = match name {
+        "all" => Right::ALL.into(),
+        _ => Right::ALL.into_iter().filter(|right| right.name() == name).collect(),
+    };
+    if those.is_empty() {
+        let problem =
+            if is_proof(word.text) { AccessProblem::LateProof } else { AccessProblem::UnknownRight(name.to_owned()) };
+        return Err((word.column, problem));
+    }
+    let Some(patterns) = patterns else {
+        those.into_iter().for_each(|right| granted.grant(right, Pattern::all()));
+        return Ok(());
+    };
+    let mut column = word.column + name.chars().count() + 1;
+    for text in patterns.split(',') {
+        let place = |bytes: usize| column + text[..bytes].chars().count();
+        let pattern = Pattern::parse(text).map_err(|error| match error {
+            PatternError::Empty => (place(0), AccessProblem::EmptyPattern),
+            PatternError::Star(at) => (place(at), AccessProblem::WrongStar),
+            PatternError::Escape(at) => (place(at), AccessProblem::WrongEscape),
+        })?;
+        those.iter().for_each(|right| granted.grant(*right, pattern.clone()));
+        column += text.chars().count() + 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNTS: Accounts =
+        Accounts { user: &|name| (name == "root").then_some(0), group: &|name| (name == "adm").then_some(4) };
+
+    fn table(text: &str) -> AccessTable {
+        parse(text.as_bytes(), &ACCOUNTS).unwrap_or_else(|errors| panic!("{errors:?}"))
+    }
+
+    fn errors(text: &[u8]) -> Vec<(usize, usize, AccessProblem)> {
+        let errors = parse(text, &ACCOUNTS).expect_err("something is wrong");
+        errors.into_iter().map(|error| (error.line, error.column, error.problem)).collect()
+    }
+
+    const DIGEST: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+
+    #[test]
+    fn a_line_is_a_name_its_proofs_and_its_rights() {
+        let text = format!(
+            "# name proof rights\n\nmailer cert:Mailer put:mail* take:mail*\r\n\tweb token:sha256:{DIGEST}  put:mail*,push.* # x\n\
+             ops user:root group:adm group:77 all\n* none look\n"
+        );
+        let table = table(&text);
+        let names: Vec<_> = table.entries().iter().map(|entry| (&*entry.name, entry.line)).collect();
+        assert_eq!(names, [("mailer", 3), ("web", 4), ("ops", 5), ("*", 6)]);
+        let mailer = &table.name("mailer").expect("a line").rights;
+        assert!(mailer.allow(&[Right::Put], b"mail.x") && mailer.allow(&[Right::Take], b"mail"));
+        assert!(!mailer.allow(&[Right::Look, Right::Admin], b"mail") && !mailer.allow(&[Right::Put], b"push"));
+        let web = table.name("web").expect("a line");
+        assert!(web.rights.allow(&[Right::Put], b"push.") && !web.rights.allow(&[Right::Put], b"push"));
+        let Proof::Token(digest) = web.proofs[0] else { panic!("{web:?}") };
+        assert_eq!(table.token(&digest).map(|entry| &*entry.name), Some("web"));
+        assert_eq!(table.token(&[0; 32]), None);
+        let named = |proof: Proof| table.prove(&[proof]).map(|(entry, _)| entry.name.to_string());
+        assert_eq!(named(Proof::Certificate("mailer".into())).as_deref(), Some("mailer"));
+        assert_eq!(named(Proof::User(0)).as_deref(), Some("ops"));
+        assert_eq!(named(Proof::Group(77)).as_deref(), Some("ops"));
+        assert_eq!(named(Proof::User(4)), None);
+        assert_eq!(named(Proof::Nothing).as_deref(), Some("*"));
+        assert!(table.name("ops").expect("a line").rights.allow_everywhere(&[Right::Admin]));
+    }
+
+    #[test]
+    fn every_wrong_line_is_told_with_its_place() {
+        let token = format!("token:sha256:{DIGEST}");
+        for (line, column, problem) in [
+            ("a", 2, AccessProblem::NoProof),
+            ("a user:0", 9, AccessProblem::NoRights),
+            ("a none look", 3, AccessProblem::NameWithoutProof),
+            ("* user:0 look", 3, AccessProblem::StarWithProof),
+            ("a  what:x look", 4, AccessProblem::UnknownProof("what".to_owned())),
+            ("a look", 3, AccessProblem::UnknownProof("look".to_owned())),
+            ("a cert: look", 3, AccessProblem::EmptyProof("cert:")),
+            ("a user: look", 3, AccessProblem::EmptyProof("user:")),
+            ("a token:sha256:00 look", 3, AccessProblem::WrongToken),
+            ("a token:hunter2 look", 3, AccessProblem::WrongToken),
+            ("a user:nobody-here look", 3, AccessProblem::UnknownUser("nobody-here".to_owned())),
+            ("a group:nobody-here look", 3, AccessProblem::UnknownGroup("nobody-here".to_owned())),
+            ("a user:0 look cert:x", 15, AccessProblem::LateProof),
+            ("a user:0 peek", 10, AccessProblem::UnknownRight("peek".to_owned())),
+            ("a user:0 put:", 14, AccessProblem::EmptyPattern),
+            ("a user:0 put:x,,y", 16, AccessProblem::EmptyPattern),
+            ("a user:0 put:x*y", 15, AccessProblem::WrongStar),
+            ("ä user:0 put:ä,%4", 16, AccessProblem::WrongEscape),
+            ("a user:0 user:root look", 10, AccessProblem::SameProof(1)),
+        ] {
+            assert_eq!(errors(line.as_bytes()), [(1, column, problem)], "{line}");
+        }
+        let text = format!("a {token} look\na user:0 look\nb {token} put\n\n c group:4 pat\n");
+        let expected = [
+            (2, 1, AccessProblem::SameName(1)),
+            (3, 3, AccessProblem::SameProof(1)),
+            (5, 12, AccessProblem::UnknownRight("pat".to_owned())),
+        ];
+        assert_eq!(errors(text.as_bytes()), expected);
+        assert_eq!(errors(b"a\nab \xff\n").last(), Some(&(2, 4, AccessProblem::NotText)));
+    }
+
+    #[test]
+    fn a_problem_never_shows_what_may_be_a_token() {
+        for line in ["a token:hunter2 look", "a tocken:sha256:hunter2 look", "a pass:hunter2 look"] {
+            let errors = parse(line.as_bytes(), &ACCOUNTS).expect_err(line);
+            assert!(!errors[0].to_string().contains("hunter2"), "{}", errors[0]);
+        }
+    }
+
+    #[test]
+    fn rights_that_only_grow_cover_the_old_ones() {
+        let rights = |text: &str| table(&format!("a user:0 {text}")).entries()[0].rights.clone();
+        for (new, old, expected) in [
+            ("put:mail*", "put:mail.a put:mail.b", true),
+            ("put take:x", "put:mail*", true),
+            ("put:mail*", "put", false),
+            ("put:mail*", "put:mail* look:y", false),
+            ("all", "put:a take:b look admin:c*", true),
+        ] {
+            assert_eq!(rights(new).cover(&rights(old)), expected, "{new} and {old}");
+        }
+    }
+}

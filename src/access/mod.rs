@@ -1,0 +1,18 @@
+//! Who may do what: rights on tubes, and the file that gives them to names.
+//!
+//! Owns the rights, the patterns that say on which tubes they hold, what a command can need, and the format of the
+//! access file. Pure: the server reads the file, finds out who a client is, and brings both here. Must not know
+//! commands; each protocol's table says what a command needs.
+
+mod client;
+mod file;
+mod pattern;
+mod problem;
+mod right;
+mod table;
+
+pub use client::{ClientAccess, Denied};
+pub use file::{parse, Accounts};
+pub use problem::{AccessProblem, FileError};
+pub use right::{Need, Right, Rights, Scope};
+pub use table::{AccessTable, Entry, Proof};

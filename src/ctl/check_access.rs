@@ -1,0 +1,73 @@
+//! `beanpole check-access FILE [NAME COMMAND TUBE]`: verifies an access file, and tells what it allows.
+//!
+//! Owns the words of both. The decision is the server's own; only who is at the other end is taken for granted.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::call::Call;
+use super::out::Out;
+use super::problem::{Problem, DONE, EMPTY, REFUSED};
+use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
+use crate::machine;
+use crate::protocol::needs;
+
+pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+    let (file, question) = match call.operands.as_slice() {
+        [file] => (file, None),
+        [file, name, command, tube] => (file, Some((name, command, tube))),
+        _ => return Err(Problem::usage("check-access takes a file, or a file, a name, a command and a tube")),
+    };
+    let path = Path::new(file);
+    let failed = |text| Problem::new(EMPTY, text);
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
+    let table = match access::parse(&bytes, &accounts) {
+        Ok(table) => table,
+        Err(errors) => {
+            for error in errors {
+                out.line(&format!("{}:{}:{}: {}", path.display(), error.line, error.column, error.problem))?;
+            }
+            return Ok(REFUSED);
+        }
+    };
+    let Some((name, command, tube)) = question else {
+        out.line(&format!("{}: names: {}", path.display(), table.entries().len()))?;
+        return Ok(DONE);
+    };
+    let found = needs(command);
+    if found.is_empty() {
+        return Err(failed(format!("no protocol has a command {}", command.escape_debug())));
+    }
+    let mut code = DONE;
+    for (protocol, command, need) in found {
+        let (allowed, text) = decide(&table, name, need, tube).map_err(failed)?;
+        if !allowed {
+            code = REFUSED;
+        }
+        out.line(&format!("{protocol} {command}: {text}"))?;
+    }
+    Ok(code)
+}
+
+/// Whether it is allowed, and in words why.
+fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
+    let entry = table.name(name).or_else(|| table.name("*"));
+    let entry = entry.ok_or_else(|| format!("there is no line for {}, nor one for *", name.escape_debug()))?;
+    let access = ClientAccess::new(Arc::new(table.clone()), &entry.proofs, true);
+    let tube = Some(tube.as_bytes());
+    let (line, by) = (entry.line, &entry.name);
+    if access.check(need, tube).is_ok() {
+        return Ok((true, format!("allowed by line {line} ({by})")));
+    }
+    if need.scope == Scope::OwnJob && access.check(Need::TAKE_JOB, tube).is_ok() {
+        return Ok((true, format!("allowed by line {line} ({by}) for jobs that the client has reserved")));
+    }
+    let rights: Vec<&str> = need.rights.iter().map(|right| Right::name(*right)).collect();
+    let place = match need.scope {
+        Scope::AllTubes => " on every tube",
+        Scope::AnyTube | Scope::Open => "",
+        _ => " on this tube",
+    };
+    Ok((false, format!("refused: line {line} ({by}) does not give {}{place}", rights.join(" or "))))
+}

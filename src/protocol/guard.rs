@@ -1,0 +1,150 @@
+//! Who may give a command.
+//!
+//! Owns the way from a command to the tubes that it is about, and the refusal of what a client may not do: nothing is
+//! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
+//! business of `access`.
+
+use super::{beanstalk, gearman, workq, Context, Continuation, Flow, Output, Request};
+use crate::access::{ClientAccess, Denied, Need, Right, Scope};
+use crate::engine::{ClientId, Engine, JobId, Progress};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// No tube and no job.
+    Nothing,
+    Tube(&'a [u8]),
+    /// These tubes, with spaces between them; there may be very many.
+    Tubes(&'a [u8]),
+    /// This job; none if there is none of that name.
+    Job(Option<JobId>),
+}
+
+/// A command whose many tubes are looked at in several turns.
+#[derive(Debug)]
+pub struct Guarded {
+    pub request: Request,
+    from: usize,
+}
+
+/// How far a decision is.
+enum Decision {
+    Made(Result<(), Denied>),
+    More,
+}
+
+/// Bytes of names that are looked at for a step.
+const NAMES: usize = 16;
+
+/// Gives the request back if the client may give it; else what happens instead.
+pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Result<Request, Flow> {
+    if context.access.is_none() {
+        return Ok(request);
+    }
+    let (request, mut from) = match request {
+        Request::Continue(rest) => match *rest {
+            Continuation::Guard(guarded) => (guarded.request, guarded.from),
+            rest => return Ok(Request::Continue(Box::new(rest))),
+        },
+        request => (request, 0),
+    };
+    match decide(&request, &mut from, context) {
+        Decision::Made(Ok(())) => Ok(request),
+        Decision::More => Err(Flow::Continue(Box::new(Continuation::Guard(Box::new(Guarded { request, from }))))),
+        Decision::Made(Err(denied)) => {
+            match &request {
+                Request::Beanstalk(_) | Request::Continue(_) => beanstalk::deny(denied, out),
+                Request::Gearman(request) => gearman::deny(&request.command, denied, out),
+                Request::Workq(_) => workq::deny(denied, out),
+                // No server with an access file takes such connections.
+                Request::Http(_) => return Err(Flow::Close),
+            }
+            Err(if denied == Denied::Unknown { Flow::Close } else { Flow::Next })
+        }
+    }
+}
+
+/// The commands of this name in all protocols: which protocol, how it spells the name, and what a client must be
+/// allowed to do.
+pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
+    let beanstalk = beanstalk::COMMANDS.iter().map(|row| ("beanstalk", row.word.trim().to_owned(), row.need));
+    let packets = gearman::PACKETS.iter().filter(|row| row.parse.is_some());
+    let packets = packets.map(|row| ("gearman", row.name.to_owned(), row.need));
+    let texts = gearman::TEXT_COMMANDS.iter().map(|row| ("gearman", row.words.to_owned(), row.need));
+    let workq = workq::COMMANDS.iter().map(|row| {
+        let name = format!("{} {}", row.word, row.object);
+        ("workq", name.trim_end().to_owned(), row.need)
+    });
+    let all = beanstalk.chain(packets).chain(texts).chain(workq);
+    all.filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
+}
+
+fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decision {
+    let (need, subject, for_strangers) = match request {
+        Request::Beanstalk(request) => (request.need(), request.subject(), request.is_for_strangers()),
+        Request::Gearman(request) => (request.need(), request.subject(context), false),
+        Request::Workq(request) => (request.need(), request.subject(context), false),
+        Request::Http(_) => (Need::any_of(&[Right::Admin], Scope::AnyTube), Subject::Nothing, false),
+        Request::Continue(_) => (Need::OPEN, Subject::Nothing, false),
+    };
+    let Context { engine, client, access: Some(access), .. } = context else { return Decision::Made(Ok(())) };
+    if access.rights().is_none() {
+        return Decision::Made(if for_strangers { Ok(()) } else { Err(Denied::Unknown) });
+    }
+    let made = match (need.scope, subject) {
+        (Scope::Used, _) => access.check(need, Some(engine.used(*client))),
+        (Scope::Watched, _) => return watched(need, from, engine, *client, access),
+        (Scope::Named, Subject::Tubes(names)) => return named(need, names, from, engine, access),
+        (Scope::Named, Subject::Tube(tube)) => access.check(need, Some(tube)),
+        (Scope::Job | Scope::OwnJob, Subject::Job(id)) => job(need, id, engine, *client, access),
+        _ => access.check(need, None),
+    };
+    Decision::Made(made)
+}
+
+/// A job that is not there is nobody's secret from those who may do the same to others.
+fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
+    let Some(job) = id.and_then(|id| engine.any_job(id)) else {
+        let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
+        return anywhere(need.rights).or_else(|denied| match need.scope {
+            Scope::OwnJob => anywhere(&[Right::Take]),
+            _ => Err(denied),
+        });
+    };
+    let tube = Some(engine.tube_of(&job));
+    match need.scope {
+        Scope::OwnJob if job.is_held_by(client) => access.check(need, tube).or(access.check(Need::TAKE_JOB, tube)),
+        _ => access.check(need, tube),
+    }
+}
+
+/// Once they were looked at, only tubes come to them that the client may take jobs from, and its rights do not become
+/// fewer.
+fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
+    if access.watched_are_checked {
+        return Decision::Made(Ok(()));
+    }
+    let mut denied = Ok(());
+    let progress = engine.walk_watched(client, from, |tube| {
+        denied = denied.and(access.check(need, Some(tube)));
+        0
+    });
+    if denied.is_ok() && progress == Progress::More {
+        return Decision::More;
+    }
+    access.watched_are_checked = denied.is_ok();
+    Decision::Made(denied)
+}
+
+fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access: &ClientAccess) -> Decision {
+    for name in names[*from..].split(|byte| *byte == b' ') {
+        if engine.steps().are_used_up() {
+            return Decision::More;
+        }
+        if let Err(denied) = access.check(need, Some(name)) {
+            return Decision::Made(Err(denied));
+        }
+        engine.take_steps(1 + (name.len() / NAMES) as u64);
+        *from = (*from + name.len() + 1).min(names.len());
+    }
+    Decision::Made(Ok(()))
+}

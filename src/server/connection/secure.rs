@@ -1,0 +1,78 @@
+//! Reading from a peer that speaks TLS.
+//!
+//! Owns the way of what was in the records to where it belongs, and what the end of the handshake tells of the client.
+
+use std::io::ErrorKind;
+
+use super::{Connection, Input, ThreadScratch, LAST_BUFFER};
+use crate::access::Proof;
+use crate::server::hub::Hub;
+use crate::server::tls;
+
+impl Connection {
+    /// Reads once what a peer sends that speaks TLS; tells how many bytes, but at least one.
+    pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
+        let outbox = self.outbox.clone();
+        let Some(session) = outbox.tls() else { return 0 };
+        let mut session = session.lock();
+        let was_handshaking = session.is_handshaking();
+        let (dialogue, buffer) = (&mut self.dialogue, &mut thread.buffer);
+        let room = hub.memory().room();
+        let arrived = session.read(outbox.stream(), most, &mut |mut bytes| {
+            while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {
+                let count = gap.len().min(bytes.len());
+                gap[..count].copy_from_slice(&bytes[..count]);
+                dialogue.filled(count);
+                bytes = &bytes[count..];
+            }
+            let end = input.to + bytes.len();
+            if buffer.len() < end {
+                buffer.resize(end.max(LAST_BUFFER), 0);
+            }
+            buffer[input.to..end].copy_from_slice(bytes);
+            input.to = end;
+        });
+        if was_handshaking && !session.is_handshaking() {
+            let names = session.names();
+            drop(session);
+            self.introduce(names, hub);
+        }
+        match arrived {
+            Ok(arrived) => {
+                self.spoke = true;
+                self.readable = arrived.more || self.half_closed || self.urgent;
+                if arrived.ended {
+                    self.ended = true;
+                    self.half_closed = true;
+                }
+                arrived.count.max(1)
+            }
+            Err(error) => {
+                match error.kind() {
+                    ErrorKind::WouldBlock => self.readable = false,
+                    ErrorKind::Interrupted => {}
+                    _ => {
+                        if was_handshaking {
+                            tls::log_failure(&self.peer, &error);
+                        }
+                        log::debug!("{}: {error}", self.client.0);
+                        self.ended = true;
+                        self.half_closed = true;
+                    }
+                }
+                1
+            }
+        }
+    }
+
+    /// The handshake is over, and these are the names in the peer's certificate.
+    fn introduce(&mut self, names: Vec<String>, hub: &Hub) {
+        if let Some(gate) = hub.gate() {
+            let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
+            self.set_access(Box::new(gate.client(self.outbox.stream(), proofs, true)));
+        }
+        if !self.is_stranger() {
+            self.probation = None;
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One TLS connection.
+//!
+//! Owns the state of the encryption, and bytes of it that are half come or not gone. Idle, it keeps no buffers: bytes
+//! are taken apart and put together in those of the thread. Between two calls no whole record is left unread, so that a
+//! thread which only wants to send is never handed what somebody has sent.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::Error;
+
+use super::certificate::names;
+use super::files::ServerConfig;
+use crate::lease::Lease;
+use crate::protocol::Output;
+use crate::server::socket::Stream;
+
+/// Bytes of account of a session beside those of a connection.
+pub const SESSION_COST: u64 = 4096;
+
+/// Bytes encrypted before the socket is asked to take them: a few whole records.
+const SEAL: usize = 64 * 1024;
+
+/// The most bytes read at a time: several whole records.
+const READ: usize = 64 * 1024;
+
+/// Bytes of answers to what the peer's TLS wants that may wait for it; a peer that asks on and on and reads nothing is
+/// gone.
+const MAX_ANSWERS: usize = 64 * 1024;
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Buffers {
+    sealed: Vec<u8>,
+    /// Not encrypted, if it is not in one piece anyway.
+    open: Vec<u8>,
+}
+
+pub struct TlsSession {
+    connection: Box<UnbufferedServerConnection>,
+    /// The beginning of a record.
+    incoming: Vec<u8>,
+    /// Encrypted bytes that the socket has not taken.
+    outgoing: Vec<u8>,
+    /// So many bytes of the output are in there. They count as not sent until all of it is gone.
+    pledged: usize,
+    /// Nothing is written when it is over.
+    lease: Arc<Lease>,
+    /// Nothing more can be said or understood.
+    broken: bool,
+}
+
+/// What a read came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// Bytes taken from the socket.
+    pub count: usize,
+    pub more: bool,
+    /// The peer will send nothing more.
+    pub ended: bool,
+}
+
+impl fmt::Debug for TlsSession {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        // Keys are nobody's business.
+        out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
+    }
+}
+
+impl TlsSession {
+    /// Of a connection that has just been accepted.
+    pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>) -> Result<TlsSession, Error> {
+        let connection = Box::new(UnbufferedServerConnection::new(config)?);
+        Ok(TlsSession { connection, incoming: Vec::new(), outgoing: Vec::new(), pledged: 0, broken: false, lease })
+    }
+
+    /// Whether it is not known yet who is at the other end.
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// The names that the peer's certificate has, if it has shown one.
+    pub fn names(&self) -> Vec<String> {
+        self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
+    }
+
+    /// Reads once, at most `most` bytes or a little more, and hands what was in them to `take`. Answers to what the
+    /// peer's TLS wants are sent as far as the socket takes them.
+    pub fn read(&mut self, stream: &Stream, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
+        BUFFERS.with_borrow_mut(|buffers| {
+            let buffer = &mut buffers.sealed;
+            let begun = self.incoming.len();
+            let end = begun + most.min(READ);
+            if buffer.len() < end {
+                buffer.resize(end, 0);
+            }
+            buffer[..begun].copy_from_slice(&self.incoming);
+            let count = stream.read(&mut [IoSliceMut::new(&mut buffer[begun..end])])?;
+            if count == 0 {
+                return Ok(Arrived { count, more: false, ended: true });
+            }
+            let understood = self.understand(&mut buffer[..begun + count], take);
+            // Also what is wrong is told.
+            let sent = self.push(stream);
+            let ended = understood?;
+            match sent {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                _ if self.outgoing.len() > MAX_ANSWERS && self.pledged == 0 => {
+                    return Err(io::Error::other("it does not read what it asks for"));
+                }
+                _ => {}
+            }
+            Ok(Arrived { count, more: count == end - begun, ended })
+        })
+    }
+
+    /// Takes in all whole records; whether the peer has said that it will send no more.
+    fn understand(&mut self, bytes: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
+        let (mut from, mut ended) = (0, false);
+        let mut failed = None;
+        loop {
+            let UnbufferedStatus { mut discard, state } = self.connection.process_tls_records(&mut bytes[from..]);
+            let mut more = true;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(io::Error::other)?;
+                        discard += record.discard;
+                        take(record.payload);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut answer)) => {
+                    encode(&mut self.outgoing, |out| answer.encode(out))?;
+                    // Behind the alert, the same bytes would be wrong once more.
+                    more = failed.is_none();
+                }
+                Ok(ConnectionState::TransmitTlsData(transmit)) => transmit.done(),
+                Ok(ConnectionState::PeerClosed) => ended = true,
+                Ok(ConnectionState::Closed) => (ended, more) = (true, false),
+                Ok(_) => more = false,
+                // Once more, for the alert that says so.
+                Err(error) if failed.is_none() => failed = Some(error),
+                Err(_) => more = false,
+            }
+            from += discard;
+            if !more {
+                break;
+            }
+        }
+        if let Some(error) = failed {
+            self.broken = true;
+            self.incoming = Vec::new();
+            return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+        self.incoming = bytes[from..].to_vec();
+        Ok(ended)
+    }
+
+    /// Encrypts and sends until nothing is left or an error, which may be that the socket is full.
+    pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
+        if self.broken {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        loop {
+            self.push(stream)?;
+            output.consume(std::mem::take(&mut self.pledged));
+            if output.is_empty() {
+                return Ok(());
+            }
+            BUFFERS.with_borrow_mut(|Buffers { sealed, open }| {
+                let bytes = match output.only() {
+                    Some(bytes) => &bytes[..bytes.len().min(SEAL)],
+                    None => {
+                        gather(output, open);
+                        open
+                    }
+                };
+                let count = self.seal(bytes, sealed)?;
+                self.pledged = bytes.len();
+                // What comes of its own goes first, and its buffer is empty now.
+                let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
+                self.outgoing.extend_from_slice(&sealed[sent..count]);
+                Ok::<(), io::Error>(())
+            })?;
+        }
+    }
+
+    /// Encrypts `bytes` into the buffer; tells how many came of it.
+    fn seal(&mut self, bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
+            match state.map_err(io::Error::other)? {
+                ConnectionState::WriteTraffic(mut traffic) => loop {
+                    match traffic.encrypt(bytes, sealed) {
+                        Ok(count) => return Ok(count),
+                        Err(EncryptError::InsufficientSize(size)) => sealed.resize(size.required_size, 0),
+                        Err(error) => return Err(io::Error::other(error)),
+                    }
+                },
+                ConnectionState::EncodeTlsData(mut own) => encode(&mut self.outgoing, |out| own.encode(out))?,
+                ConnectionState::TransmitTlsData(transmit) => transmit.done(),
+                ConnectionState::PeerClosed => {}
+                other => return Err(io::Error::other(format!("nothing can be sent: {other:?}"))),
+            }
+        }
+    }
+
+    /// Sends what is encrypted already.
+    pub fn push(&mut self, stream: &Stream) -> io::Result<()> {
+        if self.outgoing.is_empty() {
+            return Ok(());
+        }
+        let sent = write(stream, &self.lease, &self.outgoing)?;
+        if sent == self.outgoing.len() {
+            self.outgoing = Vec::new();
+            return Ok(());
+        }
+        self.outgoing.drain(..sent);
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    /// Tells the peer that nothing more comes, if the socket takes that at once.
+    pub fn close(&mut self, stream: &Stream) {
+        if self.broken || !self.outgoing.is_empty() {
+            return;
+        }
+        let mut buffer = [0; 256];
+        let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
+            if let Ok(count) = traffic.queue_close_notify(&mut buffer) {
+                let _ = write(stream, &self.lease, &buffer[..count]);
+            }
+        }
+    }
+}
+
+/// The first bytes of an output that is in several pieces.
+fn gather(output: &Output, open: &mut Vec<u8>) {
+    open.clear();
+    for chunk in output.chunks() {
+        let count = chunk.len().min(SEAL - open.len());
+        open.extend_from_slice(&chunk[..count]);
+        if open.len() == SEAL {
+            return;
+        }
+    }
+}
+
+fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) -> io::Result<()> {
+    let length = to.len();
+    match put(&mut []) {
+        Err(EncodeError::InsufficientSize(size)) => to.resize(length + size.required_size, 0),
+        Ok(_) => return Ok(()),
+        Err(error) => return Err(io::Error::other(error)),
+    }
+    put(&mut to[length..]).map_err(io::Error::other)?;
+    Ok(())
+}
+
+/// Writes until all is gone or the socket is full; tells how much is gone. Fails when the lease is over.
+fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        if lease.is_over() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        match stream.write(&[IoSlice::new(&bytes[sent..])]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}

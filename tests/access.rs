@@ -1,0 +1,155 @@
+//! Who may do what: the access file, rights by command and protocol, tokens, and what is shown to whom.
+//!
+//! One module each. The servers run in the test's own process, but where signals or the command line matter.
+
+mod daemon;
+
+mod access {
+    mod commands;
+    mod program;
+    mod shown;
+    mod tokens;
+
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use beanpole::{Address, Config, Server};
+
+    use super::daemon::{Folder, PATIENCE};
+
+    /// The token of somebody who may do everything.
+    const OPERATOR: &str = "the operator's token";
+
+    /// A server with an access file, on a Unix socket for each protocol.
+    struct Guarded {
+        server: Server,
+        folder: Folder,
+    }
+
+    fn digest(token: &str) -> String {
+        hmac_sha256::Hash::hash(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What proves that somebody runs this test.
+    fn user() -> String {
+        format!("user:{}", nix::unistd::getuid())
+    }
+
+    impl Guarded {
+        /// With these lines beside that of the operator.
+        fn start(lines: &str) -> Guarded {
+            let folder = Folder::new();
+            let unix = |name| vec![Address::Unix(folder.file(name))];
+            let config = Config {
+                listen: unix("beanstalk"),
+                gearman: unix("gearman"),
+                workq: unix("workq"),
+                access: Some(folder.file("access")),
+                handle_prefix: Some("h".to_owned()),
+                ..Config::embedded()
+            };
+            write_file(&folder, lines);
+            let server = Server::with(config).expect("a server");
+            Guarded { server, folder }
+        }
+
+        /// Has the server read other lines.
+        fn change(&self, lines: &str) {
+            write_file(&self.folder, lines);
+            self.server.reload().expect("a file that is right");
+        }
+
+        fn file(&self) -> PathBuf {
+            self.folder.file("access")
+        }
+
+        fn connect(&self, protocol: &str) -> Talk {
+            Talk::new(UnixStream::connect(self.folder.file(protocol)).expect("a connection"))
+        }
+
+        fn operator(&self) -> Talk {
+            let mut operator = self.connect("beanstalk");
+            assert_eq!(operator.ask(&format!("auth {OPERATOR}")), "AUTHENTICATED");
+            operator
+        }
+    }
+
+    fn write_file(folder: &Folder, lines: &str) {
+        let text = format!("operator token:sha256:{} all\n{lines}\n", digest(OPERATOR));
+        std::fs::write(folder.file("access"), text).expect("a file");
+    }
+
+    /// One end of a connection.
+    struct Talk(BufReader<UnixStream>);
+
+    impl Talk {
+        fn new(stream: UnixStream) -> Talk {
+            stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+            Talk(BufReader::new(stream))
+        }
+
+        fn send(&mut self, bytes: &[u8]) {
+            self.0.get_mut().write_all(bytes).expect("a peer that reads");
+        }
+
+        /// A line without its end; empty at the end of the stream.
+        fn line(&mut self) -> String {
+            let mut line = String::new();
+            self.0.read_line(&mut line).expect("a line");
+            line.trim_end().to_owned()
+        }
+
+        fn take(&mut self, count: usize) -> Vec<u8> {
+            let mut bytes = vec![0; count];
+            self.0.read_exact(&mut bytes).expect("more bytes");
+            bytes
+        }
+
+        /// A line and the answer's first.
+        fn ask(&mut self, line: &str) -> String {
+            self.send(format!("{line}\r\n").as_bytes());
+            self.line()
+        }
+
+        /// The body of an answer that begins with `OK` and its length.
+        fn body(&mut self, line: &str) -> String {
+            let answer = self.ask(line);
+            let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));
+            let body = self.take(size.parse::<usize>().expect("a length") + 2);
+            String::from_utf8(body).expect("text")
+        }
+
+        /// Whatever else comes until the stream ends.
+        fn rest(mut self) -> String {
+            let mut rest = String::new();
+            self.0.read_to_string(&mut rest).expect("the end");
+            rest
+        }
+
+        fn is_silent_for(&self, time: Duration) -> bool {
+            self.0.get_ref().set_read_timeout(Some(time)).expect("an option");
+            let silent = self.0.buffer().is_empty() && self.0.get_ref().peek_one().is_none();
+            self.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
+            silent
+        }
+    }
+
+    trait PeekOne {
+        fn peek_one(&self) -> Option<usize>;
+    }
+
+    impl PeekOne for UnixStream {
+        /// How many bytes are there, if any come in time.
+        fn peek_one(&self) -> Option<usize> {
+            let mut byte = [0];
+            nix::sys::socket::recv(
+                std::os::fd::AsRawFd::as_raw_fd(self),
+                &mut byte,
+                nix::sys::socket::MsgFlags::MSG_PEEK,
+            )
+            .ok()
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Each right and each command of each protocol: allowed, or refused without a trace.
+
+use std::collections::BTreeSet;
+
+use beanpole::internals::protocol::{beanstalk, gearman, workq};
+
+use super::{user, Guarded, Talk};
+
+const RIGHTS: [&str; 4] = ["put", "take", "look", "admin"];
+
+/// The tube of all commands.
+const TUBE: &str = "t";
+
+/// A name of a tube for which nobody has a right.
+const OTHER: &str = "o";
+
+/// The rights of each command, one of which is enough.
+const BEANSTALK: [(&str, &[&str]); 40] = [
+    ("put", &["put"]),
+    ("peek", &["look"]),
+    ("peek-ready", &["look"]),
+    ("peek-delayed", &["look"]),
+    ("peek-buried", &["look"]),
+    ("reserve-with-timeout", &["take"]),
+    ("reserve-job", &["take"]),
+    ("reserve", &["take"]),
+    // Of a job that another has put.
+    ("delete", &["admin"]),
+    ("release", &["take"]),
+    ("bury", &["take"]),
+    ("kick", &["admin"]),
+    ("kick-job", &["admin"]),
+    ("touch", &["take"]),
+    ("stats-job", &["look"]),
+    ("stats-tube", &["look"]),
+    ("stats", &["look"]),
+    ("use", &["put", "look", "admin"]),
+    ("watch", &["take"]),
+    ("ignore", &["open"]),
+    ("list-tubes-watched", &["open"]),
+    ("list-tube-used", &["open"]),
+    ("list-tubes", &["look"]),
+    ("quit", &["open"]),
+    ("pause-tube", &["admin"]),
+    ("auth", &["open"]),
+    ("peek-reserved", &["look"]),
+    ("reserve-batch", &["take"]),
+    ("reserve-mode", &["open"]),
+    ("touch-all", &["take"]),
+    ("wait", &["put", "look"]),
+    ("flush-tube", &["admin"]),
+    ("flush-buried", &["admin"]),
+    ("list-jobs", &["look"]),
+    ("limit-tube", &["admin"]),
+    // These need the right for every tube.
+    ("delete-batch", &[]),
+    ("drain", &[]),
+    ("undrain", &[]),
+    ("move-job", &[]),
+    ("move-tube", &[]),
+];
+
+/// What the figures of the whole server show that no command of the client under test may change.
+fn figures(operator: &mut Talk) -> Vec<String> {
+    let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
+    let also = ["memory", "current-producers", "cmd-use:", "cmd-list-tube-used:", "cmd-watch:", "cmd-stats-tube"];
+    let text = operator.body("stats");
+    let lines = text.lines().filter(|line| !passing.iter().chain(&also).any(|word| line.contains(word)));
+    lines.map(str::to_owned).chain([operator.body(&format!("stats-tube {TUBE}"))]).collect()
+}
+
+/// The id of a new job.
+fn new_job(operator: &mut Talk) -> u64 {
+    assert_eq!(operator.ask(&format!("use {TUBE}")), format!("USING {TUBE}"));
+    operator.send(b"put 0 0 60 1\r\nx\r\n");
+    operator.line().strip_prefix("INSERTED ").expect("an id").parse().expect("a number")
+}
+
+/// Walks all commands with one right after the other. `one` gives a command; whether it was refused.
+fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
+    let guarded = Guarded::start("");
+    for right in RIGHTS {
+        guarded.change(&format!("me {} {right}:{TUBE}", user()));
+        for (command, rights) in rows {
+            let mut operator = guarded.operator();
+            let id = new_job(&mut operator);
+            let before = figures(&mut operator);
+            let refused = one(&guarded, command, id);
+            let is_open = rights.contains(&"open");
+            assert_eq!(refused, !is_open && !rights.contains(&right), "{command} with {right}");
+            if refused {
+                assert_eq!(figures(&mut operator), before, "{command} with {right} left a trace");
+            }
+            operator.ask(&format!("delete {id}"));
+        }
+    }
+    guarded.server.check();
+}
+
+#[test]
+fn of_beanstalk() {
+    let named: BTreeSet<&str> = BEANSTALK.iter().map(|(name, _)| *name).collect();
+    assert_eq!(named, beanstalk::COMMANDS.iter().map(|row| row.word.trim()).collect());
+    walk(&BEANSTALK, |guarded, command, id| {
+        let mut client = guarded.connect("beanstalk");
+        let line = match command {
+            "put" => "put 0 0 60 1\r\nx".to_owned(),
+            "peek" | "reserve-job" | "delete" | "kick-job" | "touch" | "stats-job" => format!("{command} {id}"),
+            "release" => format!("release {id} 0 0"),
+            "bury" => format!("bury {id} 0"),
+            "kick" => "kick 1".to_owned(),
+            "reserve-with-timeout" => "reserve-with-timeout 0".to_owned(),
+            "stats-tube" | "use" | "watch" | "ignore" => format!("{command} {TUBE}"),
+            "pause-tube" => format!("pause-tube {TUBE} 0"),
+            "auth" => format!("auth {}", super::OPERATOR),
+            "reserve-batch" => "reserve-batch 1 0".to_owned(),
+            "reserve-mode" => "reserve-mode fifo".to_owned(),
+            "wait" => format!("wait {id} 0"),
+            "flush-tube" | "flush-buried" => format!("{command} {TUBE}"),
+            "list-jobs" => format!("list-jobs {TUBE} ready"),
+            "limit-tube" => format!("limit-tube {TUBE} 1000"),
+            "delete-batch" => format!("delete-batch {id}"),
+            "move-job" => format!("move-job {id} {OTHER} 0 0"),
+            "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
+            _ => command.to_owned(),
+        };
+        // What it takes to give the command at all; it may be refused.
+        client.ask(&format!("use {TUBE}"));
+        if command.starts_with("reserve") && client.ask(&format!("watch {TUBE}")) != "FORBIDDEN" {
+            assert_eq!(client.ask("ignore default"), "WATCHING 1");
+        }
+        let answer = client.ask(&line);
+        if answer == "FORBIDDEN" {
+            assert!(client.ask("list-tube-used").starts_with("USING "), "{command}: the connection is out of step");
+        }
+        answer == "FORBIDDEN"
+    });
+}
+
+#[test]
+fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
+    let guarded = Guarded::start("");
+    guarded.change(&format!("me {} put:{TUBE},default", user()));
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask(&format!("put 0 0 60 1 tub:{OTHER}\r\nx")), "FORBIDDEN");
+    assert!(client.ask(&format!("put 0 0 60 1 tub:{TUBE}\r\nx")).starts_with("INSERTED "));
+    assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
+}
+
+/// The answer to a packet, up to that to an echo behind it.
+fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<u8> {
+    let mut body = arguments.join("\0");
+    if !data.is_empty() {
+        body += &format!("\0{data}");
+    }
+    let packet = |kind: u32, body: &str| {
+        [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(body.len() as u32).to_be_bytes(), body.as_bytes()].concat()
+    };
+    client.send(&packet(kind, &body));
+    client.send(&packet(16, "echo behind it"));
+    let mut answers = Vec::new();
+    loop {
+        let header = client.take(12);
+        let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let body = client.take(number(8) as usize);
+        if number(4) == 17 && body == b"echo behind it" {
+            return answers;
+        }
+        answers.extend(body);
+    }
+}
+
+#[test]
+fn of_gearman() {
+    let submit: &[&str] = &["put"];
+    let rows: Vec<(&str, &[&str])> = gearman::PACKETS
+        .iter()
+        .filter(|row| row.parse.is_some())
+        .map(|row| match row.name {
+            name if name.starts_with("SUBMIT_") => (name, submit),
+            name @ ("GET_STATUS" | "GET_STATUS_UNIQUE") => (name, ["put", "look"].as_slice()),
+            name @ ("CANT_DO" | "RESET_ABILITIES" | "ECHO_REQ" | "OPTION_REQ" | "SET_CLIENT_ID") => {
+                (name, ["open"].as_slice())
+            }
+            name => (name, ["take"].as_slice()),
+        })
+        .collect();
+    walk(&rows, |guarded, name, id| {
+        let row = gearman::PACKETS.iter().find(|row| row.name == name).expect("a packet");
+        let mut client = guarded.connect("gearman");
+        let handle = format!("h:{id}");
+        let value = |argument: &&'static str| match *argument {
+            "function" => TUBE,
+            "handle" => handle.as_str(),
+            "unique" => "",
+            "option" => "exceptions",
+            "minute" | "hour" | "day-of-month" | "month" | "day-of-week" => "",
+            _ => "0",
+        };
+        let arguments: Vec<&str> = row.arguments.iter().map(value).collect();
+        let answer = packets(&mut client, row.kind as u32, &arguments, if row.data { "data" } else { "" });
+        answer.starts_with(b"FORBIDDEN\0")
+    });
+}
+
+#[test]
+fn of_gearman_s_text() {
+    let rows: [(&str, &[&str]); 13] = [
+        ("version", &["open"]),
+        ("getpid", &["look"]),
+        ("verbose", &["open"]),
+        ("status", &["look"]),
+        ("prioritystatus", &["look"]),
+        // It shows the addresses of all.
+        ("workers", &[]),
+        ("show unique jobs", &["look"]),
+        ("show jobs", &["look"]),
+        ("cancel job", &["admin"]),
+        ("create function", &["admin"]),
+        ("drop function", &["admin"]),
+        ("maxqueue", &["admin"]),
+        // Admin on every tube would be needed.
+        ("shutdown", &[]),
+    ];
+    let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
+    assert_eq!(named, gearman::TEXT_COMMANDS.iter().map(|row| row.words).collect());
+    walk(&rows, |guarded, words, id| {
+        let mut client = guarded.connect("gearman");
+        let line = match words {
+            "cancel job" => format!("cancel job h:{id}"),
+            "create function" | "drop function" | "maxqueue" => format!("{words} {TUBE}"),
+            _ => words.to_owned(),
+        };
+        let answer = client.ask(&line);
+        if answer.starts_with("ERR FORBIDDEN") {
+            assert!(client.ask("version").starts_with("OK "), "{words}: the connection is out of step");
+        }
+        answer.starts_with("ERR FORBIDDEN")
+    });
+}
+
+#[test]
+fn of_workq() {
+    let rows: [(&str, &[&str]); 14] = [
+        ("add", &["put"]),
+        ("schedule", &["put"]),
+        ("run", &["put"]),
+        ("result", &["put", "look"]),
+        ("lease", &["take"]),
+        ("complete", &["take"]),
+        ("fail", &["take"]),
+        ("delete", &["admin"]),
+        ("inspect server", &["look"]),
+        ("inspect queues", &["look"]),
+        ("inspect queue", &["look"]),
+        ("inspect jobs", &["look"]),
+        ("inspect scheduled-jobs", &["look"]),
+        ("inspect job", &["look"]),
+    ];
+    let names = workq::COMMANDS.iter().map(|row| format!("{} {}", row.word, row.object).trim_end().to_owned());
+    assert_eq!(rows.iter().map(|(name, _)| (*name).to_owned()).collect::<BTreeSet<_>>(), names.collect());
+    let mut number = 0;
+    walk(&rows, |guarded, command, id| {
+        number += 1;
+        let own = format!("00000000-0000-4000-8000-{number:012x}");
+        let id: String =
+            workq::derive(beanpole::internals::engine::JobId(id)).iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
+        let line = match command {
+            "add" => format!("add {own} {TUBE} 1000 1000 1\r\nx"),
+            "schedule" => format!("schedule {own} {TUBE} 1000 1000 2100-01-01T00:00:00Z 1\r\nx"),
+            "run" => format!("run {own} {TUBE} 1000 1 1\r\nx"),
+            "result" => format!("result {id} 0"),
+            "lease" => format!("lease {TUBE} 0"),
+            "complete" | "fail" => format!("{command} {id} 1\r\nx"),
+            "delete" | "inspect job" => format!("{command} {id}"),
+            "inspect queues" => "inspect queues 0 9".to_owned(),
+            "inspect queue" => format!("inspect queue {TUBE}"),
+            "inspect jobs" | "inspect scheduled-jobs" => format!("{command} {TUBE} 0 9"),
+            _ => command.to_owned(),
+        };
+        let mut client = guarded.connect("workq");
+        let answer = client.ask(&line);
+        if answer == "-CLIENT-ERROR Forbidden" {
+            assert_eq!(client.ask("what?"), "-CLIENT-ERROR Unknown command", "{command}: out of step");
+        }
+        answer == "-CLIENT-ERROR Forbidden"
+    });
+}
+
+#[test]
+fn a_right_ends_where_its_pattern_does() {
+    let guarded = Guarded::start(&format!("me {} all:{TUBE} put:p.* take:p.*", user()));
+    let mut client = guarded.connect("beanstalk");
+    for line in
+        ["use o", "watch o", "stats-tube o", "pause-tube o 0", "use p", "reserve-with-timeout 0", "put 0 0 1 0\r\n"]
+    {
+        assert_eq!(client.ask(line), "FORBIDDEN", "{line}");
+    }
+    assert_eq!(client.ask("use p.x"), "USING p.x");
+    assert_eq!(client.ask("peek-ready"), "FORBIDDEN");
+    assert_eq!(client.ask("watch p.y"), "WATCHING 2");
+    assert_eq!(client.ask("reserve-with-timeout 0"), "FORBIDDEN", "it still watches the default tube");
+    assert_eq!(client.ask("ignore default"), "WATCHING 1");
+    assert_eq!(client.ask("reserve-with-timeout 0"), "TIMED_OUT");
+    let mut worker = guarded.connect("gearman");
+    assert!(packets(&mut worker, 1, &[OTHER], "").starts_with(b"FORBIDDEN\0"));
+    assert!(packets(&mut worker, 1, &["p.z"], "").is_empty());
+    let mut leaser = guarded.connect("workq");
+    assert_eq!(leaser.ask("lease p.a p.b o 0"), "-CLIENT-ERROR Forbidden");
+    assert_eq!(leaser.ask("lease p.a p.b t 0"), "-TIMEOUT");
+}
+
+#[test]
+fn who_has_reserved_a_job_may_end_it() {
+    let guarded = Guarded::start(&format!("me {} take:{TUBE}", user()));
+    let mut operator = guarded.operator();
+    let (mine, other) = (new_job(&mut operator), new_job(&mut operator));
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask(&format!("reserve-job {mine}")), format!("RESERVED {mine} 1"));
+    assert_eq!(client.line(), "x");
+    assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
+    assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
+    // Nobody has it, so nobody has a secret.
+    assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
+}
+
+#[test]
+fn a_lease_of_very_many_names_is_looked_at_in_pieces() {
+    let guarded = Guarded::start(&format!("me {} take:p*", user()));
+    let mut client = guarded.connect("workq");
+    let names: String = (0..50_000).map(|number| format!("p{number} ")).collect();
+    assert_eq!(client.ask(&format!("lease {names} o 0")), "-CLIENT-ERROR Forbidden");
+    assert_eq!(client.ask(&format!("lease {names} 0")), "-TIMEOUT");
+}
+
+#[test]
+fn very_many_watched_tubes_are_looked_at_in_pieces() {
+    let guarded = Guarded::start(&format!("me {} take:p*", user()));
+    let mut client = guarded.connect("beanstalk");
+    for number in 0..3000 {
+        client.send(format!("watch p{number}\r\n").as_bytes());
+        assert_eq!(client.line(), format!("WATCHING {}", number + 2));
+    }
+    assert_eq!(client.ask("reserve-with-timeout 0"), "FORBIDDEN");
+    assert_eq!(client.ask("ignore default"), "WATCHING 3000");
+    assert_eq!(client.ask("reserve-with-timeout 0"), "TIMED_OUT");
+}

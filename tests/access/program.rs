@@ -1,0 +1,104 @@
+//! The option, the file that is wrong, the file that changes, and the word that checks it.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::{digest, user, Guarded, Talk};
+use crate::daemon::{run, Daemon, Folder, Signal};
+
+/// A folder with an access file.
+fn folder(text: &str) -> (Folder, String) {
+    let folder = Folder::new();
+    fs::write(folder.file("access"), text).expect("a file");
+    let path = folder.file("access").to_str().expect("a name").to_owned();
+    (folder, path)
+}
+
+#[test]
+fn a_file_that_is_wrong_stops_the_start_with_one_line() {
+    let (_folder, path) = folder("me user:0 look\nyou user:0 look\n\nhe cert:x peek\n");
+    let ended = run(&["-p", "0", "--access", &path]);
+    assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
+    for words in ["line 2, column 5: line 1 has this proof already", "line 4, column 11: unknown right: peek"] {
+        assert!(ended.err.contains(words), "{ended:?}");
+    }
+    let ended = run(&["-p", "0", "--access", "/nowhere/access"]);
+    assert!(ended.code == 1 && ended.err.contains("/nowhere/access cannot be read"), "{ended:?}");
+}
+
+#[test]
+fn a_hang_up_reads_it_again() {
+    let (folder, path) = folder(&format!("me {} take\nyou token:sha256:{} all\n", user(), digest("t")));
+    let socket = folder.file("socket");
+    let listen = format!("unix:{}", socket.display());
+    let daemon = Daemon::start(&["-l", &listen, "--access", &path]);
+    let connect = || Talk::new(UnixStream::connect(&socket).expect("a connection"));
+    let (mut me, mut you) = (connect(), connect());
+    assert_eq!(me.ask("use x"), "FORBIDDEN");
+    assert_eq!(you.ask("auth t"), "AUTHENTICATED");
+    // More rights for one, another proof for the other.
+    fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("read again who is let in");
+    assert_eq!(you.rest(), "");
+    while me.ask("use x") == "FORBIDDEN" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "it never noticed");
+    // A file that is wrong changes nothing.
+    fs::write(&path, "me user:0\n").expect("a file");
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("a right must follow the proof");
+    assert_eq!(me.ask("use y"), "USING y");
+    // Fewer rights end a connection, also one that waits.
+    me.send(b"reserve\r\n");
+    fs::write(&path, format!("me {} take:a* put\n", user())).expect("a file");
+    daemon.signal(Signal::SIGHUP);
+    assert_eq!(me.rest(), "");
+    assert_eq!(connect().ask("watch a"), "WATCHING 2");
+}
+
+#[test]
+fn who_proves_nothing_is_closed_in_time() {
+    let guarded = Guarded::start("");
+    let client = guarded.connect("beanstalk");
+    let operator = guarded.operator();
+    assert_eq!(client.rest(), "");
+    assert!(operator.is_silent_for(Duration::from_millis(1)), "who has a name stays");
+    assert!(guarded.file().exists());
+}
+
+#[test]
+fn a_word_tells_what_is_allowed_and_why() {
+    let (_folder, path) = folder("mailer cert:mailer put:mail*\n\nops user:0 all\n* none look:pub\n");
+    let check = |arguments: &[&str]| {
+        let ended = run(&[&["check-access", path.as_str()], arguments].concat());
+        (ended.code, ended.out, ended.err)
+    };
+    assert_eq!(check(&[]), (0, format!("{path}: names: 3\n"), String::new()));
+    for (arguments, code, words) in [
+        (["mailer", "put", "mail.x"], 0, "beanstalk put: allowed by line 1 (mailer)\n"),
+        (["mailer", "put", "push"], 1, "beanstalk put: refused: line 1 (mailer) does not give put on this tube\n"),
+        (["mailer", "SUBMIT_JOB", "mail"], 0, "gearman SUBMIT_JOB: allowed by line 1 (mailer)\n"),
+        (["ops", "shutdown", "-x"], 0, "gearman shutdown: allowed by line 3 (ops)\n"),
+        (["somebody", "stats-tube", "pub"], 0, "beanstalk stats-tube: allowed by line 4 (*)\n"),
+        (
+            ["mailer", "inspect queue", "mail"],
+            1,
+            "workq inspect queue: refused: line 1 (mailer) does not give look on this tube\n",
+        ),
+    ] {
+        if arguments[2].starts_with('-') {
+            continue;
+        }
+        assert_eq!(check(&arguments), (code, words.to_owned(), String::new()), "{arguments:?}");
+    }
+    let (code, _, err) = check(&["mailer", "frobnicate", "x"]);
+    assert!(code == 2 && err.contains("no protocol has a command frobnicate"), "{err}");
+    let (_folder, wrong) = folder("a\nb user:0 look\nc user:0 look\n");
+    let ended = run(&["check-access", &wrong]);
+    assert_eq!(ended.code, 1);
+    assert_eq!(ended.out.lines().count(), 2, "{ended:?}");
+    assert!(ended.out.starts_with(&format!("{wrong}:1:2: a proof must follow")), "{ended:?}");
+}

@@ -1,0 +1,52 @@
+//! Lists and figures show no more than one may see.
+
+use super::{user, Guarded};
+
+fn put(guarded: &Guarded, tubes: &[&str]) {
+    let mut operator = guarded.operator();
+    for tube in tubes {
+        assert_eq!(operator.ask(&format!("use {tube}")), format!("USING {tube}"));
+        operator.send(b"put 0 0 60 1\r\nx\r\n");
+        assert!(operator.line().starts_with("INSERTED "));
+    }
+}
+
+#[test]
+fn tubes_and_their_jobs() {
+    let guarded = Guarded::start(&format!("me {} look:mail*", user()));
+    put(&guarded, &["mail.in", "mail.out", "push", "secret"]);
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.body("list-tubes"), "---\n- mail.in\n- mail.out\n\r\n");
+    let stats = client.body("stats");
+    for line in ["current-jobs-ready: 2", "current-jobs-urgent: 2", "total-jobs: 2", "current-tubes: 2"] {
+        assert!(stats.contains(&format!("\n{line}\n")) || stats.contains(&format!("{line}\n")), "{line} in {stats}");
+    }
+    let all = guarded.operator().body("stats");
+    assert!(all.contains("current-jobs-ready: 4\n") && all.contains("current-tubes: 5\n"), "{all}");
+    let mut admin = guarded.connect("gearman");
+    admin.send(b"status\n");
+    let mut listed = vec![admin.line(), admin.line(), admin.line()];
+    listed.sort();
+    assert_eq!(listed, [".", "mail.in\t1\t0\t0", "mail.out\t1\t0\t0"]);
+    admin.send(b"show jobs\n");
+    let lines = [admin.line(), admin.line(), admin.line()];
+    assert_eq!(lines[2], ".", "{lines:?}");
+    let mut inspector = guarded.connect("workq");
+    assert_eq!(inspector.ask("inspect queues 0 9"), "+OK 2");
+    assert_eq!(inspector.line(), "mail.in 2");
+}
+
+#[test]
+fn in_as_many_turns_as_it_takes() {
+    let guarded = Guarded::start(&format!("me {} look:a*", user()));
+    let mut operator = guarded.operator();
+    for number in 0..3000 {
+        let tube = format!("{}{number}", if number % 3 == 0 { "a" } else { "b" });
+        assert_eq!(operator.ask(&format!("watch {tube}")), format!("WATCHING {}", number + 2));
+    }
+    let mut client = guarded.connect("beanstalk");
+    let list = client.body("list-tubes");
+    assert_eq!(list.lines().filter(|line| line.starts_with("- ")).count(), 1000);
+    assert!(!list.contains("- b"), "{list}");
+    assert!(client.body("stats").contains("current-tubes: 1000\n"));
+}

@@ -1,0 +1,144 @@
+//! Names by token: right, wrong, long, empty, repeated, slow, in pieces, and where none are taken.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use beanpole::{Address, Client, Config, Server};
+
+use super::{digest, user, Guarded, OPERATOR};
+use crate::daemon::{Folder, PATIENCE};
+
+/// A server that knows nobody without a token.
+fn guarded() -> Guarded {
+    Guarded::start(&format!("web token:sha256:{} token:sha256:{} put:w*", digest("secret"), digest("second")))
+}
+
+#[test]
+fn a_token_is_a_name() {
+    let guarded = guarded();
+    for token in ["secret", "second"] {
+        let mut client = guarded.connect("beanstalk");
+        assert_eq!(client.ask(&format!("auth {token}")), "AUTHENTICATED");
+        assert_eq!(client.ask("use w"), "USING w");
+        assert_eq!(client.ask("watch w"), "FORBIDDEN");
+        assert_eq!(client.ask(&format!("auth {OPERATOR}")), "AUTHENTICATED", "again, with more rights");
+        assert_eq!(client.ask("watch w"), "WATCHING 2");
+    }
+}
+
+#[test]
+fn in_pieces_and_with_commands_behind_it() {
+    let guarded = guarded();
+    let mut client = guarded.connect("beanstalk");
+    for byte in b"auth secret\r\n" {
+        client.send(&[*byte]);
+    }
+    assert_eq!(client.line(), "AUTHENTICATED");
+    let mut client = guarded.connect("beanstalk");
+    let body = "x".repeat(60_000);
+    client.send(format!("auth secret\r\nuse w\r\nput 0 0 60 60000\r\n{body}\r\nlist-tube-used\r\n").as_bytes());
+    assert_eq!([client.line(), client.line()], ["AUTHENTICATED", "USING w"]);
+    assert!(client.line().starts_with("INSERTED "));
+    assert_eq!(client.line(), "USING w");
+}
+
+#[test]
+fn whatever_else_comes_first_is_refused_once_and_ends_the_connection() {
+    let guarded = guarded();
+    let long = "x".repeat(60_000);
+    for first in [
+        "put 0 0 60 1\r\nx\r\nauth secret\r\n".to_owned(),
+        format!("put 0 0 60 60000\r\n{long}\r\n"),
+        "put 0 0 60 99999999\r\n".to_owned() + &long,
+        "stats\r\nstats\r\n".to_owned(),
+        "nonsense\r\n".to_owned(),
+        "auth\r\n".to_owned(),
+        "auth  secret\r\n".to_owned(),
+        "AUTH secret\r\n".to_owned(),
+        format!("auth {}\r\n", "s".repeat(218)),
+        "a".repeat(300) + "\r\n",
+    ] {
+        let mut client = guarded.connect("beanstalk");
+        client.send(first.as_bytes());
+        if first.starts_with("put 0 0 60 9") {
+            // Its end never comes.
+            drop(client);
+            continue;
+        }
+        assert_eq!(client.rest(), "UNAUTHORIZED\r\n", "{}", &first[..first.len().min(40)]);
+    }
+    let mut client = guarded.connect("beanstalk");
+    client.send(b"quit\r\n");
+    assert_eq!(client.rest(), "");
+    assert!(guarded.operator().body("stats").contains("cmd-put: 0\n"));
+}
+
+#[test]
+fn a_wrong_token_is_counted_and_answered_late() {
+    let guarded = guarded();
+    for (number, token) in ["wrong", "", &"s".repeat(217), "secret ", "\u{e9}"].into_iter().enumerate() {
+        let mut client = guarded.connect("beanstalk");
+        let begin = Instant::now();
+        client.send(format!("auth {token}\r\nauth secret\r\n").as_bytes());
+        assert_eq!(client.rest(), "UNAUTHORIZED\r\n", "{token:?}");
+        assert!(begin.elapsed() >= Duration::from_millis(900), "answered after {:?}", begin.elapsed());
+        let stats = guarded.operator().body("stats");
+        assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
+    }
+    // The others do not wait meanwhile.
+    let mut late = guarded.connect("beanstalk");
+    late.send(b"auth wrong\r\n");
+    guarded.operator();
+    assert!(late.is_silent_for(Duration::from_millis(50)));
+    assert_eq!(late.rest(), "UNAUTHORIZED\r\n");
+}
+
+#[test]
+fn a_wrong_token_ends_a_name_that_was_proven() {
+    let guarded = Guarded::start(&format!("me {} all", user()));
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask("watch x"), "WATCHING 2");
+    client.send(b"auth wrong\r\nwatch y\r\n");
+    assert_eq!(client.rest(), "UNAUTHORIZED\r\n");
+}
+
+#[test]
+fn no_token_is_taken_where_others_can_read_it() {
+    let folder = Folder::new();
+    let text = format!("web token:sha256:{} all\n* none look\n", digest("secret"));
+    std::fs::write(folder.file("access"), text).expect("a file");
+    let config = Config { access: Some(folder.file("access")), ..Config::embedded() };
+    let server = Server::with(config).expect("a server");
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+    stream.write_all(b"list-tubes\r\nwatch x\r\nauth secret\r\n").expect("a peer that reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the end");
+    assert_eq!(answer, "OK 14\r\n---\n- default\n\r\nFORBIDDEN\r\nUNAUTHORIZED\r\n");
+}
+
+#[test]
+fn without_an_access_file_the_word_is_unknown() {
+    let folder = Folder::new();
+    let config = Config { listen: vec![Address::Unix(folder.file("socket"))], ..Config::embedded() };
+    let _server = Server::with(config).expect("a server");
+    let mut client = super::Talk::new(std::os::unix::net::UnixStream::connect(folder.file("socket")).expect("it"));
+    assert_eq!(client.ask("auth secret"), "UNKNOWN_COMMAND");
+    assert_eq!(client.ask("list-tube-used"), "USING default");
+    Client::connect_unix(folder.file("socket")).expect("a connection");
+}
+
+#[test]
+fn other_protocols_know_who_is_at_a_unix_socket_only() {
+    let guarded = guarded();
+    let mut client = guarded.connect("gearman");
+    client.send(b"version\n");
+    assert_eq!(client.rest(), "ERR UNAUTHORIZED Client+is+not+known\r\n");
+    let mut client = guarded.connect("gearman");
+    client.send(b"\0REQ\0\0\0\x10\0\0\0\x01x");
+    assert!(client.rest().contains("UNAUTHORIZED\0"));
+    let mut client = guarded.connect("workq");
+    client.send(b"inspect server\r\n");
+    assert_eq!(client.rest(), "-CLIENT-ERROR Unauthorized\r\n");
+}

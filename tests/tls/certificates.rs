@@ -1,0 +1,100 @@
+//! Certificates of servers and of clients, and what a client may do by its own.
+
+use std::fs;
+
+use super::{address, ask, connect, folder, make, path, s_client, start, Wish, EC};
+use crate::daemon::Daemon;
+
+const TALK: &str = "use a\r\nput 0 0 60 5\r\nhello\r\nwatch a\r\nreserve\r\nquit\r\n";
+
+fn talks(said: &str) -> bool {
+    ["USING a", "INSERTED ", "WATCHING 2", "RESERVED ", "hello"].iter().all(|word| said.contains(word))
+}
+
+#[test]
+fn both_versions_with_each_kind_of_key_and_a_chain() {
+    let folder = folder();
+    make(&folder, Wish { name: "rsa", rsa: true, ..EC });
+    make(&folder, Wish { name: "between", subject: "/CN=between", alternative: "", ..EC });
+    make(&folder, Wish { name: "leaf", by: "between", ..EC });
+    let chain = [fs::read(folder.file("leaf.pem")).expect("it"), fs::read(folder.file("between.pem")).expect("it")];
+    fs::write(folder.file("chain.pem"), chain.concat()).expect("a file");
+    for (certificate, key) in [("server.pem", "server.key"), ("rsa.pem", "rsa.key"), ("chain.pem", "leaf.key")] {
+        let (certificate, key) = (path(&folder, certificate), path(&folder, key));
+        let daemon = Daemon::start(&["-l", "tls:127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key]);
+        for version in ["-tls1_2", "-tls1_3"] {
+            let arguments =
+                [version, "-CAfile", "ca.pem", "-verify_return_error", "-verify_hostname", "localhost", "-quiet"];
+            let said = s_client(&folder, &address(&daemon, ""), &arguments, TALK);
+            assert!(talks(&said), "{version} {certificate}: {said}");
+        }
+        let said = s_client(&folder, &address(&daemon, ""), &["-tls1_1", "-quiet"], TALK);
+        assert!(!said.contains("USING"), "{said}");
+    }
+}
+
+#[test]
+fn no_protocol_is_negotiated_and_nothing_is_resumed() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let said = s_client(&folder, &address(&daemon, ""), &["-alpn", "h2,http/1.1"], "quit\r\n");
+    assert!(said.contains("No ALPN negotiated") && !said.contains("TLS session ticket:"), "{said}");
+}
+
+#[test]
+fn the_same_port_says_nothing_without_tls_and_plain_ports_stay_plain() {
+    let folder = folder();
+    let daemon = start(&folder, &["-l", "127.0.0.1:0"]);
+    let mut plain = std::net::TcpStream::connect(daemon.address()).expect("a connection");
+    assert_eq!(ask(&mut plain, "list-tube-used").expect("an answer"), "USING default");
+    let mut wrong = std::net::TcpStream::connect(address(&daemon, "")).expect("a connection");
+    assert!(!ask(&mut wrong, "list-tube-used").unwrap_or_default().contains("USING"));
+    daemon.wait_log("the TLS handshake failed");
+}
+
+#[test]
+fn a_client_is_who_its_certificate_says() {
+    let folder = folder();
+    make(&folder, Wish { name: "mailer", subject: "/CN=ignored", alternative: "DNS:Mailer,DNS:second", ..EC });
+    make(&folder, Wish { name: "common", subject: "/CN=worker", alternative: "none", ..EC });
+    make(&folder, Wish { name: "nobody", subject: "/CN=nobody", alternative: "none", ..EC });
+    make(&folder, Wish { name: "expired", subject: "/CN=worker", alternative: "none", expired: true, ..EC });
+    make(&folder, Wish { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
+    make(&folder, Wish { name: "foreign", by: "other", subject: "/CN=worker", alternative: "none", ..EC });
+    fs::write(folder.file("access"), "m cert:mailer put:mail*\nw cert:worker take\n").expect("a file");
+    let (access, authority) = (path(&folder, "access"), path(&folder, "ca.pem"));
+    let options =
+        ["--access", &access, "--tls-client-ca", &authority, "--gearman=tls:127.0.0.1:0", "--workq=tls:127.0.0.1:0"];
+    let daemon = start(&folder, &options);
+    let at = address(&daemon, "");
+    let mut mailer = connect(&folder, &at, Some("mailer"));
+    assert_eq!(ask(&mut mailer, "use mail.x").expect("an answer"), "USING mail.x");
+    assert_eq!(ask(&mut mailer, "watch mail.x").expect("an answer"), "FORBIDDEN");
+    let mut worker = connect(&folder, &at, Some("common"));
+    assert_eq!(ask(&mut worker, "watch mail.x").expect("an answer"), "WATCHING 2");
+    let mut nobody = connect(&folder, &at, Some("nobody"));
+    assert_eq!(ask(&mut nobody, "watch mail.x").expect("an answer"), "UNAUTHORIZED");
+    for refused in [None, Some("expired"), Some("foreign")] {
+        let answer = ask(&mut connect(&folder, &at, refused), "list-tube-used");
+        assert!(!answer.as_ref().is_ok_and(|line| !line.is_empty()), "{refused:?}: {answer:?}");
+    }
+    let mut worker = connect(&folder, &address(&daemon, "Gearman"), Some("common"));
+    assert!(ask(&mut worker, "version").expect("an answer").starts_with("OK "));
+    assert!(ask(&mut worker, "status").expect("an answer").starts_with("ERR FORBIDDEN"));
+    let mut leaser = connect(&folder, &address(&daemon, "Workq"), Some("common"));
+    assert_eq!(ask(&mut leaser, "lease q 0").expect("an answer"), "-TIMEOUT");
+}
+
+#[test]
+fn a_token_is_taken_over_tls() {
+    let folder = folder();
+    let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(folder.file("access"), format!("w token:sha256:{digest} take\n")).expect("a file");
+    let daemon = start(&folder, &["--access", &path(&folder, "access")]);
+    let mut client = connect(&folder, &address(&daemon, ""), None);
+    assert_eq!(ask(&mut client, "auth secret").expect("an answer"), "AUTHENTICATED");
+    assert_eq!(ask(&mut client, "watch x").expect("an answer"), "WATCHING 2");
+    let mut client = connect(&folder, &address(&daemon, ""), None);
+    assert_eq!(ask(&mut client, "auth wrong").expect("an answer"), "UNAUTHORIZED");
+    assert!(!daemon.log().contains("secret") && !daemon.log().contains("auth wrong"), "{}", daemon.log());
+}

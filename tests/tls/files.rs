@@ -1,0 +1,89 @@
+//! Files that are missing, wrong, or changed while the server runs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{address, ask, connect, folder, make, path, replace, start, Wish, EC};
+use crate::daemon::{run, Daemon, Signal};
+
+#[test]
+fn each_thing_that_is_wrong_has_its_line() {
+    let folder = folder();
+    make(&folder, Wish { name: "other", ..EC });
+    fs::write(folder.file("empty"), "").expect("a file");
+    fs::write(folder.file("text"), "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n").expect("a file");
+    let at = |name: &str| path(&folder, name);
+    let (certificate, key, other) = (at("server.pem"), at("server.key"), at("other.key"));
+    let (missing, empty, text) = (at("missing"), at("empty"), at("text"));
+    let tls = ["-l", "tls:127.0.0.1:0"];
+    for (options, code, words) in [
+        (vec!["--tls-cert", &missing], 1, format!("{missing} cannot be read")),
+        (vec!["--tls-cert", &certificate, "--tls-key", &missing], 1, format!("{missing} cannot be read")),
+        (vec!["--tls-cert", &certificate], 1, format!("{certificate} has no private key in PEM")),
+        (
+            vec!["--tls-cert", &certificate, "--tls-key", &other],
+            1,
+            format!("the key {other} is not that of {certificate}"),
+        ),
+        (vec!["--tls-cert", &empty, "--tls-key", &key], 1, format!("{empty} has no certificate in PEM")),
+        (vec!["--tls-cert", &text, "--tls-key", &key], 1, format!("{text} has no certificate that is whole")),
+        (
+            vec!["--tls-cert", &certificate, "--tls-key", &key, "--tls-client-ca", &empty],
+            1,
+            format!("{empty} has no certificate in PEM"),
+        ),
+        (vec![], 5, "a tls: address needs --tls-cert FILE".to_owned()),
+        (vec!["--tls-key", &key], 5, "need --tls-cert".to_owned()),
+    ] {
+        let ended = run(&[&tls[..], &options].concat());
+        assert_eq!((ended.code, ended.err.lines().count()), (code, 1), "{ended:?}");
+        assert!(ended.err.contains(&words), "no {words}: {ended:?}");
+    }
+    if nix::unistd::geteuid().is_root() {
+        return;
+    }
+    fs::set_permissions(folder.file("server.key"), fs::Permissions::from_mode(0o0)).expect("our file");
+    let ended = run(&[&tls[..], &["--tls-cert", &certificate, "--tls-key", &key]].concat());
+    assert!(ended.code == 1 && ended.err.contains("Permission denied"), "{ended:?}");
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_a_warning() {
+    let folder = folder();
+    make(&folder, Wish { name: "server", expired: true, ..EC });
+    let daemon = start(&folder, &[]);
+    assert!(daemon.log().contains("has expired") || daemon.log().contains("is not valid yet"), "{}", daemon.log());
+}
+
+#[test]
+fn key_and_certificate_may_be_in_one_file() {
+    let folder = folder();
+    let both = [fs::read(folder.file("server.pem")).expect("it"), fs::read(folder.file("server.key")).expect("it")];
+    fs::write(folder.file("both.pem"), both.concat()).expect("a file");
+    let daemon = Daemon::start(&["-l", "tls:127.0.0.1:0", "--tls-cert", &path(&folder, "both.pem")]);
+    assert_eq!(ask(&mut connect(&folder, &address(&daemon, ""), None), "list-tube-used").expect("it"), "USING default");
+}
+
+#[test]
+fn a_hang_up_takes_a_new_certificate_and_drops_nobody() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let at = address(&daemon, "");
+    let mut old = connect(&folder, &at, None);
+    assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
+    // Another authority: who trusts the first one alone is refused from now on, and who is connected goes on.
+    make(&folder, Wish { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
+    make(&folder, Wish { name: "fresh", by: "new", ..EC });
+    replace(&folder.file("fresh.pem"), &folder.file("server.pem"));
+    daemon.signal(Signal::SIGHUP);
+    // The key is still the old one's.
+    daemon.wait_log("is not that of");
+    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
+    replace(&folder.file("fresh.key"), &folder.file("server.key"));
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("read again who is let in");
+    assert!(ask(&mut connect(&folder, &at, None), "list-tube-used").is_err());
+    replace(&folder.file("new.pem"), &folder.file("ca.pem"));
+    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
+    assert_eq!(ask(&mut old, "watch y").expect("an answer"), "WATCHING 3");
+}
