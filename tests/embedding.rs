@@ -153,7 +153,7 @@ fn what_cannot_be_had_is_an_error_with_the_program_s_code() {
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
     assert_eq!(code(Config { listen: vec![elsewhere], ..Config::embedded() }), 111);
     assert_eq!(code(Config { user: Some("no-such-user".to_owned()), ..Config::embedded() }), 33);
-    assert_eq!(code(Config { log_folder: Some("/nonexistent".into()), ..Config::embedded() }), 10);
+    assert_eq!(code(Config { log_folder: Some("/proc/nothing/log".into()), ..Config::embedded() }), 10);
 }
 
 /// Years of waiting, in whatever time the machine takes for it.

@@ -88,7 +88,7 @@ pub const OPTIONS: [GearmandOpt; 33] = [
     row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
     row('d', "daemon", false, "go into the background, and end there when connections are taken", |it, _| { it.daemon = true; Ok(()) }),
     long("exceptions", false, "tell every client why a job failed", |it, _| it.ours("exceptions", "")),
-    row('f', "file-descriptors", true, "hold so many connections, less 64", file_descriptors),
+    row('f', "file-descriptors", true, "accept at most this many connections, less 64", file_descriptors),
     row('h', "help", false, "print this and end", |_, _| Ok(())),
     row('j', "job-retries", true, "try a job so many times in all; 0: no limit (default 0)", |it, text| it.ours("job-retries", text)),
     long("job-handle-prefix", true, "begin handles with this", |it, text| it.ours("job-handle-prefix", text)),
