@@ -313,7 +313,7 @@ impl Daemon {
     pub fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("a running process");
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+        value.unwrap_or_else(|| panic!("no {name} in {status}; log:\n{}", self.log())).trim().to_owned()
     }
 
     fn kilobytes(&self, name: &str) -> u64 {
