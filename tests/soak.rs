@@ -159,8 +159,9 @@ fn nothing_grows_and_nothing_is_lost() {
     let path = folder.file("log");
     std::fs::create_dir(&path).expect("a folder");
     let log = path.to_str().expect("a plain path");
-    let server =
+    let mut server =
         Daemon::start(&["-b", log, "-f", "50", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-s", "1048576"]);
+    server.live_on();
     let [beanstalk, gearman_at, workq_at] = addresses(&server);
     let book = Book::default();
     let length = Duration::from_secs_f64(minutes * 60.0);

@@ -309,6 +309,12 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("a running process").count()
     }
 
+    /// Lets it live for longer than [`LIFETIME`]: for tests that last as long as they are told to.
+    #[allow(dead_code)] // few tests do
+    pub fn live_on(&mut self) {
+        self.watched = None;
+    }
+
     /// A line of `/proc/PID/status`, without its name.
     pub fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("a running process");

@@ -51,7 +51,7 @@ fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     // One line a change of state: it may have been full before it failed.
     assert!((1..=2).contains(&count(" refused")), "{log}");
-    assert_eq!(count("taken again"), 1, "{log}");
+    assert!((1..=2).contains(&count("taken again")), "{log}");
 }
 
 fn compare(client: &mut Client, jobs: &Jobs) {
