@@ -54,7 +54,7 @@ const fn tube(name: &'static str, rises: bool, of: OfTube) -> Key<OfTube> {
     Key { name, rises, of }
 }
 
-/// Those of the server, but for the counts of commands; see [`commands`].
+/// Those of the server, but for the counts of commands; see `commands`.
 #[rustfmt::skip]
 pub const SERVER_KEYS: [Key<OfServer>; 23] = [
     server("current-jobs-urgent", false, |it| it.stats.jobs.urgent),
