@@ -9,6 +9,7 @@
 
 #[allow(missing_docs)]
 mod access;
+mod base64;
 #[allow(missing_docs)]
 mod binlog;
 mod client;

@@ -13,8 +13,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::gateway::Gateway;
-use super::json::{encode, Document};
+use super::json::Document;
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
+use crate::base64::encode;
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);
@@ -99,7 +100,7 @@ impl Etcd {
     }
 
     fn key(&self, name: &str) -> String {
-        base64(format!("{}{name}", self.prefix).as_bytes())
+        encode(format!("{}{name}", self.prefix).as_bytes())
     }
 
     fn entry_key(&self, seq: Seq) -> String {
@@ -121,7 +122,7 @@ impl Etcd {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> String {
-        format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, base64(value))
+        format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
     /// Does the operations if all comparisons hold.
@@ -136,12 +137,6 @@ impl Etcd {
         let succeeded = document.get("succeeded").is_some_and(Document::is_true);
         Ok(succeeded.then_some(answer.body))
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() / 3 * 4 + 4);
-    encode(bytes, &mut text);
-    text
 }
 
 /// What an answer that is no success means: only that there is no space is certain.

@@ -8,10 +8,10 @@ use hifijson::token::Lex;
 use hifijson::value::{parse_bounded, Value};
 use hifijson::SliceLexer;
 
+use crate::base64;
+
 /// Depth of objects and lists in each other that is read.
 const DEPTH: usize = 16;
-
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// An object that is being written.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Json {
     pub fn body(&mut self, body: &[u8]) {
         match std::str::from_utf8(body) {
             Ok(text) => self.text("body", text),
-            Err(_) => self.raw("body-base64", &format!("\"{}\"", to_base64(body))),
+            Err(_) => self.raw("body-base64", &format!("\"{}\"", base64::encode(body))),
         }
     }
 
@@ -82,37 +82,6 @@ fn quote(text: &str, out: &mut String) {
         }
     }
     out.push('"');
-}
-
-#[inline(never)]
-pub fn to_base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let whole = three.iter().fold(0_u32, |whole, byte| whole << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(whole >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= three.len() { digit as char } else { '=' });
-        }
-    }
-    text
-}
-
-/// The bytes of base64; none if it is not.
-pub fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let bare = text.trim_end_matches('=');
-    if text.len() % 4 != 0 || text.len() - bare.len() > 2 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(bare.len() / 4 * 3 + 2);
-    for four in bare.as_bytes().chunks(4) {
-        let mut whole = 0_u32;
-        for digit in four {
-            whole = whole << 6 | DIGITS.iter().position(|known| known == digit)? as u32;
-        }
-        whole <<= 6 * (4 - four.len());
-        bytes.extend_from_slice(&whole.to_be_bytes()[1..four.len()]);
-    }
-    Some(bytes)
 }
 
 /// A flat object that was read: its members that are texts, numbers, or true and false, as text.
@@ -155,24 +124,6 @@ impl<'a> Object<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_goes_both_ways() {
-        for (bytes, text) in [
-            (&b""[..], ""),
-            (b"f", "Zg=="),
-            (b"fo", "Zm8="),
-            (b"foo", "Zm9v"),
-            (b"foob", "Zm9vYg=="),
-            (&[0xff, 0xfe, 0xfd, 0xfc], "//79/A=="),
-        ] {
-            assert_eq!(to_base64(bytes), text);
-            assert_eq!(from_base64(text).as_deref(), Some(bytes));
-        }
-        for wrong in ["Z", "Zg=", "Zg", "Z===", "Zg\n=", "====", "Zm9v!"] {
-            assert_eq!(from_base64(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn what_is_written_can_be_read() {

@@ -2,7 +2,7 @@
 //!
 //! Owns the keys, which are the server's own, and which of them must be there.
 
-use super::json::{from_base64, Json, Object};
+use super::json::{Json, Object};
 use super::yaml::Figures;
 
 /// What happened to a job, by the server's keys.
@@ -113,7 +113,7 @@ impl ImportLine {
         let place = Place::named(state).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
         let body = match (object.text("body"), object.text("body-base64")) {
             (Some(text), None) => text.as_bytes().to_vec(),
-            (None, Some(text)) => from_base64(text).ok_or("body-base64: no base64")?,
+            (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
             _ => return Err("there must be one body or body-base64".to_owned()),
         };
         let tube = object.text("tube").map(|name| super::call::tube(name).map(str::to_owned));

@@ -1,6 +1,6 @@
 //! JSON: objects that are written, and those that requests bring.
 //!
-//! Owns the quoting, and base64 for what is no text. Must not know what a key means.
+//! Owns the quoting; what is no text is in base64. Must not know what a key means.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,11 @@ use hifijson::token::Lex;
 use hifijson::value::{parse_bounded, Value};
 use hifijson::SliceLexer;
 
+use crate::base64;
 use crate::protocol::text::push_number;
 
 /// Depth of lists and objects in each other that is read; no request needs more than one.
 const DEPTH: usize = 4;
-
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Appends a text in quotes. Bytes that are no UTF-8 are replaced.
 pub fn push_text(out: &mut Vec<u8>, text: &[u8]) {
@@ -78,7 +77,7 @@ impl<'a> Members<'a> {
             Err(_) => {
                 self.key(&format!("{key}-base64"));
                 self.out.push(b'"');
-                push_base64(self.out, bytes);
+                base64::push(self.out, bytes);
                 self.out.push(b'"');
             }
         }
@@ -87,35 +86,6 @@ impl<'a> Members<'a> {
     pub fn end(self) {
         self.out.push(b'}');
     }
-}
-
-/// Appends bytes as base64, padded.
-pub fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
-    for three in bytes.chunks(3) {
-        let whole = three.iter().fold(0_u32, |whole, byte| whole << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(whole >> (18 - 6 * place)) as usize & 63];
-            out.push(if place <= three.len() { digit } else { b'=' });
-        }
-    }
-}
-
-/// The bytes of padded base64; none if it is not.
-pub fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let bare = text.trim_end_matches('=');
-    if text.len() % 4 != 0 || text.len() - bare.len() > 2 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(bare.len() / 4 * 3 + 2);
-    for four in bare.as_bytes().chunks(4) {
-        let mut whole = 0_u32;
-        for digit in four {
-            whole = whole << 6 | DIGITS.iter().position(|known| known == digit)? as u32;
-        }
-        whole <<= 6 * (4 - four.len());
-        bytes.extend_from_slice(&whole.to_be_bytes()[1..four.len()]);
-    }
-    Some(bytes)
 }
 
 /// A key and its value, borrowed from the bytes that they were read from.
@@ -169,18 +139,6 @@ mod tests {
         let mut out = Vec::new();
         push_text(&mut out, b"a\"\\\n\x01\xff\xe2\x80\xa8<");
         assert_eq!(String::from_utf8_lossy(&out), "\"a\\\"\\\\\\n\\u0001\u{fffd}\\u2028<\"");
-    }
-
-    #[test]
-    fn base64_goes_both_ways() {
-        for bytes in [b"".as_slice(), b"a", b"ab", b"abc", b"\xff\xfe\xfd\xfc"] {
-            let mut text = Vec::new();
-            push_base64(&mut text, bytes);
-            assert_eq!(from_base64(&String::from_utf8_lossy(&text)).as_deref(), Some(bytes));
-        }
-        for wrong in ["a", "a===", "YQ==YQ==", "Y Q=", "===="] {
-            assert_eq!(from_base64(wrong), None, "{wrong}");
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
-use super::json::{from_base64, JsonObject};
+use super::json::JsonObject;
 use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
@@ -324,7 +324,7 @@ fn put(it: &Arguments) -> Result<Command, Failure> {
     let tube = new_tube(&it.part(0))?;
     let bytes = match (it.text("body")?, it.text("body-base64")?) {
         (Some(text), None) => text.as_bytes().to_vec(),
-        (None, Some(text)) => from_base64(text).ok_or_else(|| wrong("body-base64"))?,
+        (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or_else(|| wrong("body-base64"))?,
         _ => return Err(wrong("body, or body-base64")),
     };
     if bytes.len() as u64 > it.limits.max_job_size.into() {
