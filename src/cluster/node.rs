@@ -287,6 +287,8 @@ impl Active {
         self.ended.store(true, Ordering::Release);
         released?;
         let (done, created) = self.shipper.position();
+        // Only what operators are told depends on it.
+        let _ = self.log.tell(&self.name, &format!("ended {done} {}", self.address));
         mirror::note_ended(&self.path, done, &created)
     }
 }

@@ -23,13 +23,18 @@ fn open(url: &str) -> Result<Etcd, String> {
     Location::parse(url).map(|location| Etcd::new(&location))
 }
 
-/// One line for the queue, and one for each server: its name, role, last entry and address, with tabs between them.
+/// One line for the queue, and one for each server: its name, role, last entry and address, with tabs between them. A
+/// server that says it is active, though another has claimed the log since, ended without a word: it is `lost`.
 fn status(log: &dyn SharedLog, out: &mut dyn Write) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let room = log.room()?;
     writeln!(out, "epoch {}, {} of {} bytes used", tail.epoch, room.used, room.quota)?;
+    let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
     for (name, state) in log.nodes()? {
-        let columns: Vec<&str> = state.splitn(3, ' ').collect();
+        let mut columns: Vec<&str> = state.splitn(3, ' ').collect();
+        if columns[0] == "active" && name.as_bytes() != claimant {
+            columns[0] = "lost";
+        }
         writeln!(out, "{name}\t{}", columns.join("\t"))?;
     }
     Ok(())
@@ -53,12 +58,19 @@ mod tests {
     #[test]
     fn each_server_has_a_line_and_only_a_known_one_is_promoted() {
         let log = MemoryLog::new(Faults::default(), 1);
+        log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
+        log.tell("z", "active 3 10.0.0.9:11300").expect("memory");
         log.tell("a", "active 12 10.0.0.1:11300").expect("memory");
         log.tell("b", "standby 11 10.0.0.2:11300").expect("memory");
         let mut out = Vec::new();
         status(&log, &mut out).expect("memory");
         let text = String::from_utf8(out).expect("text");
-        assert!(text.ends_with("a\tactive\t12\t10.0.0.1:11300\nb\tstandby\t11\t10.0.0.2:11300\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "a\tactive\t12\t10.0.0.1:11300\nb\tstandby\t11\t10.0.0.2:11300\nz\tlost\t3\t10.0.0.9:11300\n"
+            ),
+            "{text}"
+        );
         assert!(promote(&log, "c").is_err());
         promote(&log, "a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
