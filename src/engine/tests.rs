@@ -19,4 +19,5 @@ mod runs;
 mod script;
 mod small;
 mod tagged;
+mod told;
 mod worlds;
