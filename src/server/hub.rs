@@ -38,10 +38,6 @@ use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Reque
 /// that clients come in between.
 const OTHERS: u64 = 2;
 
-/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that
-/// time.
-pub(super) const GIVE_BACK: Span = Span::from_secs(1);
-
 /// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some,
 /// and a deadline by itself is still kept to the moment.
 const TICK_REST: Span = Span::from_millis(1);
@@ -162,6 +158,7 @@ impl Hub {
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of
     /// it. Of several verbs, [`Core::deliver_events`] must come after each but the last.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
+        self.look_at_resident();
         let asked = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
         if let Some(asked) = asked {
@@ -195,7 +192,7 @@ impl Hub {
         }
         let next = if core.engine.has_deferred() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held(), core.engine.memory_in_flight());
-        let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
+        let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
             // The timer would have the lock again before anybody else.
