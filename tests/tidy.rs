@@ -240,6 +240,27 @@ fn rooms_import_only_what_they_may() {
     complain(problems);
 }
 
+#[test]
+fn architecture_tells_what_each_room_may_import() {
+    let page = fs::read_to_string("ARCHITECTURE.md").expect("the page");
+    let mut problems = Vec::new();
+    for (room, may) in ROOMS.iter().filter(|(room, _)| *room != "lib") {
+        let row = page.lines().find(|line| {
+            let path = line.strip_prefix("| `src/").and_then(|rest| rest.split('`').next());
+            path.is_some_and(|path| path.trim_end_matches(".rs").trim_end_matches('/') == *room)
+        });
+        let told = row.and_then(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next());
+        let mut may = may.to_vec();
+        may.sort_unstable();
+        let rule = if may.is_empty() { "nothing".to_owned() } else { may.join(", ") };
+        let told = told.unwrap_or("no row of its own").split(" (").next().expect("a first part");
+        if told != rule {
+            problems.push(format!("{room} may import {rule}, and ARCHITECTURE.md says: {told}"));
+        }
+    }
+    complain(problems);
+}
+
 /// The module that a source is: its path below `src`, a folder's own file as the folder.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");

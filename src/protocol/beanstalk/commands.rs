@@ -152,8 +152,8 @@ pub const COMMANDS: [CommandRow; 40] = [
 /// The end of a chain of rows.
 const NO_ROW: u8 = u8::MAX;
 
-/// Of each lower-case letter, the first row whose word begins with it, and of each row the next one that begins like it. A
-/// line is then compared with few words, of which there are more than forty.
+/// Of each lower-case letter, the first row whose word begins with it, and of each row the next one that begins like
+/// it: so a line is compared with a few words and not with all.
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
     let mut row = COMMANDS.len();
