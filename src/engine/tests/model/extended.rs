@@ -472,16 +472,19 @@ impl Model {
 
     /// The server has ended and come back with its log. What no log has is taken from `engine`: the order of tubes, and
     /// what was counted since the start.
-    pub fn restart(&mut self, engine: &Engine) {
+    pub fn restart(&mut self, engine: &Engine, now: Time) {
         self.clients.clear();
         self.waiting.clear();
         self.draining = false;
         (self.total_connections, self.timeouts) = (0, 0);
-        let Extended { tags, ended, limits, now, uncounted, .. } = std::mem::take(&mut self.extended);
-        self.extended = Extended { tags, ended, limits, now, uncounted, ..Extended::default() };
+        let Extended { tags, mut ended, limits, uncounted, .. } = std::mem::take(&mut self.extended);
+        ended.retain(|key| key.until > now);
+        self.extended = Extended { tags, ended, limits, uncounted, now, ..Extended::default() };
         for job in &mut self.jobs {
-            if let Place::Reserved { .. } = job.place {
-                job.place = Place::Ready;
+            match job.place {
+                Place::Reserved { .. } => job.place = Place::Ready,
+                Place::Delayed { until } if until <= now => job.place = Place::Ready,
+                _ => {}
             }
         }
         for tags in self.extended.tags.values_mut() {
@@ -493,6 +496,7 @@ impl Model {
         let place = |name: Name| listed.iter().position(|other| *other == name.as_bytes());
         for tube in &mut self.tubes {
             (tube.total_jobs, tube.deletes, tube.pauses, tube.opener) = (0, 0, 0, None);
+            tube.pause = tube.pause.filter(|(_, until)| *until > now);
         }
         self.end_tubes();
         self.tubes.sort_by_key(|tube| place(tube.name));
