@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use beanpole::internals::config::CONNECTION_COST;
-use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
+use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, TAGS};
 use beanpole::internals::protocol::http::{FAMILIES, ROUTES};
@@ -119,7 +119,7 @@ fn the_man_page_s_figures_are_true() {
     let page = read("man/beanpole.8");
     for figure in [
         format!("A job counts as its body and {JOB_COST} bytes"),
-        format!("A tube counts as its name and {TUBE_COST} bytes"),
+        format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
         format!("at most {MAX_LINE} bytes with its CR LF"),

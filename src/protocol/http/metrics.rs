@@ -7,7 +7,7 @@
 use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
-use crate::engine::{Histogram, Progress, TubeStats};
+use crate::engine::{Histogram, Latency, Progress, TubeStats};
 use crate::protocol::{Context, Output, Wire};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 37] = [
+pub const FAMILIES: [Family; 39] = [
     ("beanpole_build_info", "gauge", "The version that runs."),
     ("beanpole_jobs", "gauge", "Jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Ready jobs with a priority below 1024."),
@@ -84,6 +84,8 @@ pub const FAMILIES: [Family; 37] = [
     ("beanpole_tube_waiting", "gauge", "Connections that watch a tube and wait for a job."),
     ("beanpole_tube_watching", "gauge", "Connections that watch a tube."),
     ("beanpole_tube_pause_left_seconds", "gauge", "What is left of a tube's pause."),
+    ("beanpole_tube_job_wait_seconds", "histogram", "As beanpole_job_wait_seconds, of one tube."),
+    ("beanpole_tube_job_run_seconds", "histogram", "As beanpole_job_run_seconds, of one tube."),
     ("gearman_jobs", "gauge", "Jobs of a function that are queued or running."),
     ("gearman_jobs_running", "gauge", "Jobs of a function that are running."),
     ("gearman_jobs_waiting", "gauge", "Jobs of a function that wait for a worker."),
@@ -92,7 +94,7 @@ pub const FAMILIES: [Family; 37] = [
 
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
 const TUBES: usize = 27;
-const GEARMAN: usize = 33;
+const GEARMAN: usize = 35;
 
 /// Figures on their way out.
 #[derive(Debug)]
@@ -153,6 +155,14 @@ impl Scrape {
             let values = [waiting + tube.jobs.reserved, tube.jobs.reserved, waiting, tube.watching.into()];
             for (place, value) in (GEARMAN - TUBES..).zip(values) {
                 line(place, "function", "", &value.to_string());
+            }
+        }
+        if let Some(times) = tube.times {
+            for (place, latency) in [(6, &times.wait), (7, &times.run)] {
+                let text = self.samples[place].text();
+                let before = text.len();
+                push_latency(text, FAMILIES[TUBES + place].0, &name, latency);
+                bytes += text.len() - before;
             }
         }
         bytes
@@ -319,6 +329,16 @@ fn push_histogram(text: &mut Vec<u8>, name: &str, histogram: &Histogram) {
     }
     let (count, sum) = (histogram.count(), seconds(histogram.sum_nanos()));
     let rest = format!("{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
+    text.extend_from_slice(rest.as_bytes());
+}
+
+fn push_latency(text: &mut Vec<u8>, name: &str, tube: &str, latency: &Latency) {
+    for (bound, count) in latency.buckets() {
+        let bound = seconds(bound.into());
+        text.extend_from_slice(format!("{name}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {count}\n").as_bytes());
+    }
+    let (count, sum, of) = (latency.samples(), seconds(latency.sum_nanos()), format!("{{tube=\"{tube}\""));
+    let rest = format!("{name}_bucket{of},le=\"+Inf\"}} {count}\n{name}_sum{of}}} {sum}\n{name}_count{of}}} {count}\n");
     text.extend_from_slice(rest.as_bytes());
 }
 
