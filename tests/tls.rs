@@ -8,6 +8,7 @@ mod daemon;
 mod tls {
     mod bytes;
     mod certificates;
+    mod client;
     mod files;
 
     use std::io::{Read, Write};
