@@ -9,6 +9,7 @@ mod tls {
     mod bytes;
     mod certificates;
     mod client;
+    mod crowd;
     mod files;
 
     use std::io::{Read, Write};
