@@ -28,12 +28,17 @@ mod lock_order;
 mod machine;
 #[allow(missing_docs)]
 mod options;
+#[cfg(feature = "tls")]
+#[allow(missing_docs)]
+mod pem;
 #[allow(missing_docs)]
 mod protocol;
 mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
+#[cfg(feature = "tls")]
+pub use client::{ClientTls, ClientTlsFiles};
 pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};

@@ -186,8 +186,10 @@ fn the_readme_is_short_and_speaks_of_what_exists() {
             // What stands behind `--` is another program's.
             let own = words.take_while(|word| *word != "--").filter(|word| word.starts_with('-'));
             let known = |word: &&str| {
-                let names =
-                    row.options.iter().map(|opt| (format!("--{}", opt.long), opt.short.map(|s| format!("-{s}"))));
+                let names = row
+                    .options()
+                    .into_iter()
+                    .map(|opt| (format!("--{}", opt.long), opt.short.map(|s| format!("-{s}"))));
                 names.into_iter().any(|(long, short)| **word == long || short.as_deref() == Some(*word))
             };
             let options = own.filter(|word| !known(word));

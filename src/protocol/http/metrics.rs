@@ -7,8 +7,9 @@
 use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
-use crate::engine::{Histogram, Latency, Progress, TubeStats};
-use crate::protocol::{Context, Output, Wire};
+use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
+use crate::protocol::sums::VisibleSums;
+use crate::protocol::{sees, Context, Output, Wire};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
@@ -101,6 +102,9 @@ const GEARMAN: usize = 35;
 pub struct Scrape {
     names: Names,
     only: Option<Box<[u8]>>,
+    sums: VisibleSums,
+    /// What the client may see of the server's figures, once that is known.
+    stats: Option<Stats>,
     /// The number of the next tube.
     next: u32,
     shown: usize,
@@ -114,7 +118,17 @@ impl Scrape {
     pub fn new(names: Names, only: Option<Box<[u8]>>, settings: &HttpSettings) -> Scrape {
         let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_KEYS.len() };
         let samples = std::iter::repeat_with(Output::new).take(count).collect();
-        Scrape { names, only, next: 0, shown: 0, most: settings.metrics_tubes, gearman: settings.gearman, samples }
+        Scrape {
+            names,
+            only,
+            sums: VisibleSums::default(),
+            stats: None,
+            next: 0,
+            shown: 0,
+            most: settings.metrics_tubes,
+            gearman: settings.gearman,
+            samples,
+        }
     }
 
     /// Bytes of memory that it takes.
@@ -171,16 +185,23 @@ impl Scrape {
 
 /// Goes on with the tubes; when that is done, the whole text, or why there is none.
 pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Output, Failure>, Box<Scrape>> {
+    if scrape.stats.is_none() && !context.sees_all() {
+        scrape.stats = scrape.sums.go_on(context);
+        if scrape.stats.is_none() {
+            return Err(scrape);
+        }
+    }
     if let Some(only) = scrape.only.take() {
         let Some(tube) = context.engine.tube_stats(&only, context.now) else {
             return Ok(Err(Failure::new(404, "there is no such tube")));
         };
         scrape.add(&tube);
-        return Ok(Ok(finish(*scrape, context, 0)));
+        return Ok(Ok(finish(*scrape, context, |_| 0)));
     }
     let mut next = scrape.next;
-    let progress = context.engine.walk_tubes(&mut next, context.now, |tube| {
-        if scrape.shown >= scrape.most {
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut next, *now, |tube| {
+        if scrape.shown >= scrape.most || !sees(access, tube.name) {
             return 0;
         }
         scrape.shown += 1;
@@ -190,15 +211,15 @@ pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Ou
     if progress == Progress::More && scrape.shown < scrape.most {
         return Err(scrape);
     }
-    let omitted = context.engine.stats().tubes.saturating_sub(scrape.shown) as u64;
-    Ok(Ok(finish(*scrape, context, omitted)))
+    let shown = scrape.shown;
+    Ok(Ok(finish(*scrape, context, |stats| stats.tubes.saturating_sub(shown) as u64)))
 }
 
 /// The text: what concerns the whole server, then tubes.
-fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
+fn finish(scrape: Scrape, context: &Context, omitted: impl FnOnce(&Stats) -> u64) -> Output {
     let mut out = Output::new();
-    let figures = QueueFigures::of(context);
-    let Scrape { names, gearman, samples, .. } = scrape;
+    let Scrape { names, gearman, samples, stats, .. } = scrape;
+    let figures = QueueFigures::of(stats.unwrap_or_else(|| context.stats()), context);
     if names != Names::Native {
         older(names, &figures, out.text());
         for (key, mut samples) in TUBE_KEYS.iter().zip(samples) {
@@ -211,7 +232,7 @@ fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
     let mut page = Page { text: out.text(), next: 0 };
     whole_server(&mut page, &figures, context);
     histograms(&mut page, context);
-    page.number(omitted);
+    page.number(omitted(&figures.stats));
     for ((name, kind, help), mut samples) in FAMILIES[TUBES..].iter().zip(samples) {
         if gearman || !name.starts_with("gearman") {
             family(out.text(), name, kind, help);
@@ -315,7 +336,10 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
 fn histograms(page: &mut Page, context: &Context) {
     let times = context.engine.job_times();
     let latencies = context.host.latencies();
-    for histogram in [Some(&times.wait), Some(&times.run), latencies.syncs.as_ref(), latencies.turns.as_ref()] {
+    // Those of jobs cannot be told apart by tubes.
+    let (wait, run) = (Some(&times.wait), Some(&times.run));
+    let [wait, run] = [wait, run].map(|times| times.filter(|_| context.sees_all()));
+    for histogram in [wait, run, latencies.syncs.as_ref(), latencies.turns.as_ref()] {
         let name = page.begin();
         if let Some(histogram) = histogram {
             push_histogram(page.text, name, histogram);
