@@ -30,6 +30,7 @@ mod machine;
 mod options;
 #[allow(missing_docs)]
 mod protocol;
+mod role;
 mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
@@ -37,6 +38,7 @@ pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
 pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
+pub use role::{Role, RoleBoard, RoleFigures};
 pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 
 /// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.
@@ -45,6 +47,9 @@ pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats,
 pub mod internals {
     pub mod access {
         pub use crate::access::*;
+    }
+    pub mod base64 {
+        pub use crate::base64::*;
     }
     pub mod binlog {
         pub use crate::binlog::*;
