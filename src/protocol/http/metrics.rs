@@ -10,6 +10,7 @@ use super::HttpSettings;
 use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{sees, Context, Output, Wire};
+use crate::role::{Role, RoleFigures};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
@@ -51,7 +52,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 39] = [
+pub const FAMILIES: [Family; 47] = [
     ("beanpole_build_info", "gauge", "The version that runs."),
     ("beanpole_jobs", "gauge", "Jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Ready jobs with a priority below 1024."),
@@ -71,6 +72,14 @@ pub const FAMILIES: [Family; 39] = [
     ("beanpole_binlog_up", "gauge", "1 if the binlog can be written."),
     ("beanpole_binlog_bytes", "gauge", "Size of the binlog on the disk."),
     ("beanpole_binlog_records_total", "counter", "Records written to the binlog: of changes, and again by compaction."),
+    ("beanpole_active", "gauge", "1 if the server is the active one of several."),
+    ("beanpole_epoch", "gauge", "The turn of the active server."),
+    ("beanpole_journal_entry", "gauge", "The last entry of the journal that the server has."),
+    ("beanpole_journal_entries_total", "counter", "Entries that the server has appended to the journal."),
+    ("beanpole_journal_written_bytes_total", "counter", "Bytes in them."),
+    ("beanpole_journal_retries_total", "counter", "Appends to the journal whose outcome had to be asked for."),
+    ("beanpole_journal_bytes", "gauge", "Bytes that the journal takes in etcd."),
+    ("beanpole_journal_quota_bytes", "gauge", "Bytes that it may take."),
     ("process_cpu_seconds_total", "counter", "CPU time of the process."),
     ("process_resident_memory_bytes", "gauge", "Resident memory of the process."),
     ("process_start_time_seconds", "gauge", "When the process was started."),
@@ -93,9 +102,12 @@ pub const FAMILIES: [Family; 39] = [
     ("gearman_workers", "gauge", "Workers that can do a function."),
 ];
 
+/// The families that only one of several servers has.
+pub const JOURNAL: std::ops::Range<usize> = 19..27;
+
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 27;
-const GEARMAN: usize = 35;
+const TUBES: usize = 35;
+const GEARMAN: usize = 43;
 
 /// Figures on their way out.
 #[derive(Debug)]
@@ -328,9 +340,21 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(log.map_or(0, |log| log.disk));
     let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
     page.labelled("kind", [("written", written), ("migrated", migrated)]);
+    journal(page, context.host.role());
     page.value(&seconds(u128::from(figures.usage.user_micros + figures.usage.system_micros) * 1000));
     page.number(figures.usage.resident);
     page.value(&seconds(facts.started.nanos().into()));
+}
+
+/// How one of several servers does; nothing of a server that is alone.
+fn journal(page: &mut Page, figures: Option<RoleFigures>) {
+    let Some(figures) = figures else {
+        page.next = JOURNAL.end;
+        return;
+    };
+    page.number((figures.role == Role::Active).into());
+    let RoleFigures { epoch, entry, written, bytes, retries, used, quota, .. } = figures;
+    [epoch, entry, written, bytes, retries, used, quota].into_iter().for_each(|number| page.number(number));
 }
 
 fn histograms(page: &mut Page, context: &Context) {
@@ -404,6 +428,10 @@ mod tests {
     #[test]
     fn the_table_is_where_it_is_said_to_be() {
         assert_eq!((FAMILIES[TUBES].0, FAMILIES[GEARMAN].0), ("beanpole_tube_jobs", "gearman_jobs"));
+        assert_eq!(
+            (FAMILIES[JOURNAL.start].0, FAMILIES[JOURNAL.end].0),
+            ("beanpole_active", "process_cpu_seconds_total")
+        );
         for (name, kind, help) in FAMILIES {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
             assert!(help.ends_with('.'), "{name}");
