@@ -271,6 +271,9 @@ impl Connection {
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
     /// peer has not received yet is lost.
     pub fn discard(&self, thread: &mut ThreadScratch) {
+        if self.ended {
+            return;
+        }
         for _ in 0..LAST_READS {
             match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
                 Ok(1..) => {}
@@ -460,6 +463,7 @@ impl Connection {
         if is_stranger {
             // Nothing of its would be kept.
             limits.room = 0;
+            limits.is_stranger = true;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
@@ -519,9 +523,9 @@ impl Connection {
         let max_output = hub.max_output();
         let mut is_first = true;
         loop {
-            let log_size = core.log_size(&request, self.client);
-            if !core.admits(hub, &mut self.claim, log_size, is_first) {
-                let lacking = log_size + self.pending.iter().map(Request::log_size).sum::<u64>();
+            if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
+                let others: u64 = self.pending.iter().map(Request::log_size).sum();
+                let lacking = core.log_size(&request, self.client) + others;
                 self.pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }

@@ -294,7 +294,8 @@ impl Hub {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
         let extensions = protocols.extensions;
-        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
+        let (max_job_size, fingerprints, is_stranger) = (*max_job_size, self.fingerprints, false);
+        DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions, is_stranger }
     }
 
     pub fn admission(&self) -> &Admission {
@@ -465,11 +466,11 @@ impl Core {
         }
     }
 
-    /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see
+    /// Whether a command may be carried out, or must wait for space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
-    pub fn admits(&self, hub: &Hub, claim: &mut Claim, bytes: u64, first: bool) -> bool {
-        match (&hub.log, &self.journal) {
-            (Some(log), Some(journal)) if bytes > 0 => log.space().admits(claim, journal, bytes, first),
+    pub fn admits(&mut self, hub: &Hub, claim: &mut Claim, request: &Request, client: ClientId, first: bool) -> bool {
+        match (&hub.log, self.log_size(request, client), &self.journal) {
+            (Some(log), bytes @ 1.., Some(journal)) => log.space().admits(claim, journal, bytes, first),
             _ => true,
         }
     }
