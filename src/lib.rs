@@ -33,7 +33,7 @@ mod protocol;
 mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
-pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
+pub use client::{Client, ClientError, Closer, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
