@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept;
-    /// the others live as long as something does.
+    /// the others live as long as something does, and one that nothing refers to is over the limit.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
@@ -268,7 +268,7 @@ impl Engine {
             self.kept_tubes += 1;
         }
         self.close_tube_if_idle(number);
-        Ok(())
+        self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
     /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside

@@ -14,6 +14,7 @@ mod alarms;
 #[path = "model/extended.rs"]
 mod extended;
 
+#[allow(unused_imports)] // the simulation needs no tags
 pub use extended::{Extended, JobTags};
 
 /// The name of a tube.

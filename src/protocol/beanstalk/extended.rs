@@ -7,7 +7,7 @@ use super::{reply, yaml};
 use crate::engine::{
     FindOldest, FindReserved, Flush, IdPage, JobEnd, JobId, MoveJobs, NoJob, Progress, Reserve, Span, TouchAll,
 };
-use crate::protocol::{Context, Flow, Output};
+use crate::protocol::{guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
 const DELETE_STEPS: u64 = 8;
@@ -183,7 +183,8 @@ fn delete_batch(
     out: &mut Output,
 ) -> TurnResult {
     while let Some(id) = ids.get(at) {
-        deleted += u64::from(context.engine.delete(context.client, *id, context.now));
+        let may = guard::may_delete(context, *id);
+        deleted += u64::from(may && context.engine.delete(context.client, *id, context.now));
         context.engine.take_steps(DELETE_STEPS);
         at += 1;
         if context.engine.steps().are_used_up() && at < ids.len() {

@@ -9,6 +9,7 @@ use super::extensions::Extensions;
 use crate::engine::{JobCounts, JobId, JobStats, Latency, Span, State, Stats, Time, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::{Host, LogFigures, Output};
+use crate::role::RoleFigures;
 
 /// Commands whose counters `stats` shows, as `cmd-NAME`, in beanstalkd's order.
 #[rustfmt::skip]
@@ -211,8 +212,21 @@ pub fn stats(
     yaml.number("memory-buffers", stats.memory.buffers);
     yaml.number("failed-auths", host.usage().failed_auths);
     yaml.number("total-expired", stats.evicted);
+    host.role().iter().for_each(|figures| role(&mut yaml, figures));
     extended(&mut yaml, counters, extensions);
     yaml.0
+}
+
+/// What a server says that is one of several.
+fn role(yaml: &mut Yaml, figures: &RoleFigures) {
+    yaml.word("role", figures.role.word().as_bytes());
+    yaml.number("epoch", figures.epoch);
+    yaml.number("journal-entry", figures.entry);
+    yaml.number("journal-entries-written", figures.written);
+    yaml.number("journal-bytes-written", figures.bytes);
+    yaml.number("journal-retries", figures.retries);
+    yaml.number("journal-size", figures.used);
+    yaml.number("journal-quota", figures.quota);
 }
 
 /// What a server without extensions does not say.
