@@ -28,6 +28,8 @@ mod lock_order;
 mod machine;
 #[allow(missing_docs)]
 mod options;
+#[cfg(feature = "tls")]
+mod pem;
 #[allow(missing_docs)]
 mod protocol;
 mod role;

@@ -1,0 +1,42 @@
+//! Certificates and keys from files in PEM; only with the cargo feature `tls`.
+//!
+//! Owns their reading and the words for what is wrong with them. Each error names the file, and is one line. Must not
+//! know what they are for.
+
+use std::path::Path;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{Error, RootCertStore};
+
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(wrong(path, "certificate", &pem::Error::NoItemsFound)),
+        Ok(found) => Ok(found),
+        Err(error) => Err(wrong(path, "certificate", &error)),
+    }
+}
+
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, "private key", &error))
+}
+
+/// The authorities in a file, by which others are known.
+pub fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        let bad = |error: Error| format!("{} has a certificate that is no authority: {error}", path.display());
+        roots.add(authority).map_err(bad)?;
+    }
+    Ok(roots)
+}
+
+fn wrong(path: &Path, what: &str, error: &pem::Error) -> String {
+    let path = path.display();
+    match error {
+        pem::Error::Io(error) => format!("{path} cannot be read: {error}"),
+        pem::Error::NoItemsFound => format!("{path} has no {what} in PEM"),
+        error => format!("{path} has no {what} that is whole: {error:?}"),
+    }
+}
