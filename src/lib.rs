@@ -29,6 +29,7 @@ mod machine;
 #[allow(missing_docs)]
 mod options;
 #[cfg(feature = "tls")]
+#[allow(missing_docs)]
 mod pem;
 #[allow(missing_docs)]
 mod protocol;
@@ -37,6 +38,8 @@ mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
+#[cfg(feature = "tls")]
+pub use client::{ClientTls, ClientTlsFiles};
 pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};

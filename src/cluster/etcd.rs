@@ -75,21 +75,18 @@ impl Location {
             Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(wrong)?), hosts),
             None => (None, hosts),
         };
-        let (mut quota, mut certificate, mut key) = (QUOTA, None, None);
+        let mut quota = QUOTA;
         for word in query.split('&').filter(|word| !word.is_empty()) {
             match (word.split_once('='), &mut files) {
                 (Some(("quota", number)), _) => quota = number.parse().map_err(|_| wrong())?,
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
-                (Some(("cert", path)), Some(_)) => certificate = Some(path),
-                (Some(("key", path)), Some(_)) => key = Some(path),
+                (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
+                (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
                 _ => return Err(format!("invalid journal: {text}; {word} is not known there")),
             }
         }
-        match (files.as_mut(), certificate, key) {
-            (_, None, None) => {}
-            // The key may be in the same file.
-            (Some(files), Some(path), key) => files.own = Some((path.into(), key.unwrap_or(path).into())),
-            _ => return Err(format!("invalid journal: {text}; key needs cert")),
+        if files.as_ref().is_some_and(|files| files.key.is_some() && files.certificate.is_none()) {
+            return Err(format!("invalid journal: {text}; key needs cert"));
         }
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         if hosts.split(',').any(str::is_empty) || !is_plain(name) {
@@ -360,8 +357,8 @@ mod tests {
         let files = |text: &str| Location::parse(text).map(|location| location.files.expect("TLS"));
         if cfg!(feature = "tls") {
             assert_eq!(files("etcds://a/q"), Ok(ChannelFiles::default()));
-            let own = Some(("c.pem".into(), "k.pem".into()));
-            let wanted = ChannelFiles { authority: Some("/etc/ca.pem".into()), own };
+            let (certificate, key) = (Some("c.pem".into()), Some("k.pem".into()));
+            let wanted = ChannelFiles { authority: Some("/etc/ca.pem".into()), certificate, key };
             assert_eq!(files("etcds://a/q?ca=/etc/ca.pem&cert=c.pem&key=k.pem&quota=9"), Ok(wanted));
             assert!(Location::parse("etcds://a/q?key=k.pem").is_err());
         } else {

@@ -4,14 +4,18 @@
 //! it is closed, so that no late answer is ever taken for that of another request, and the next request goes to the
 //! next server.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, Security};
+use super::channel::Security;
 use super::json::Document;
+use crate::client::Transport;
 
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
+
+/// A socket's time limit cannot be nothing.
+const LEAST: Duration = Duration::from_millis(1);
 
 pub struct Answer {
     pub status: u16,
@@ -25,7 +29,7 @@ pub struct Gateway {
     token: Option<String>,
     timeout: Duration,
     current: usize,
-    connection: Option<Channel>,
+    connection: Option<Transport>,
 }
 
 impl Gateway {
@@ -91,13 +95,14 @@ impl Gateway {
     }
 
     /// The connection, or a new one to the first server that takes it: nothing has been sent yet, so any will do.
-    fn connected(&mut self, end: Instant) -> io::Result<Channel> {
+    fn connected(&mut self, end: Instant) -> io::Result<Transport> {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
         }
         let mut tries = 1;
         loop {
-            match self.security.connect(&self.endpoints[self.current]) {
+            let left = end.saturating_duration_since(Instant::now()).max(LEAST);
+            match self.security.connect(&self.endpoints[self.current], left) {
                 Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.leave(),
                 connected => return connected,
             }
@@ -128,7 +133,7 @@ fn escape(text: &str) -> String {
 
 /// Reads one answer, within the time of its request.
 struct Reader {
-    stream: Channel,
+    stream: Transport,
     end: Instant,
     bytes: Vec<u8>,
 }
@@ -140,7 +145,7 @@ impl Reader {
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        self.stream.set_timeout(left)
+        self.stream.set_timeout(Some(left))
     }
 
     fn more(&mut self) -> io::Result<()> {

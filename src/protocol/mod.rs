@@ -12,6 +12,7 @@ mod calendar;
 mod client_registry;
 mod dialogue;
 mod guard;
+mod sums;
 mod text;
 mod upload;
 
@@ -257,6 +258,8 @@ pub struct DecodeLimits {
     pub extensions: beanstalk::Extensions,
     /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
+    /// Nobody knows the client yet.
+    pub is_stranger: bool,
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,
 }

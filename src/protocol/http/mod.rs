@@ -16,6 +16,7 @@ mod session;
 mod types;
 
 pub use figures::{SERVER_KEYS, TUBE_KEYS};
+pub use guard::{deny, introduce};
 pub use metrics::{FAMILIES, JOURNAL};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
