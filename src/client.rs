@@ -20,7 +20,7 @@ use socket2::TcpKeepalive;
 #[cfg(feature = "tls")]
 pub use tls::{ClientTls, ClientTlsFiles};
 pub use transport::Closer;
-use transport::Transport;
+pub use transport::Transport;
 
 /// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
@@ -530,7 +530,7 @@ impl Client {
 }
 
 /// Connects to the first of these addresses that answers, each within this time.
-fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
+pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
     for address in addresses.to_socket_addrs()? {
