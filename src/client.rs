@@ -133,7 +133,7 @@ pub enum PutResult {
     New(u64),
     /// A job with the key is there, or was there a short time ago.
     Duplicate {
-        /// Its number.
+        /// The number of the job that is there, or was.
         id: u64,
         /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
         state: String,
@@ -145,9 +145,9 @@ pub enum PutResult {
 pub enum WaitResult {
     /// The job is gone: done, or deleted.
     Deleted,
-    /// It is set aside.
+    /// It is set aside, and may be kicked.
     Buried,
-    /// It is neither yet.
+    /// Neither has happened in the given time.
     TimedOut,
 }
 
