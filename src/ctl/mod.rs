@@ -16,7 +16,6 @@ mod feed;
 mod figures;
 mod import;
 mod jobs;
-mod json;
 mod link;
 mod list;
 mod moving;

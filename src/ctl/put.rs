@@ -7,13 +7,13 @@ use std::io::{BufRead, BufReader, IsTerminal, Read};
 
 use super::call::{tube, Call};
 use super::feed::{put, Feed};
-use super::json::Json;
 use super::link::{first_word, refusal, Link};
 use super::opts::{DELAY, FILE, JSON, LINES, PRI, TTR, TUBE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
 use super::tell;
+use crate::json;
 
 /// Refusals that are told one by one.
 const TOLD: u64 = 10;
@@ -139,11 +139,7 @@ impl Put {
         match self.ids {
             None => Ok(()),
             Some(false) => out.line(&id.to_string()),
-            Some(true) => {
-                let mut json = Json::object();
-                json.number("id", id);
-                out.line(&json.end())
-            }
+            Some(true) => out.line(&json::object(|json| json.number("id", id))),
         }
     }
 }

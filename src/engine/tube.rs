@@ -65,6 +65,11 @@ impl JobCounts {
         self.ready + self.reserved + self.delayed + self.buried
     }
 
+    /// Jobs in one of these states.
+    pub fn sum(&mut self, states: &[State]) -> u64 {
+        states.iter().map(|state| *self.of(*state)).sum()
+    }
+
     fn of(&mut self, state: State) -> &mut u64 {
         match state {
             State::Ready => &mut self.ready,

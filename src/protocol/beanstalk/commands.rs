@@ -10,7 +10,7 @@ use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use super::tags;
 use crate::access::Need;
-use crate::engine::{JobId, Span, State};
+use crate::engine::{JobId, Span, State, UNFINISHED};
 use crate::protocol::text::{is_tube_name, name_run, number, number32, strtoul32};
 
 /// A command, by its place in the table.
@@ -127,8 +127,8 @@ pub const COMMANDS: [CommandRow; 40] = [
     ours(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again", Extension::Batch),
     row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
     ours(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside", Extension::Wait),
-    ours(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, false), "delete all jobs of a tube", Extension::Flush),
-    ours(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, true), "delete the buried jobs of a tube", Extension::Flush),
+    ours(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, UNFINISHED), "delete all jobs of a tube", Extension::Flush),
+    ours(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, &[State::Buried]), "delete the buried jobs of a tube", Extension::Flush),
     ours(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in", Extension::Drain),
     ours(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again", Extension::Drain),
     ours(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube", Extension::ListJobs),
@@ -178,26 +178,6 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
         place = CHAINS.1[usize::from(place)];
     }
     None
-}
-
-/// How often each command was given.
-#[derive(Clone, Debug)]
-pub struct CommandCounters([u64; COMMANDS.len()]);
-
-impl Default for CommandCounters {
-    fn default() -> CommandCounters {
-        CommandCounters([0; COMMANDS.len()])
-    }
-}
-
-impl CommandCounters {
-    pub fn count(&mut self, name: CommandName) {
-        self.0[name as usize] += 1;
-    }
-
-    pub fn of(&self, name: CommandName) -> u64 {
-        self.0[name as usize]
-    }
 }
 
 fn alone(args: &[u8], command: Command) -> Option<Command> {
@@ -294,8 +274,8 @@ fn wait(args: &[u8], _: Extensions) -> Option<Command> {
     number32(args).and_then(last).map(|timeout| Command::Wait(JobId(id), secs(timeout)))
 }
 
-fn flush(args: &[u8], buried: bool) -> Option<Command> {
-    tube(args).map(|tube| Command::Flush { tube, buried })
+fn flush(args: &[u8], states: &'static [State]) -> Option<Command> {
+    tube(args).map(|tube| Command::Flush { tube, states })
 }
 
 fn list_jobs(args: &[u8], _: Extensions) -> Option<Command> {

@@ -12,7 +12,7 @@ use crate::access::Need;
 use crate::engine::{Body, NewJob, Priority, Span, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::{DecodeLimits, LogSubject};
+use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
@@ -79,6 +79,11 @@ impl Request {
             (Command::Put { tags: Some(tags), .. }, _) if tags.tube.is_some() => Need::PUT_NAMED,
             (_, Some(name)) => COMMANDS[name as usize].need,
         }
+    }
+
+    /// As what it is counted.
+    pub fn place(&self) -> Option<CommandPlace> {
+        self.counts.map(CommandPlace::beanstalk)
     }
 
     pub fn subject(&self) -> Subject<'_> {

@@ -3,6 +3,7 @@
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
 use super::command::{Command, CHANGE_OVERHEAD};
+use super::figures::QueueFigures;
 use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::Denied;
@@ -49,9 +50,6 @@ impl Continuation {
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    if let Some(name) = request.counts {
-        context.counters.count(name);
-    }
     match request.command {
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::Quit => return Flow::Close,
@@ -137,7 +135,7 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
 fn all_stats(context: &mut Context, out: &mut Output) -> Flow {
     let figures = context.stats();
     if context.sees_all() {
-        tell_stats(&figures, context, out);
+        tell_stats(figures, context, out);
         return Flow::Next;
     }
     let sums = Stats { jobs: JobCounts::default(), total_jobs: 0, tubes: 0, ..figures };
@@ -157,13 +155,13 @@ fn stats(mut from: u32, mut sums: Box<Stats>, context: &mut Context, out: &mut O
     if progress == Progress::More {
         return later(Continuation::Stats(from, sums));
     }
-    tell_stats(&sums, context, out);
+    tell_stats(*sums, context, out);
     Flow::Next
 }
 
-fn tell_stats(figures: &Stats, context: &Context, out: &mut Output) {
-    let Context { counters, host, log, now, settings, .. } = context;
-    reply::yaml(out, Some(yaml::stats(figures, counters, *host, log.as_ref(), (settings.extensions, *now))));
+fn tell_stats(figures: Stats, context: &Context, out: &mut Output) {
+    let figures = QueueFigures { stats: figures, ..QueueFigures::of(context) };
+    reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
 }
 
 /// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.

@@ -4,16 +4,16 @@
 //! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
 //! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::admin::{self, AdminCommand};
+use super::admin::{self, AdminCommand, TEXT_COMMANDS};
 use super::command::Command;
 use super::names::{job_of, MAX_LINE};
-use super::packets::{packet, Packet};
+use super::packets::{packet, Packet, PACKETS};
 use super::reply::{self, Fault};
 use crate::access::Need;
 use crate::engine::{Body, Fingerprint};
 use crate::protocol::guard::Subject;
 use crate::protocol::upload::{swallow, Upload};
-use crate::protocol::{Context, DecodeLimits};
+use crate::protocol::{CommandPlace, Context, DecodeLimits};
 
 /// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
 pub const MAX_HEAD: usize = 8192;
@@ -27,20 +27,34 @@ const MAX_ARGUMENTS: usize = 7;
 /// A packet or a line, as the client gave it.
 #[derive(Debug)]
 pub struct Request {
-    /// What it is called in the log of a verbose server.
-    pub name: &'static str,
     /// The parsed packet or line.
     pub command: Command,
-    need: Need,
+    row: Option<Row>,
+}
+
+/// A row of one of the two tables, by its place.
+#[derive(Clone, Copy, Debug)]
+enum Row {
+    Packet(u8),
+    Text(u8),
 }
 
 impl Request {
     /// What the client must be allowed to do.
     pub fn need(&self) -> Need {
-        match self.command {
-            Command::Refused(_) | Command::Lost => Need::OPEN,
-            _ => self.need,
+        match self.row {
+            Some(Row::Packet(place)) => PACKETS[usize::from(place)].need,
+            Some(Row::Text(place)) => TEXT_COMMANDS[usize::from(place)].need,
+            None => Need::OPEN,
         }
+    }
+
+    /// As what it is counted; not at all if it is wrong by itself.
+    pub fn place(&self) -> Option<CommandPlace> {
+        self.row.map(|row| match row {
+            Row::Packet(place) => CommandPlace::packet(place.into()),
+            Row::Text(place) => CommandPlace::text(place.into()),
+        })
     }
 
     /// The tube or job that it names.
@@ -66,10 +80,8 @@ impl Request {
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The name of the packet that arrives.
-    name: &'static str,
-    /// What the client must be allowed to do, for the request that is being read.
-    need: Need,
+    /// What is being read.
+    row: Option<Row>,
 }
 
 #[derive(Debug, Default)]
@@ -134,13 +146,8 @@ impl Decoder {
     }
 
     fn request(&self, command: Command) -> Request {
-        let name = match &command {
-            Command::Text(_) => "text",
-            Command::Refused(fault) => fault.code,
-            Command::Lost => "no command",
-            _ => self.name,
-        };
-        Request { name, command, need: self.need }
+        let row = self.row.filter(|_| !matches!(command, Command::Refused(_) | Command::Lost));
+        Request { command, row }
     }
 
     /// Nothing behind this can be understood.
@@ -160,8 +167,8 @@ impl Decoder {
         };
         let line = &window[..length];
         *input = &input[length + 1..];
-        let (command, need) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
-        self.need = need;
+        let (command, place) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
+        self.row = place.map(|place| Row::Text(place as u8));
         Some(Command::Text(command))
     }
 
@@ -175,8 +182,7 @@ impl Decoder {
         let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (kind, length) = (number(4), number(8));
         let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
-        self.name = row.name;
-        self.need = row.need;
+        self.row = Some(Row::Packet((kind - 1) as u8));
         if length > limits.max_packet {
             return self.lose(Command::Refused(reply::LARGE_PACKET));
         }
@@ -304,7 +310,6 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
 
 #[cfg(test)]
 mod tests {
-    use super::super::packets::PACKETS;
     use super::*;
     use crate::engine::Fingerprints;
     use crate::protocol::beanstalk::Extensions;

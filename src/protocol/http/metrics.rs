@@ -4,11 +4,11 @@
 //! which dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one
 //! together. Must not measure anything.
 
-use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
 use crate::engine::{Histogram, Progress, TubeStats};
-use crate::protocol::{Context, Output, Wire};
+use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
+use crate::protocol::{CommandPlace, Context, Output, Wire};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
@@ -63,7 +63,7 @@ pub const FAMILIES: [Family; 37] = [
     ("beanpole_memory_limit_bytes", "gauge", "The limit of its sum."),
     ("beanpole_draining", "gauge", "1 if no job is taken any more."),
     ("beanpole_jobs_total", "counter", "Jobs ever put."),
-    ("beanpole_commands_total", "counter", "Commands ever given, of the beanstalk protocol."),
+    ("beanpole_commands_total", "counter", "Commands ever given, by protocol."),
     ("beanpole_job_timeouts_total", "counter", "Times a time to run ended."),
     ("beanpole_connections_total", "counter", "Connections ever made, but for those of HTTP."),
     ("beanpole_connections_rejected_total", "counter", "Connections turned away."),
@@ -110,9 +110,17 @@ pub struct Scrape {
 
 impl Scrape {
     pub fn new(names: Names, only: Option<Box<[u8]>>, settings: &HttpSettings) -> Scrape {
-        let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_KEYS.len() };
+        let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_FIGURES.len() };
         let samples = std::iter::repeat_with(Output::new).take(count).collect();
-        Scrape { names, only, next: 0, shown: 0, most: settings.metrics_tubes, gearman: settings.gearman, samples }
+        Scrape {
+            names,
+            only,
+            next: 0,
+            shown: 0,
+            most: settings.metrics_tubes,
+            gearman: settings.spoken.contains(&Wire::Gearman),
+            samples,
+        }
     }
 
     /// Bytes of memory that it takes.
@@ -128,14 +136,14 @@ impl Scrape {
         let mut line = |place: usize, key: &str, more: &str, value: &str| {
             let family = match names {
                 Names::Native => FAMILIES[TUBES + place].0,
-                names => &names.of(TUBE_KEYS[place].name, true).0,
+                names => &names.of(TUBE_FIGURES[place].name, true).0,
             };
             let line = format!("{family}{{{key}=\"{name}\"{more}}} {value}\n");
             self.samples[place].text().extend_from_slice(line.as_bytes());
             bytes += line.len();
         };
         if names != Names::Native {
-            for (place, key) in TUBE_KEYS.iter().enumerate() {
+            for (place, key) in TUBE_FIGURES.iter().enumerate() {
                 line(place, "tube", "", &(key.of)(tube).to_string());
             }
             return bytes;
@@ -191,7 +199,7 @@ fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
     let Scrape { names, gearman, samples, .. } = scrape;
     if names != Names::Native {
         older(names, &figures, out.text());
-        for (key, mut samples) in TUBE_KEYS.iter().zip(samples) {
+        for (key, mut samples) in TUBE_FIGURES.iter().zip(samples) {
             let (name, kind) = names.of(key.name, true);
             family(out.text(), &name, kind, key.name);
             out.append(&mut samples);
@@ -222,12 +230,12 @@ fn older(names: Names, figures: &QueueFigures, text: &mut Vec<u8>) {
         family(text, &name, kind, key);
         text.extend_from_slice(format!("{name} {value}\n").as_bytes());
     };
-    for key in &SERVER_KEYS {
-        one(key.name, (key.of)(figures));
+    for row in &SERVER_FIGURES {
+        if let FigureValue::Number(number) = (row.of)(figures) {
+            one(row.name, number);
+        }
     }
-    for (key, name) in commands() {
-        one(&key, figures.counters.of(name));
-    }
+    extended_counts(figures, |_| true).for_each(|(key, count)| one(&key, count));
     if names == Names::Pypi {
         family(text, "beanstalk_up", "gauge", "The server answers.");
         text.extend_from_slice(b"beanstalk_up 1\n");
@@ -267,7 +275,7 @@ impl Page<'_> {
 }
 
 fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
-    let (stats, facts) = (&figures.stats, context.host.facts());
+    let (stats, facts) = (&figures.stats, figures.facts);
     page.labelled("version", [(&*facts.version, 1)]);
     page.labelled("state", states(&stats.jobs));
     page.number(stats.jobs.urgent);
@@ -284,10 +292,14 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(stats.draining.into());
     page.number(stats.total_jobs);
     let name = page.begin();
-    for (key, command) in commands() {
-        let count = figures.counters.of(command);
-        let labels = format!("protocol=\"beanstalk\",command=\"{}\"", &key["cmd-".len()..]);
-        page.text.extend_from_slice(format!("{name}{{{labels}}} {count}\n").as_bytes());
+    for place in CommandPlace::all().filter(|place| place.is_taken()) {
+        let (wire, word, second) = place.name();
+        if context.settings.http.spoken.contains(&wire) {
+            let (protocol, space) = (wire.name(), if second.is_empty() { "" } else { " " });
+            let count = figures.counters.of(place);
+            let line = format!("{name}{{protocol=\"{protocol}\",command=\"{word}{space}{second}\"}} {count}\n");
+            page.text.extend_from_slice(line.as_bytes());
+        }
     }
     page.number(stats.timeouts);
     page.number(stats.total_connections);
@@ -331,7 +343,7 @@ fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
 }
 
 /// Nanoseconds in seconds, without idle zeros.
-fn seconds(nanos: u128) -> String {
+pub fn seconds(nanos: u128) -> String {
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

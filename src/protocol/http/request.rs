@@ -3,9 +3,9 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
-use super::json::JsonObject;
-use super::routes::{self, Command, RequestTarget};
+use super::routes::{self, Command, RequestTarget, Routed};
 use super::types::{Failure, Head, Method};
+use crate::json::Object;
 use crate::protocol::upload::Upload;
 use crate::protocol::{DecodeLimits, LogSubject};
 
@@ -24,6 +24,8 @@ pub struct Request {
     pub head: Box<Head>,
     /// What, or why that is not understood.
     pub command: Result<Command, Failure>,
+    /// The place of its row in the table of paths, if that has one.
+    pub place: Option<usize>,
     /// Where it stands among the connection's bytes is not known any more: it must close.
     pub is_last: bool,
 }
@@ -48,9 +50,9 @@ impl Request {
         self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
     }
 
-    /// Its name, for the log.
-    pub fn name(&self) -> &'static str {
-        self.command.as_ref().map_or("no request", Command::name)
+    fn new(head: Head, found: Routed) -> Request {
+        let place = found.as_ref().ok().map(|(place, _)| *place);
+        Request { head: head.into(), command: found.map(|(_, command)| command), place, is_last: false }
     }
 }
 
@@ -134,11 +136,11 @@ impl Decoder {
                 parts.2.take(bytes, limits.room)?;
                 let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
                 let (head, target, upload) = *parts;
-                let command = match upload.finish() {
+                let found = match upload.finish() {
                     None => Err(Failure::new(503, "there is no memory for this")),
                     Some(body) => read_body(&head, target, body.bytes(), limits),
                 };
-                Some(Request { head: head.into(), command, is_last: false })
+                Some(Request::new(head, found))
             }
         }
     }
@@ -148,13 +150,13 @@ impl Decoder {
         let target = match (target, body) {
             // Its body, if there is one, is not read.
             (Err(failure), Some(_)) => return Some(self.give_up(head, failure, bytes)),
-            (Err(failure), None) => return Some(Request { head: head.into(), command: Err(failure), is_last: false }),
+            (Err(failure), None) => return Some(Request::new(head, Err(failure))),
             (Ok(target), _) => target,
         };
         let size = match (target.method, body) {
             (Method::Get, None | Some(0)) => {
-                let command = routes::find(&target, &JsonObject::default(), limits);
-                return Some(Request { head: head.into(), command, is_last: false });
+                let found = routes::find(&target, &Object::default(), limits);
+                return Some(Request::new(head, found));
             }
             (Method::Get, Some(_)) => {
                 return Some(self.give_up(head, Failure::new(400, "a GET has no body"), bytes));
@@ -171,8 +173,9 @@ impl Decoder {
         let Some(upload) = Upload::begin(size, limits.room) else {
             return Some(self.give_up(head, Failure::new(503, "there is no memory for this"), bytes));
         };
-        let asks =
-            expects.then(|| Request { head: Head::clone(&head).into(), command: Ok(Command::GoAhead), is_last: false });
+        let go_ahead =
+            |head: Head| Request { head: head.into(), command: Ok(Command::GoAhead), place: None, is_last: false };
+        let asks = expects.then(|| go_ahead(head.clone()));
         self.stage = Stage::Body(Box::new((head, target, upload)));
         asks.or_else(|| self.read(bytes, limits))
     }
@@ -181,17 +184,17 @@ impl Decoder {
         self.stage = Stage::Over;
         *bytes = &[];
         head.close = true;
-        Request { head: head.into(), command: Err(failure), is_last: true }
+        Request { is_last: true, ..Request::new(head, Err(failure)) }
     }
 }
 
-fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Command, Failure> {
+fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLimits) -> Routed {
     if !head.is_json {
         // A guard says so; nothing is parsed that is not said to be JSON.
         return routes::unread(&target);
     }
-    let object = if body.is_empty() { Some(JsonObject::default()) } else { JsonObject::parse(body) };
-    let object = object.ok_or_else(|| Failure::new(400, "the body is no object of JSON"))?;
+    let object = if body.is_empty() { Ok(Object::default()) } else { Object::parse(body) };
+    let object = object.map_err(|wrong| Failure::new(400, wrong))?;
     routes::find(&target, &object, limits)
 }
 

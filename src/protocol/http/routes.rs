@@ -3,15 +3,15 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
-use super::json::JsonObject;
 use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
+use crate::json::Object;
 use crate::protocol::text::{is_tube_name, number};
 use crate::protocol::{DecodeLimits, LogSubject};
 
 /// What a change to a job takes in a log at most, and a new job beside its body.
-const CHANGE: u64 = 50;
+pub const CHANGE: u64 = 50;
 const PUT: u64 = 300;
 
 /// The priority of a job that names none, and its time to run.
@@ -52,8 +52,8 @@ pub enum Command {
     Kick(Box<[u8]>, u64),
     /// Pause a tube for so long.
     Pause(Box<[u8]>, Span),
-    /// Delete the jobs in this state, or all that nobody has.
-    Clear(Box<[u8]>, Option<State>),
+    /// Delete the jobs in these states.
+    Clear(Box<[u8]>, &'static [State]),
     /// Put so many jobs of one tube into another.
     Move {
         tube: Box<[u8]>,
@@ -83,8 +83,7 @@ impl Command {
         use Command::*;
         match self {
             Put(tube, job) => PUT + (tube.len() + job.body.len()) as u64,
-            Move { to, .. } => PUT + to.len() as u64,
-            Pause(tube, _) => CHANGE + tube.len() as u64,
+            Move { to: tube, .. } | Pause(tube, _) => CHANGE + tube.len() as u64,
             Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
             Clear(..) | DeleteJob(_) => 1,
             _ => 0,
@@ -120,36 +119,11 @@ impl Command {
         }
         LogSubject { id, tube, size, ..LogSubject::default() }
     }
-
-    /// Its name, for the log.
-    pub fn name(&self) -> &'static str {
-        use Command::*;
-        match self {
-            GoAhead => "100-continue",
-            Page => "page",
-            Health => "healthz",
-            Ready => "readyz",
-            Metrics(..) => "metrics",
-            Server => "server",
-            Tubes { .. } => "tubes",
-            Tube(_) => "tube",
-            Jobs { .. } => "jobs",
-            Peek(..) => "peek",
-            Job(_) => "job",
-            Body(_) => "body",
-            Put(..) => "put",
-            Kick(..) => "kick",
-            Pause(..) => "pause",
-            Clear(..) => "clear",
-            Move { .. } => "move",
-            KickJob(_) => "kick-job",
-            DeleteJob(_) => "delete",
-            BuryJob(_) => "bury",
-        }
-    }
 }
 
 pub struct Route {
+    /// What it is called in the log and in metrics.
+    pub name: &'static str,
     /// How it is asked for.
     pub method: Method,
     /// The path; a part in braces stands for any.
@@ -163,37 +137,49 @@ pub struct Route {
 
 type Read = fn(&Arguments) -> Result<Command, Failure>;
 
-const fn get(path: &'static str, arguments: &'static [&'static str], summary: &'static str, read: Read) -> Route {
-    Route { method: Method::Get, path, arguments, summary, read }
+const fn get(
+    name: &'static str,
+    path: &'static str,
+    arguments: &'static [&'static str],
+    summary: &'static str,
+    read: Read,
+) -> Route {
+    Route { name, method: Method::Get, path, arguments, summary, read }
 }
 
-const fn post(path: &'static str, arguments: &'static [&'static str], summary: &'static str, read: Read) -> Route {
-    Route { method: Method::Post, path, arguments, summary, read }
+const fn post(
+    name: &'static str,
+    path: &'static str,
+    arguments: &'static [&'static str],
+    summary: &'static str,
+    read: Read,
+) -> Route {
+    Route { name, method: Method::Post, path, arguments, summary, read }
 }
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 20] = [
-    get("/", &[], "the page", |_| Ok(Command::Page)),
-    get("/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
-    get("/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    get("/metrics", &["names", "tube"], "figures for Prometheus", metrics),
-    get("/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
-    get("/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
-    get("/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
-    get("/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
-    get("/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
-    get("/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
-    get("/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
-    post("/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
-    post("/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
-    post("/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
-    post("/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
-    post("/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
-    post("/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
-    post("/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
-    post("/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
+    get("page", "/", &[], "the page", |_| Ok(Command::Page)),
+    get("healthz", "/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
+    get("readyz", "/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
+    get("metrics", "/metrics", &["names", "tube"], "figures for Prometheus", metrics),
+    get("server", "/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
+    get("tubes", "/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
+    get("tube", "/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
+    get("jobs", "/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
+    get("peek", "/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
+    get("job", "/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
+    get("body", "/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
+    post("put", "/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
+    post("kick", "/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    post("pause", "/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    post("clear", "/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
+    post("move", "/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
+    post("kick-job", "/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    post("delete", "/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    post("bury", "/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
-    get("/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
+    get("favicon", "/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
 /// A key of a query and its value.
@@ -246,7 +232,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
 struct Arguments<'a> {
     parts: Vec<&'a [u8]>,
     target: &'a RequestTarget,
-    object: &'a JsonObject<'a>,
+    object: &'a Object<'a>,
     limits: &'a DecodeLimits,
 }
 
@@ -346,7 +332,14 @@ fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
 
 fn clear(it: &Arguments) -> Result<Command, Failure> {
     let state = it.text("state")?.map(|text| queued(text.as_bytes())).transpose()?;
-    Ok(Command::Clear(it.part(0), state))
+    let states: &[State] = match state {
+        Some(State::Ready) => &[State::Ready],
+        Some(State::Delayed) => &[State::Delayed],
+        Some(_) => &[State::Buried],
+        // What somebody has reserved stays.
+        None => &[State::Buried, State::Delayed, State::Ready],
+    };
+    Ok(Command::Clear(it.part(0), states))
 }
 
 fn move_jobs(it: &Arguments) -> Result<Command, Failure> {
@@ -374,13 +367,13 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The row for this path, and what its braces stand for.
-fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> {
+/// The place of the row for this path, and what its braces stand for.
+fn row(target: &RequestTarget) -> Result<(usize, Vec<&[u8]>), Failure> {
     let mut other = false;
-    for route in &ROUTES {
+    for (place, route) in ROUTES.iter().enumerate() {
         if let Some(parts) = parts_of(route.path, target) {
             if route.method == target.method {
-                return Ok((route, parts));
+                return Ok((place, parts));
             }
             other = true;
         }
@@ -388,8 +381,12 @@ fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> 
     Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
 }
 
-pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) -> Result<Command, Failure> {
-    let (route, parts) = row(target)?;
+/// What is asked for, and the place of its row.
+pub type Routed = Result<(usize, Command), Failure>;
+
+pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> Routed {
+    let (place, parts) = row(target)?;
+    let route = &ROUTES[place];
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
@@ -397,11 +394,11 @@ pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) 
     if let Some(key) = object.stray(route.arguments) {
         return Err(Failure::new(400, format!("unknown in the body: {key}")));
     }
-    (route.read)(&Arguments { parts, target, object, limits })
+    (route.read)(&Arguments { parts, target, object, limits }).map(|command| (place, command))
 }
 
 /// What is wrong with a request whose body cannot be read.
-pub fn unread(target: &RequestTarget) -> Result<Command, Failure> {
+pub fn unread(target: &RequestTarget) -> Routed {
     row(target)?;
     Err(Failure::new(415, "the Content-Type must be application/json"))
 }
@@ -420,8 +417,8 @@ mod tests {
             extensions: crate::protocol::beanstalk::Extensions::ALL,
         };
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
-        let object = JsonObject::parse(body.as_bytes()).expect("an object");
-        find(&target, &object, &limits).map_err(|failure| failure.status)
+        let object = Object::parse(body.as_bytes()).expect("an object");
+        find(&target, &object, &limits).map(|(_, command)| command).map_err(|failure| failure.status)
     }
 
     #[test]

@@ -3,18 +3,18 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
-use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::guard;
-use super::json::Members;
 use super::metrics::{self, Scrape};
 use super::page::PAGE;
 use super::reply::{self, Kind};
 use super::request::Request;
-use super::routes::Command;
+use super::routes::{Command, CHANGE};
 use super::types::{Failure, Head};
 use crate::engine::{
-    BodyRef, Engine, JobId, JobView, Kick, Moved, NewJob, Progress, Refused, Span, State, Sweep, Time, TubeStats,
+    BodyRef, Engine, Flush, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused, Span, State, Time, TubeStats,
 };
+use crate::json::Members;
+use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::{self, Context, Flow, Output, Wire};
 
 /// Bytes of a body that are shown with its job.
@@ -50,14 +50,10 @@ enum Rest {
     },
     /// A kick of many jobs.
     Kick(Box<[u8]>, Kick),
-    /// The deletion of many jobs, in these states one after the other.
-    Clear(Box<[u8]>, Sweep, &'static [State]),
+    /// The deletion of many jobs.
+    Clear(Flush),
     /// A move of many jobs.
-    Move {
-        tube: Box<[u8]>,
-        to: Box<[u8]>,
-        sweep: Sweep,
-    },
+    Move(MoveJobs),
 }
 
 /// A list in the making.
@@ -95,9 +91,9 @@ impl Continuation {
     /// Bytes that it may take in a log before it stops once more.
     pub fn log_size(&self) -> u64 {
         match &self.rest {
-            Rest::Kick(tube, kick) => Command::Kick(tube.clone(), kick.left).log_size(),
-            Rest::Clear(..) => 1,
-            Rest::Move { to, .. } => 300 + to.len() as u64,
+            Rest::Kick(..) => CHANGE,
+            Rest::Clear(_) => 1,
+            Rest::Move(moving) => CHANGE + moving.footprint(),
             Rest::Metrics(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
         }
     }
@@ -108,15 +104,16 @@ impl Continuation {
             Rest::Metrics(scrape) => scrape.footprint(),
             Rest::Tubes { filter, list, .. } => filter.len() as u64 + list.text.footprint(),
             Rest::Jobs { tube, list, .. } => tube.len() as u64 + list.text.footprint(),
-            Rest::Kick(tube, _) | Rest::Clear(tube, ..) => tube.len() as u64,
-            Rest::Move { tube, to, .. } => (tube.len() + to.len()) as u64,
+            Rest::Kick(tube, _) => tube.len() as u64,
+            Rest::Clear(flush) => flush.footprint(),
+            Rest::Move(moving) => moving.footprint(),
         }
     }
 }
 
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    let Request { head, command, is_last } = request;
+    let Request { head, command, is_last, .. } = request;
     // What cannot be framed is not guarded either: nothing of it is known.
     let allowed = if is_last { Ok(()) } else { guard::check(&head, command.as_ref().ok(), &context.settings.http) };
     match allowed.and(command) {
@@ -152,18 +149,8 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
         Command::Tubes { after, filter, limit } => Rest::Tubes { next: after, filter, limit, list: List::default() },
         Command::Jobs { tube, state, from } => Rest::Jobs { next: from, tube, state, list: List::default() },
         Command::Kick(tube, count) => Rest::Kick(tube, Kick::new(count)),
-        Command::Clear(tube, state) => {
-            let states: &[State] = match state {
-                Some(State::Ready) => &[State::Ready],
-                Some(State::Delayed) => &[State::Delayed],
-                Some(_) => &[State::Buried],
-                None => &[State::Ready, State::Delayed, State::Buried],
-            };
-            Rest::Clear(tube, Sweep { state: states[0], left: u64::MAX, done: 0 }, &states[1..])
-        }
-        Command::Move { tube, to, state, count } => {
-            Rest::Move { tube, to, sweep: Sweep { state, left: count, done: 0 } }
-        }
+        Command::Clear(tube, states) => Rest::Clear(Flush::new(tube, states)),
+        Command::Move { tube, to, state, count } => Rest::Move(MoveJobs::new(tube, to, state, count)),
         command => {
             let flow = ended(&head);
             match short_command(command, context) {
@@ -249,7 +236,7 @@ fn change(command: Command, context: &mut Context) -> Answer {
     if !done {
         return Err(not_found(what));
     }
-    object(|members| members.raw("done", b"true"))
+    object(|members| members.truth("done", true))
 }
 
 /// Only who has a job may bury it, so it is reserved first.
@@ -305,36 +292,26 @@ fn health(problem: Option<&str>) -> Answer {
 
 fn server(context: &mut Context) -> Answer {
     let figures = QueueFigures::of(context);
-    let facts = context.host.facts();
     object(|members| {
-        for key in &SERVER_KEYS {
-            members.number(key.name, (key.of)(&figures));
+        for row in &SERVER_FIGURES {
+            match (row.of)(&figures) {
+                FigureValue::Number(number) => members.number(row.name, number),
+                FigureValue::Micros(micros) => members.raw(row.name, &metrics::seconds(u128::from(micros) * 1000)),
+                FigureValue::Truth(value) => members.truth(row.name, value),
+                FigureValue::Word(text) | FigureValue::Text(text) => members.text(row.name, text.as_bytes()),
+            }
         }
-        for (key, name) in commands() {
-            members.number(&key, figures.counters.of(name));
-        }
+        extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
             members.number(&format!("connections-{}", wire.name()), count);
         }
-        members.number("max-job-size", facts.max_job_size.into());
-        members.number("max-connections", facts.max_connections as u64);
-        members.text("binlog-state", figures.log.map_or("off", |log| log.state).as_bytes());
-        members.raw("draining", if figures.stats.draining { b"true" } else { b"false" });
-        members.raw("admin", if context.settings.http.admin { b"true" } else { b"false" });
-        members.number("pid", facts.pid.into());
-        members.text("version", facts.version.as_bytes());
-        members.text("id", facts.id.as_bytes());
-        members.text("hostname", facts.hostname.as_bytes());
-        members.text("os", facts.os.as_bytes());
-        members.text("platform", facts.platform.as_bytes());
+        members.truth("admin", context.settings.http.admin);
     })
 }
 
 fn tube_members(members: &mut Members, tube: &TubeStats) {
     members.bytes("name", tube.name);
-    for key in &TUBE_KEYS {
-        members.number(key.name, (key.of)(tube));
-    }
+    TUBE_FIGURES.iter().for_each(|row| members.number(row.name, (row.of)(tube)));
 }
 
 fn state_name(state: State) -> &'static [u8] {
@@ -374,7 +351,7 @@ fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usi
     members.number("size", body.len() as u64);
     let part = beginning(body, shown);
     members.bytes("body", part);
-    members.raw("truncated", if part.len() < body.len() { b"true" } else { b"false" });
+    members.truth("truncated", part.len() < body.len());
 }
 
 /// Up to so many bytes of a body, but no half letter at the end.
@@ -404,8 +381,11 @@ fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output)
             Some(Progress::More) => Step::More(Rest::Kick(tube, kick)),
             Some(Progress::Done) => Step::Done(object(|members| members.number("kicked", kick.done))),
         },
-        Rest::Clear(tube, sweep, states) => clear(tube, sweep, states, context),
-        Rest::Move { tube, to, sweep } => move_jobs(tube, to, sweep, context),
+        Rest::Clear(mut flush) => match context.engine.flush(&mut flush) {
+            Progress::More => Step::More(Rest::Clear(flush)),
+            Progress::Done => Step::Done(object(|members| members.number("deleted", flush.done))),
+        },
+        Rest::Move(moving) => move_jobs(moving, context),
     };
     match step {
         Step::Done(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
@@ -472,28 +452,14 @@ fn list_jobs(mut next: u32, tube: Box<[u8]>, state: Option<State>, mut list: Lis
     }
 }
 
-fn clear(tube: Box<[u8]>, mut sweep: Sweep, mut states: &'static [State], context: &mut Context) -> Step {
-    loop {
-        if context.engine.clear_in(&tube, &mut sweep) == Progress::More {
-            return Step::More(Rest::Clear(tube, sweep, states));
-        }
-        let Some((next, others)) = states.split_first() else { break };
-        sweep.state = *next;
-        states = others;
-    }
-    Step::Done(object(|members| members.number("deleted", sweep.done)))
-}
-
-fn move_jobs(tube: Box<[u8]>, to: Box<[u8]>, mut sweep: Sweep, context: &mut Context) -> Step {
-    let stopped = match context.engine.move_in(context.client, &tube, &to, &mut sweep, context.now) {
-        Moved::More => return Step::More(Rest::Move { tube, to, sweep }),
-        Moved::All => None,
-        Moved::Refused(refused) => Some(refusal(refused).text),
-        Moved::Bound => Some("somebody waits for the next job, or it has a number or limits of its own".into()),
-        Moved::Large => Some("the next job is too large to be moved".into()),
+fn move_jobs(mut moving: MoveJobs, context: &mut Context) -> Step {
+    let stopped = match context.engine.move_jobs(context.client, &mut moving, context.now) {
+        Ok(Progress::More) => return Step::More(Rest::Move(moving)),
+        Ok(Progress::Done) => None,
+        Err(_) => Some(refusal(Refused::OutOfMemory).text),
     };
     Step::Done(object(|members| {
-        members.number("moved", sweep.done);
+        members.number("moved", moving.done);
         if let Some(why) = stopped {
             members.text("stopped", why.as_bytes());
         }

@@ -30,13 +30,6 @@ pub enum CommandName {
     InspectJob,
 }
 
-impl CommandName {
-    /// The first word of what clients call it.
-    pub fn name(self) -> &'static str {
-        COMMANDS[self as usize].word
-    }
-}
-
 pub struct CommandRow {
     pub name: CommandName,
     /// What a client must be allowed to do.

@@ -10,7 +10,7 @@ use super::reply::{self, Words};
 use crate::access::Need;
 use crate::engine::Body;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::DecodeLimits;
+use crate::protocol::{CommandPlace, DecodeLimits};
 
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
@@ -46,6 +46,11 @@ impl Request {
             (Command::Refused(_) | Command::Close(_), _) | (_, None) => Need::OPEN,
             (_, Some(name)) => COMMANDS[name as usize].need,
         }
+    }
+
+    /// As what it is counted; not at all if it is wrong by itself.
+    pub fn place(&self) -> Option<CommandPlace> {
+        self.name.filter(|_| !matches!(self.command, Command::Refused(_) | Command::Close(_))).map(CommandPlace::workq)
     }
 
     fn plain(name: Option<CommandName>, command: Command) -> Request {
