@@ -46,6 +46,7 @@ impl CommandPlace {
     }
 
     /// Its protocol, and what it is called there: a word, and in Workq perhaps a second one.
+    #[expect(clippy::indexing_slicing, reason = "each range of places is as long as its table")]
     pub fn name(self) -> (Wire, &'static str, &'static str) {
         match usize::from(self.0) {
             place @ ..PACKETS => (Wire::Beanstalk, beanstalk::COMMANDS[place].word.trim_end(), ""),

@@ -4,6 +4,7 @@
 //! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
 //! business of `access`.
 
+use super::text::past;
 use super::{beanstalk, gearman, workq, Context, Continuation, Flow, Output, Request};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
@@ -133,7 +134,7 @@ fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, 
 }
 
 fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access: &ClientAccess) -> Decision {
-    for name in names[*from..].split(|byte| *byte == b' ') {
+    for name in past(names, *from).split(|byte| *byte == b' ') {
         if engine.steps().are_used_up() {
             return Decision::More;
         }

@@ -5,7 +5,7 @@
 //! server brings bytes in and out and says what time it is.
 
 // What a peer sends is never a reason to stop: each exception has its proof.
-#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod buffer;
 mod calendar;
@@ -13,6 +13,8 @@ mod client_registry;
 mod counters;
 mod dialogue;
 mod guard;
+#[cfg(test)]
+mod pieces;
 mod text;
 mod upload;
 
@@ -92,7 +94,7 @@ impl Default for ProtocolSettings {
 }
 
 /// What the protocols tell about the process that they run in, and the engine cannot know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub pid: u32,
     pub version: String,

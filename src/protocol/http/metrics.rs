@@ -129,6 +129,7 @@ impl Scrape {
         own as u64 + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there are samples for each row of tubes, and the places are theirs")]
     fn add(&mut self, tube: &TubeStats) -> usize {
         let name = label(tube.name);
         let mut bytes = 0;
@@ -250,6 +251,7 @@ struct Page<'a> {
 
 impl Page<'_> {
     /// Begins the next metric; tells its name.
+    #[expect(clippy::indexing_slicing, reason = "a test scrapes, and finds each row of the table")]
     fn begin(&mut self) -> &'static str {
         let (name, kind, help) = FAMILIES[self.next];
         self.next += 1;
@@ -368,6 +370,8 @@ fn label(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Body, Engine, Limits, NewJob, Span, Time};
+    use crate::protocol::{ClientRegistry, ProtocolSettings};
 
     #[test]
     fn the_table_is_where_it_is_said_to_be() {
@@ -383,6 +387,66 @@ mod tests {
         let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
         assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
         assert_eq!(label(b"a\"\\\n\xffb"), "a\\\"\\\\\\n\\\\xffb");
+    }
+
+    struct SomeHost(crate::protocol::Facts);
+
+    impl crate::protocol::Host for SomeHost {
+        fn facts(&self) -> &crate::protocol::Facts {
+            &self.0
+        }
+        fn usage(&self) -> crate::protocol::Usage {
+            Default::default()
+        }
+    }
+
+    /// What scrapes of a server with 100,000 tubes cost that tells of `most`: how many turns each of them took, and how
+    /// many bytes and lines of tubes it came to.
+    fn scrape_many(most: usize) -> (u64, usize, usize) {
+        const STEPS: u64 = 1024;
+        let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, hash_secret: 7, ..Limits::NONE };
+        let mut engine = Engine::new(limits);
+        let client = engine.connect();
+        for tube in 0..100_000 {
+            let (delay, ttr) = (Span::ZERO, Span::from_secs(1));
+            let job = NewJob { pri: 0, delay, ttr, body: Body::default() };
+            engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("room for a job");
+        }
+        let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
+        let (settings, host) = (ProtocolSettings::default(), SomeHost(Default::default()));
+        let http = HttpSettings { metrics_tubes: most, ..HttpSettings::default() };
+        let mut scrape = Box::new(Scrape::new(Names::Native, None, &http));
+        let (mut turns, mut before) = (0, scrape.footprint());
+        let text = loop {
+            engine.grant_steps(STEPS);
+            let books = (&mut counters, &mut registry);
+            let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
+            let rest = go_on(scrape, &mut context);
+            turns += 1;
+            // One tube more than there were steps for.
+            assert!(engine.steps().used() <= STEPS + 32, "{} steps in one turn", engine.steps().used());
+            match rest {
+                Ok(text) => break text.expect("figures"),
+                Err(rest) => scrape = rest,
+            }
+            let footprint = scrape.footprint();
+            assert!(footprint - before <= (1 << 20) + 64 * STEPS, "{footprint} bytes after {before}");
+            before = footprint;
+        };
+        let bytes: Vec<u8> = text.chunks().flatten().copied().collect();
+        assert!(before >= bytes.len() as u64 * 9 / 10, "{before} bytes are on account of {}", bytes.len());
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"beanpole_tube_jobs_total{"));
+        (turns, bytes.len(), lines.count())
+    }
+
+    #[test]
+    fn a_scrape_of_very_many_tubes_takes_many_turns_and_is_on_account() {
+        let (turns, bytes, lines) = scrape_many(usize::MAX);
+        assert_eq!(lines, 100_001);
+        assert!(bytes > 40 << 20 && turns > bytes as u64 / 64 / 1024, "{bytes} bytes in {turns} turns");
+        let (turns, bytes, lines) = scrape_many(1000);
+        assert_eq!(lines, 1000);
+        assert!(turns < 20 && bytes < 1 << 20, "{bytes} bytes in {turns} turns: the rest is not looked at");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::routes::{self, Command, RequestTarget, Routed};
 use super::types::{Failure, Head, Method};
 use crate::json::Object;
+use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{DecodeLimits, LogSubject};
 
@@ -126,7 +127,7 @@ impl Decoder {
                 match read_head(bytes) {
                     Ok(None) => None,
                     Ok(Some(found)) => {
-                        *bytes = &bytes[found.length..];
+                        *bytes = past(bytes, found.length);
                         self.begin(found, bytes, limits)
                     }
                     Err(failure) => Some(self.give_up(Head::default(), failure, bytes)),
@@ -203,7 +204,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let long = || Failure::new(431, "the head is too long");
-    let length = match request.parse(&bytes[..bytes.len().min(MAX_HEAD)]) {
+    let length = match request.parse(upto(bytes, MAX_HEAD)) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => return Err(long()),
         Ok(httparse::Status::Partial) => return Ok(None),

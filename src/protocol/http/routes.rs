@@ -7,7 +7,7 @@ use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
 use crate::json::Object;
-use crate::protocol::text::{is_tube_name, number};
+use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
 
 /// What a change to a job takes in a log at most, and a new job beside its body.
@@ -137,49 +137,39 @@ pub struct Route {
 
 type Read = fn(&Arguments) -> Result<Command, Failure>;
 
-const fn get(
-    name: &'static str,
+const fn row(
+    (name, method): (&'static str, Method),
     path: &'static str,
     arguments: &'static [&'static str],
     summary: &'static str,
     read: Read,
 ) -> Route {
-    Route { name, method: Method::Get, path, arguments, summary, read }
-}
-
-const fn post(
-    name: &'static str,
-    path: &'static str,
-    arguments: &'static [&'static str],
-    summary: &'static str,
-    read: Read,
-) -> Route {
-    Route { name, method: Method::Post, path, arguments, summary, read }
+    Route { name, method, path, arguments, summary, read }
 }
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 20] = [
-    get("page", "/", &[], "the page", |_| Ok(Command::Page)),
-    get("healthz", "/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
-    get("readyz", "/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    get("metrics", "/metrics", &["names", "tube"], "figures for Prometheus", metrics),
-    get("server", "/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
-    get("tubes", "/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
-    get("tube", "/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
-    get("jobs", "/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
-    get("peek", "/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
-    get("job", "/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
-    get("body", "/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
-    post("put", "/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
-    post("kick", "/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
-    post("pause", "/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
-    post("clear", "/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
-    post("move", "/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
-    post("kick-job", "/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
-    post("delete", "/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
-    post("bury", "/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
+    row(("page", Method::Get), "/", &[], "the page", |_| Ok(Command::Page)),
+    row(("healthz", Method::Get), "/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
+    row(("readyz", Method::Get), "/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
+    row(("metrics", Method::Get), "/metrics", &["names", "tube"], "figures for Prometheus", metrics),
+    row(("server", Method::Get), "/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
+    row(("tubes", Method::Get), "/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
+    row(("tube", Method::Get), "/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
+    row(("jobs", Method::Get), "/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
+    row(("peek", Method::Get), "/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
+    row(("job", Method::Get), "/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
+    row(("body", Method::Get), "/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
+    row(("put", Method::Post), "/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
+    row(("kick", Method::Post), "/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    row(("pause", Method::Post), "/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    row(("clear", Method::Post), "/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
+    row(("move", Method::Post), "/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
+    row(("kick-job", Method::Post), "/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    row(("delete", Method::Post), "/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    row(("bury", Method::Post), "/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
-    get("favicon", "/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
+    row(("favicon", Method::Get), "/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
 /// A key of a query and its value.
@@ -219,7 +209,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
             b'%' => {
                 let digits = std::str::from_utf8(rest.get(..2)?).ok().filter(|digits| !digits.starts_with('+'))?;
                 bytes.push(u8::from_str_radix(digits, 16).ok()?);
-                rest = &rest[2..];
+                rest = past(rest, 2);
             }
             b'+' if plus => bytes.push(b' '),
             byte => bytes.push(byte),
@@ -243,7 +233,7 @@ fn wrong(what: &str) -> Failure {
 impl Arguments<'_> {
     /// What stands in the place of the n-th pair of braces.
     fn part(&self, place: usize) -> Box<[u8]> {
-        self.parts[place].into()
+        self.parts.get(place).copied().unwrap_or_default().into()
     }
 
     fn query(&self, key: &str) -> Option<&[u8]> {
@@ -252,7 +242,7 @@ impl Arguments<'_> {
 
     fn query_number(&self, key: &str, otherwise: u64) -> Result<u64, Failure> {
         let Some(text) = self.query(key) else { return Ok(otherwise) };
-        number(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number).ok_or_else(|| wrong(key))
+        whole_number(text).ok_or_else(|| wrong(key))
     }
 
     fn number(&self, key: &str, otherwise: u64) -> Result<u64, Failure> {
@@ -270,8 +260,7 @@ impl Arguments<'_> {
     }
 
     fn id(&self) -> Result<JobId, Failure> {
-        let found = number(self.parts[0]).filter(|(_, rest)| rest.is_empty() && !self.parts[0].starts_with(b" "));
-        found.map(|(id, _)| JobId(id)).ok_or_else(|| wrong("id"))
+        whole_number(&self.part(0)).map(JobId).ok_or_else(|| wrong("id"))
     }
 }
 
@@ -367,13 +356,13 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The place of the row for this path, and what its braces stand for.
-fn row(target: &RequestTarget) -> Result<(usize, Vec<&[u8]>), Failure> {
+/// The row for this path and its place in the table, and what its braces stand for.
+fn find_row(target: &RequestTarget) -> Result<(usize, &'static Route, Vec<&[u8]>), Failure> {
     let mut other = false;
     for (place, route) in ROUTES.iter().enumerate() {
         if let Some(parts) = parts_of(route.path, target) {
             if route.method == target.method {
-                return Ok((place, parts));
+                return Ok((place, route, parts));
             }
             other = true;
         }
@@ -385,8 +374,7 @@ fn row(target: &RequestTarget) -> Result<(usize, Vec<&[u8]>), Failure> {
 pub type Routed = Result<(usize, Command), Failure>;
 
 pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> Routed {
-    let (place, parts) = row(target)?;
-    let route = &ROUTES[place];
+    let (place, route, parts) = find_row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
@@ -399,26 +387,19 @@ pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> R
 
 /// What is wrong with a request whose body cannot be read.
 pub fn unread(target: &RequestTarget) -> Routed {
-    row(target)?;
+    find_row(target)?;
     Err(Failure::new(415, "the Content-Type must be application/json"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Fingerprints;
+    use crate::protocol::pieces::LIMITS;
 
     fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
-        let limits = DecodeLimits {
-            max_job_size: 10,
-            room: 1 << 20,
-            max_packet: 0,
-            fingerprints: Fingerprints::new(1),
-            extensions: crate::protocol::beanstalk::Extensions::ALL,
-        };
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
         let object = Object::parse(body.as_bytes()).expect("an object");
-        find(&target, &object, &limits).map(|(_, command)| command).map_err(|failure| failure.status)
+        find(&target, &object, &LIMITS).map(|(_, command)| command).map_err(|failure| failure.status)
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::engine::{
 };
 use crate::json::Members;
 use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
+use crate::protocol::text::upto;
 use crate::protocol::{self, Context, Flow, Output, Wire};
 
 /// Bytes of a body that are shown with its job.
@@ -360,9 +361,9 @@ fn beginning(body: BodyRef<'_>, most: usize) -> &[u8] {
     if bytes.len() <= most {
         return bytes;
     }
-    let cut = &bytes[..most];
+    let cut = upto(bytes, most);
     match std::str::from_utf8(cut) {
-        Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
+        Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
         _ => cut,
     }
 }

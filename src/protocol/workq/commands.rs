@@ -145,7 +145,7 @@ fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     }
     let mut keys: Vec<_> = flags.iter().map(|(key, _)| key).collect();
     keys.sort_unstable();
-    keys.windows(2).any(|pair| pair[0] == pair[1])
+    keys.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
 }
 
 impl<'a> Line<'a> {
