@@ -50,33 +50,38 @@ const IMPURE: [&str; 19] = [
 ];
 
 /// Of each room, the other rooms that it may import. ARCHITECTURE.md tells what they are for.
-const ROOMS: [(&str, &[&str]); 22] = [
+const ROOMS: [(&str, &[&str]); 24] = [
     ("access", &[]),
     ("allocator", &[]),
     ("base64", &[]),
     ("json", &["base64"]),
     ("standard_files", &[]),
     ("engine", &[]),
-    ("protocol", &["access", "base64", "engine", "json"]),
+    ("protocol", &["access", "base64", "engine", "json", "role"]),
     ("machine", &[]),
     ("lock_order", &[]),
     ("binlog", &["engine", "lock_order"]),
     ("lease", &[]),
-    ("cluster", &["base64", "binlog", "lease"]),
-    ("config", &["binlog", "lease", "machine", "protocol"]),
+    ("role", &[]),
+    ("cluster", &["base64", "binlog", "lease", "role"]),
+    ("config", &["binlog", "lease", "machine", "protocol", "role"]),
     ("options", &["binlog", "cluster", "config", "machine"]),
     ("gearmand", &["config", "machine", "options"]),
     ("daemon", &[]),
     ("standby", &[]),
-    ("server", &["access", "binlog", "config", "engine", "json", "lease", "lock_order", "machine", "protocol"]),
+    (
+        "server",
+        &["access", "binlog", "config", "engine", "json", "lease", "lock_order", "machine", "pem", "protocol", "role"],
+    ),
     ("starter", &[]),
-    ("client", &[]),
+    ("pem", &[]),
+    ("client", &["pem"]),
     ("ctl", &["access", "base64", "binlog", "client", "cluster", "engine", "json", "machine", "options", "protocol"]),
     (
         "lib",
         &[
-            "access", "binlog", "client", "cluster", "config", "engine", "gearmand", "lease", "machine", "options",
-            "protocol", "server", "ctl",
+            "access", "base64", "binlog", "client", "cluster", "config", "engine", "gearmand", "lease", "machine",
+            "options", "protocol", "role", "server", "ctl",
         ],
     ),
 ];

@@ -47,6 +47,10 @@ impl Engine {
         tube.counts.add(job);
         self.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
+        if tube.times.is_some() {
+            self.mind_oldest(slot);
+        }
+        let (job, tube) = (self.jobs.get(slot), self.tubes.get_mut(number));
         match job.state() {
             State::Ready => match lane {
                 Some(lane) => self.enter_lane(lane, slot),

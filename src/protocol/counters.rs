@@ -56,7 +56,7 @@ impl CommandPlace {
                 let row = &workq::COMMANDS[place - WORKQ];
                 (Wire::Workq, row.word, row.object)
             }
-            place => (Wire::Http, http::ROUTES[place - HTTP].name, ""),
+            place => (Wire::Http, http::ROUTES[place - HTTP].word, ""),
         }
     }
 

@@ -15,6 +15,7 @@ mod dialogue;
 mod guard;
 #[cfg(test)]
 mod pieces;
+mod sums;
 mod text;
 mod upload;
 
@@ -32,6 +33,7 @@ pub use guard::needs;
 
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
+use crate::role::RoleFigures;
 
 /// The protocol that the clients of a listener speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,6 +147,10 @@ pub trait Host: Send + Sync {
     /// How long things take; asked for as seldom.
     fn latencies(&self) -> Latencies {
         Latencies::default()
+    }
+    /// Its part, if it is one of several.
+    fn role(&self) -> Option<RoleFigures> {
+        None
     }
 }
 
@@ -266,6 +272,8 @@ pub struct DecodeLimits {
     pub extensions: beanstalk::Extensions,
     /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
+    /// Nobody knows the client yet.
+    pub is_stranger: bool,
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,
 }

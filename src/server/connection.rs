@@ -256,6 +256,9 @@ impl Connection {
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
     /// peer has not received yet is lost.
     pub fn discard(&self, thread: &mut ThreadScratch) {
+        if self.ended {
+            return;
+        }
         for _ in 0..LAST_READS {
             match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
                 Ok(1..) => {}
@@ -453,6 +456,7 @@ impl Connection {
         if is_stranger {
             // Nothing of its would be kept.
             limits.room = 0;
+            limits.is_stranger = true;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {

@@ -6,11 +6,14 @@
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{Stats, TubeStats};
 use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, LogFigures, Usage, Wire};
+use crate::role::RoleFigures;
 
 /// All that the server tells.
 pub struct QueueFigures<'a> {
     /// The engine's, without clients of HTTP.
     pub stats: Stats,
+    /// If it is one of several servers.
+    pub role: Option<RoleFigures>,
     /// How often each command was given.
     pub counters: &'a CommandCounters,
     pub facts: &'a Facts,
@@ -23,10 +26,12 @@ pub struct QueueFigures<'a> {
 }
 
 impl<'a> QueueFigures<'a> {
-    pub fn of(context: &'a Context) -> QueueFigures<'a> {
+    /// With these figures of the engine, which are what the client may see.
+    pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         QueueFigures {
-            stats: context.stats(),
+            stats,
+            role: context.host.role(),
             counters: context.counters,
             facts,
             usage: context.host.usage(),
@@ -56,6 +61,9 @@ pub struct Figure<F> {
 
 /// Finds a figure of the server.
 pub type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
+
+/// Finds a figure of a server's part among several.
+pub type OfRole = for<'a> fn(&'a RoleFigures) -> FigureValue<'a>;
 
 /// Finds a figure of a tube.
 pub type OfTube = fn(&TubeStats) -> u64;
@@ -138,6 +146,18 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 66] = [
     row("total-expired", |it| Number(it.stats.evicted)),
 ];
 
+/// What a server says that is one of several; behind those of every server.
+pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
+    row("role", |it| Word(it.role.word())),
+    row("epoch", |it| Number(it.epoch)),
+    row("journal-entry", |it| Number(it.entry)),
+    row("journal-entries-written", |it| Number(it.written)),
+    row("journal-bytes-written", |it| Number(it.bytes)),
+    row("journal-retries", |it| Number(it.retries)),
+    row("journal-size", |it| Number(it.used)),
+    row("journal-quota", |it| Number(it.quota)),
+];
+
 #[rustfmt::skip]
 pub const TUBE_FIGURES: [Figure<OfTube>; 13] = [
     row("current-jobs-urgent", |it| it.jobs.urgent),
@@ -154,6 +174,14 @@ pub const TUBE_FIGURES: [Figure<OfTube>; 13] = [
     row("pause", |it| it.pause.secs()),
     row("pause-time-left", |it| it.pause_left.secs()),
 ];
+
+/// Shows all figures of the server that it has, with their keys, but for the counts of extensions.
+pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
+    SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
+    if let Some(role) = &figures.role {
+        ROLE_FIGURES.iter().for_each(|row| each(row.name, (row.of)(role)));
+    }
+}
 
 fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandPlace::beanstalk(name)))

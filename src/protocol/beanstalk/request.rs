@@ -96,6 +96,9 @@ impl Request {
             | Command::Flush { tube, .. }
             | Command::ListJobs { tube, .. }
             | Command::LimitTube { tube, .. } => Subject::Tube(tube),
+            Command::MoveTube { from, to, .. } => Subject::TwoTubes(from, to),
+            Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
+            Command::DeleteBatch(ids) => Subject::Jobs(ids),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
             Command::Peek(id)
             | Command::ReserveJob(id)

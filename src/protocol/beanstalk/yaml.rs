@@ -1,14 +1,18 @@
 //! The bodies of OK replies: flat YAML that tools read line by line.
 //!
-//! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
-//! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
+//! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): what it has not stands behind the known
+//! keys. Clients compare whole dictionaries, so the statistics of jobs have no other keys, nor those of tubes if nobody
+//! wants the extension.
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
-use super::figures::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
-use crate::engine::{JobId, JobStats, State, TubeStats};
+use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, TUBE_FIGURES};
+use crate::engine::{JobId, JobStats, Latency, Span, State, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::Output;
+
+/// The percentiles that `stats-tube` shows.
+const PERCENTS: [u64; 3] = [50, 95, 99];
 
 /// A body in the making.
 struct Yaml(Vec<u8>);
@@ -120,24 +124,44 @@ pub fn job(job: &JobStats) -> Vec<u8> {
 }
 
 pub fn tube(tube: &TubeStats) -> Vec<u8> {
-    let mut yaml = Yaml::new(480);
+    plain_tube(tube).0
+}
+
+/// The same with the times of its jobs, and the ages of the oldest ready and the oldest buried one.
+pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
+    let mut yaml = plain_tube(tube);
+    let none = Latency::default();
+    let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
+    for (what, latency) in [("queue", wait), ("processing", run)] {
+        let mut figure = |key: &str, time: Span| yaml.micros(&format!("{what}-time-{key}"), time.nanos() / 1000);
+        figure("ewma", latency.average());
+        figure("min", latency.least());
+        figure("max", latency.most());
+        PERCENTS.iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
+        yaml.number(&format!("{what}-time-samples"), latency.samples());
+    }
+    yaml.number("oldest-ready-age", oldest[0].secs());
+    yaml.number("oldest-buried-age", oldest[1].secs());
+    yaml.0
+}
+
+fn plain_tube(tube: &TubeStats) -> Yaml {
+    let mut yaml = Yaml::new(1024);
     yaml.quoted("name", tube.name);
     TUBE_FIGURES.iter().for_each(|row| yaml.number(row.name, (row.of)(tube)));
-    yaml.0
+    yaml
 }
 
 /// Of a server that offers these extensions.
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let mut yaml = Yaml::new(2048);
-    for row in &SERVER_FIGURES {
-        match (row.of)(figures) {
-            FigureValue::Number(number) => yaml.number(row.name, number),
-            FigureValue::Micros(micros) => yaml.micros(row.name, micros),
-            FigureValue::Truth(value) => yaml.word(row.name, if value { b"true" } else { b"false" }),
-            FigureValue::Word(word) => yaml.word(row.name, word.as_bytes()),
-            FigureValue::Text(text) => yaml.quoted(row.name, text.as_bytes()),
-        }
-    }
+    server_figures(figures, |key, value| match value {
+        FigureValue::Number(number) => yaml.number(key, number),
+        FigureValue::Micros(micros) => yaml.micros(key, micros),
+        FigureValue::Truth(value) => yaml.word(key, if value { b"true" } else { b"false" }),
+        FigureValue::Word(word) => yaml.word(key, word.as_bytes()),
+        FigureValue::Text(text) => yaml.quoted(key, text.as_bytes()),
+    });
     let offered = |row: &CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
     extended_counts(figures, offered).for_each(|(key, count)| yaml.number(&key, count));
     if extensions != Extensions::NONE {

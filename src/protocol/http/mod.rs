@@ -13,7 +13,8 @@ mod routes;
 mod session;
 mod types;
 
-pub use metrics::FAMILIES;
+pub use guard::{deny, introduce};
+pub use metrics::{FAMILIES, JOURNAL};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};

@@ -3,9 +3,11 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
-use super::routes::{self, Command, RequestTarget, Routed};
+use super::routes::{self, Command, RequestTarget, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
+use crate::access::Need;
 use crate::json::Object;
+use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{DecodeLimits, LogSubject};
@@ -51,6 +53,26 @@ impl Request {
         self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
     }
 
+    /// Which tubes or job it is about.
+    pub fn subject(&self) -> Subject<'_> {
+        self.command.as_ref().map_or(Subject::Nothing, Command::subject)
+    }
+
+    /// Whether it is answered whoever sends it: with what everybody may see, or that it cannot be framed.
+    pub fn is_for_strangers(&self) -> bool {
+        self.is_last || self.command.as_ref().is_ok_and(Command::is_for_strangers)
+    }
+
+    /// What a client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match (&self.command, self.place.and_then(|place| ROUTES.get(place))) {
+            // The metrics of one tube are its own.
+            (Ok(Command::Metrics(_, Some(_))), _) => Need::LOOK_NAMED,
+            (_, Some(route)) => route.need,
+            (_, None) => Need::OPEN,
+        }
+    }
+
     fn new(head: Head, found: Routed) -> Request {
         let place = found.as_ref().ok().map(|(place, _)| *place);
         Request { head: head.into(), command: found.map(|(_, command)| command), place, is_last: false }
@@ -64,6 +86,8 @@ enum Stage {
     #[default]
     Head,
     Body(Box<(Head, RequestTarget, Upload)>),
+    /// Before a body of this size, while it is asked who sends it.
+    Introduced(Box<(Head, RequestTarget, usize)>),
     /// Nothing that comes is understood any more.
     Over,
 }
@@ -90,20 +114,21 @@ impl Decoder {
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => Some(&mut parts.2),
-            Stage::Head | Stage::Over => None,
+            Stage::Introduced(_) | Stage::Head | Stage::Over => None,
         }
     }
 
     pub fn uploading(&self) -> u64 {
         match &self.stage {
             Stage::Body(parts) => parts.2.footprint() + size_of::<(Head, RequestTarget, Upload)>() as u64,
+            Stage::Introduced(_) => size_of::<(Head, RequestTarget, usize)>() as u64,
             Stage::Head | Stage::Over => 0,
         }
     }
 
     /// How many requests were understood, and whether the body of one is arriving.
     pub fn progress(&self) -> (u64, bool) {
-        (self.count, matches!(self.stage, Stage::Body(_)))
+        (self.count, matches!(self.stage, Stage::Body(_) | Stage::Introduced(_)))
     }
 
     /// Understands the next request, of which it takes the bytes; none if it is not all there.
@@ -130,7 +155,7 @@ impl Decoder {
                         *bytes = past(bytes, found.length);
                         self.begin(found, bytes, limits)
                     }
-                    Err(failure) => Some(self.give_up(Head::default(), failure, bytes)),
+                    Err(failure) => Some(self.give_up(Head::default(), failure)),
                 }
             }
             Stage::Body(parts) => {
@@ -143,6 +168,11 @@ impl Decoder {
                 };
                 Some(Request::new(head, found))
             }
+            Stage::Introduced(_) => {
+                let Stage::Introduced(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
+                let (head, target, size) = *parts;
+                self.begin_body(head, target, size, limits).or_else(|| self.read(bytes, limits))
+            }
         }
     }
 
@@ -150,7 +180,7 @@ impl Decoder {
         let Found { head, target, body, expects, .. } = found;
         let target = match (target, body) {
             // Its body, if there is one, is not read.
-            (Err(failure), Some(_)) => return Some(self.give_up(head, failure, bytes)),
+            (Err(failure), Some(_)) => return Some(self.give_up(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure))),
             (Ok(target), _) => target,
         };
@@ -160,30 +190,46 @@ impl Decoder {
                 return Some(Request::new(head, found));
             }
             (Method::Get, Some(_)) => {
-                return Some(self.give_up(head, Failure::new(400, "a GET has no body"), bytes));
+                return Some(self.give_up(head, Failure::new(400, "a GET has no body")));
             }
             (Method::Post, None) => {
-                return Some(self.give_up(head, Failure::new(411, "a POST needs a Content-Length"), bytes));
+                return Some(self.give_up(head, Failure::new(411, "a POST needs a Content-Length")));
             }
             (Method::Post, Some(size)) => size,
         };
         if size > MAX_BODY {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
-            return Some(self.give_up(head, failure, bytes));
+            return Some(self.give_up(head, failure));
         }
-        let Some(upload) = Upload::begin(size, limits.room) else {
-            return Some(self.give_up(head, Failure::new(503, "there is no memory for this"), bytes));
+        let first = match (expects, limits.is_stranger) {
+            (true, _) => Some(Command::GoAhead),
+            (false, true) => Some(Command::Introduction),
+            (false, false) => None,
         };
-        let go_ahead =
-            |head: Head| Request { head: head.into(), command: Ok(Command::GoAhead), place: None, is_last: false };
-        let asks = expects.then(|| go_ahead(head.clone()));
-        self.stage = Stage::Body(Box::new((head, target, upload)));
-        asks.or_else(|| self.read(bytes, limits))
+        let first = first.map(|command| Request {
+            head: head.clone().into(),
+            command: Ok(command),
+            place: None,
+            is_last: false,
+        });
+        if limits.is_stranger {
+            self.stage = Stage::Introduced(Box::new((head, target, size)));
+            return first;
+        }
+        self.begin_body(head, target, size, limits).or(first).or_else(|| self.read(bytes, limits))
     }
 
-    fn give_up(&mut self, mut head: Head, failure: Failure, bytes: &mut &[u8]) -> Request {
+    /// Makes ready for a body; what is answered if it cannot be taken.
+    fn begin_body(&mut self, head: Head, target: RequestTarget, size: usize, limits: &DecodeLimits) -> Option<Request> {
+        let Some(upload) = Upload::begin(size, limits.room) else {
+            return Some(self.give_up(head, Failure::new(503, "there is no memory for this")));
+        };
+        self.stage = Stage::Body(Box::new((head, target, upload)));
+        None
+    }
+
+    fn give_up(&mut self, mut head: Head, failure: Failure) -> Request {
         self.stage = Stage::Over;
-        *bytes = &[];
         head.close = true;
         Request { is_last: true, ..Request::new(head, Err(failure)) }
     }

@@ -5,8 +5,10 @@
 
 use super::metrics::Names;
 use super::types::{Failure, Method};
+use crate::access::Need;
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
 use crate::json::Object;
+use crate::protocol::guard::Subject;
 use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
 
@@ -22,6 +24,8 @@ const USUAL_TTR: u64 = 60;
 pub enum Command {
     /// The client waits for a word before it sends a body.
     GoAhead,
+    /// The head of a request of somebody who is not known yet; what it asks for comes again, with its body.
+    Introduction,
     Page,
     Health,
     Ready,
@@ -73,7 +77,7 @@ impl Command {
         match self {
             Put(..) | Kick(..) | Pause(..) | Clear(..) | Move { .. } => true,
             KickJob(_) | DeleteJob(_) | BuryJob(_) => true,
-            GoAhead | Page | Health | Ready | Metrics(..) | Server => false,
+            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server => false,
             Tubes { .. } | Tube(_) | Jobs { .. } | Peek(..) | Job(_) | Body(_) => false,
         }
     }
@@ -115,61 +119,98 @@ impl Command {
             Tube(name) | Jobs { tube: name, .. } | Peek(name, _) | Kick(name, _) => tube = Some(name.to_vec()),
             Pause(name, _) | Clear(name, _) | Move { tube: name, .. } => tube = Some(name.to_vec()),
             Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
-            GoAhead | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
+            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
         }
         LogSubject { id, tube, size, ..LogSubject::default() }
+    }
+
+    /// Which tubes or job it is about.
+    pub fn subject(&self) -> Subject<'_> {
+        use Command::*;
+        match self {
+            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Metrics(_, Some(tube)) => Subject::Tube(tube),
+            Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
+            Move { tube, to, .. } => Subject::TwoTubes(tube, to),
+            Job(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
+            GoAhead | Introduction | Page | Health | Ready | Metrics(_, None) | Server | Tubes { .. } => {
+                Subject::Nothing
+            }
+        }
+    }
+
+    /// Whether everybody may have it, with a right or without: it tells nothing of jobs.
+    pub fn is_for_strangers(&self) -> bool {
+        matches!(self, Command::Page | Command::Health | Command::Ready)
+    }
+}
+
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+        }
     }
 }
 
 pub struct Route {
     /// What it is called in the log and in metrics.
-    pub name: &'static str,
+    pub word: &'static str,
     /// How it is asked for.
     pub method: Method,
     /// The path; a part in braces stands for any.
     pub path: &'static str,
     /// What the query, or the body's object, may hold.
     pub arguments: &'static [&'static str],
+    /// What a client must be allowed to do.
+    pub need: Need,
     /// What it does, in one line.
     pub summary: &'static str,
     read: fn(&Arguments) -> Result<Command, Failure>,
 }
 
+impl Route {
+    /// How it is asked for, as in `GET /metrics`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method.name(), self.path)
+    }
+}
+
 type Read = fn(&Arguments) -> Result<Command, Failure>;
 
 const fn row(
-    (name, method): (&'static str, Method),
-    path: &'static str,
+    (word, method, path): (&'static str, Method, &'static str),
     arguments: &'static [&'static str],
+    need: Need,
     summary: &'static str,
     read: Read,
 ) -> Route {
-    Route { name, method, path, arguments, summary, read }
+    Route { word, method, path, arguments, need, summary, read }
 }
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 20] = [
-    row(("page", Method::Get), "/", &[], "the page", |_| Ok(Command::Page)),
-    row(("healthz", Method::Get), "/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
-    row(("readyz", Method::Get), "/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    row(("metrics", Method::Get), "/metrics", &["names", "tube"], "figures for Prometheus", metrics),
-    row(("server", Method::Get), "/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
-    row(("tubes", Method::Get), "/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
-    row(("tube", Method::Get), "/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
-    row(("jobs", Method::Get), "/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
-    row(("peek", Method::Get), "/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
-    row(("job", Method::Get), "/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
-    row(("body", Method::Get), "/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
-    row(("put", Method::Post), "/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
-    row(("kick", Method::Post), "/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
-    row(("pause", Method::Post), "/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
-    row(("clear", Method::Post), "/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
-    row(("move", Method::Post), "/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
-    row(("kick-job", Method::Post), "/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
-    row(("delete", Method::Post), "/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
-    row(("bury", Method::Post), "/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
+    row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
+    row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
+    row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
+    row(("metrics", Method::Get, "/metrics"), &["names", "tube"], Need::LOOK_ANY, "figures for Prometheus", metrics),
+    row(("server", Method::Get, "/api/server"), &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
+    row(("tubes", Method::Get, "/api/tubes"), &["after", "filter", "limit"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
+    row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
+    row(("jobs", Method::Get, "/api/tubes/{tube}/jobs"), &["state", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
+    row(("peek", Method::Get, "/api/tubes/{tube}/peek/{state}"), &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
+    row(("job", Method::Get, "/api/jobs/{id}"), &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
+    row(("body", Method::Get, "/api/jobs/{id}/body"), &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
+    row(("put", Method::Post, "/api/tubes/{tube}/put"), &["body", "body-base64", "pri", "delay", "ttr"], Need::PUT_NAMED, "put a job", put),
+    row(("kick", Method::Post, "/api/tubes/{tube}/kick"), &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    row(("pause", Method::Post, "/api/tubes/{tube}/pause"), &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
+    row(("move", Method::Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
+    row(("kick-job", Method::Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    row(("delete", Method::Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    row(("bury", Method::Post, "/api/jobs/{id}/bury"), &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
-    row(("favicon", Method::Get), "/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
+    row(("favicon", Method::Get, "/favicon.ico"), &[], Need::OPEN, "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
 /// A key of a query and its value.

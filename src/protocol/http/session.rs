@@ -10,13 +10,20 @@ use super::reply::{self, Kind};
 use super::request::Request;
 use super::routes::{Command, CHANGE};
 use super::types::{Failure, Head};
+use crate::access::{ClientAccess, Right};
 use crate::engine::{
-    BodyRef, Engine, Flush, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused, Span, State, Time, TubeStats,
+    BodyRef, Engine, Flush, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused, Span, State, Stats, Time,
+    TubeStats,
 };
 use crate::json::Members;
-use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
+use crate::protocol::beanstalk::{extended_counts, server_figures, FigureValue, QueueFigures, TUBE_FIGURES};
+use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::upto;
 use crate::protocol::{self, Context, Flow, Output, Wire};
+use crate::role::Role;
+
+/// Why a server says nothing of the queue, and takes no jobs.
+const STANDING_BY: &str = "this server stands by; another one is active";
 
 /// Bytes of a body that are shown with its job.
 const SHOWN: usize = 64 * 1024;
@@ -37,6 +44,7 @@ pub struct Continuation {
 #[derive(Debug)]
 enum Rest {
     Metrics(Box<Scrape>),
+    Server(Box<VisibleSums>),
     Tubes {
         next: u32,
         filter: Box<[u8]>,
@@ -95,7 +103,7 @@ impl Continuation {
             Rest::Kick(..) => CHANGE,
             Rest::Clear(_) => 1,
             Rest::Move(moving) => CHANGE + moving.footprint(),
-            Rest::Metrics(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
+            Rest::Metrics(_) | Rest::Server(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
         }
     }
 
@@ -103,6 +111,7 @@ impl Continuation {
     pub fn footprint(&self) -> u64 {
         match &self.rest {
             Rest::Metrics(scrape) => scrape.footprint(),
+            Rest::Server(_) => size_of::<VisibleSums>() as u64,
             Rest::Tubes { filter, list, .. } => filter.len() as u64 + list.text.footprint(),
             Rest::Jobs { tube, list, .. } => tube.len() as u64 + list.text.footprint(),
             Rest::Kick(tube, _) => tube.len() as u64,
@@ -115,6 +124,9 @@ impl Continuation {
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
     let Request { head, command, is_last, .. } = request;
+    if matches!(command, Ok(Command::Introduction)) {
+        return Flow::Next;
+    }
     // What cannot be framed is not guarded either: nothing of it is known.
     let allowed = if is_last { Ok(()) } else { guard::check(&head, command.as_ref().ok(), &context.settings.http) };
     match allowed.and(command) {
@@ -122,12 +134,22 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             reply::go_ahead(out);
             Flow::Next
         }
+        Ok(command) if is_asleep(&command, context) => {
+            reply::failure(out, &Failure::new(503, STANDING_BY), &head);
+            ended(&head)
+        }
         Ok(command) => carry_out(command, head, context, out),
         Err(failure) => {
             reply::failure(out, &failure, &head);
             ended(&head)
         }
     }
+}
+
+/// Whether the request is about a queue that is not here: a server that stands by tells of itself alone.
+fn is_asleep(command: &Command, context: &Context) -> bool {
+    let is_own = matches!(command, Command::Health | Command::Ready | Command::Metrics(..));
+    !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
 /// Goes on with a request in another turn.
@@ -147,6 +169,7 @@ fn ended(head: &Head) -> Flow {
 fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
     let rest = match command {
         Command::Metrics(names, tube) => Rest::Metrics(Scrape::new(names, tube, &context.settings.http).into()),
+        Command::Server => Rest::Server(Box::default()),
         Command::Tubes { after, filter, limit } => Rest::Tubes { next: after, filter, limit, list: List::default() },
         Command::Jobs { tube, state, from } => Rest::Jobs { next: from, tube, state, list: List::default() },
         Command::Kick(tube, count) => Rest::Kick(tube, Kick::new(count)),
@@ -194,7 +217,6 @@ fn short_command(command: Command, context: &mut Context) -> Answer {
         Command::Page => bytes(Kind::Page, PAGE),
         Command::Health => health(unhealthy(context)),
         Command::Ready => health(unhealthy(context).or_else(|| unready(context))),
-        Command::Server => server(context),
         Command::Tube(name) => {
             let tube = context.engine.tube_stats(&name, now).ok_or_else(|| not_found("tube"))?;
             object(|members| tube_members(members, &tube))
@@ -273,6 +295,11 @@ fn unhealthy(context: &Context) -> Option<&'static str> {
 
 /// Why it takes no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
+    match context.host.role().map(|figures| figures.role) {
+        Some(Role::Standby) => return Some(STANDING_BY),
+        Some(Role::Closing) => return Some("another server is to take over"),
+        Some(Role::Active) | None => {}
+    }
     if context.engine.stats().draining {
         Some("draining")
     } else if context.log.is_some_and(|log| log.state == "full") {
@@ -291,23 +318,28 @@ fn health(problem: Option<&str>) -> Answer {
     }
 }
 
-fn server(context: &mut Context) -> Answer {
-    let figures = QueueFigures::of(context);
+fn server(stats: Stats, context: &Context) -> Answer {
+    let figures = QueueFigures::of(stats, context);
     object(|members| {
-        for row in &SERVER_FIGURES {
-            match (row.of)(&figures) {
-                FigureValue::Number(number) => members.number(row.name, number),
-                FigureValue::Micros(micros) => members.raw(row.name, &metrics::seconds(u128::from(micros) * 1000)),
-                FigureValue::Truth(value) => members.truth(row.name, value),
-                FigureValue::Word(text) | FigureValue::Text(text) => members.text(row.name, text.as_bytes()),
-            }
-        }
+        server_figures(&figures, |key, value| match value {
+            FigureValue::Number(number) => members.number(key, number),
+            FigureValue::Micros(micros) => members.raw(key, &metrics::seconds(u128::from(micros) * 1000)),
+            FigureValue::Truth(value) => members.truth(key, value),
+            FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
+        });
         extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
             members.number(&format!("connections-{}", wire.name()), count);
         }
-        members.truth("admin", context.settings.http.admin);
+        members.truth("admin", context.settings.http.admin && may_change(context));
     })
+}
+
+/// Whether the client may change something in some tube.
+fn may_change(context: &Context) -> bool {
+    let rights =
+        |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
+    context.access.as_deref().is_none_or(rights)
 }
 
 fn tube_members(members: &mut Members, tube: &TubeStats) {
@@ -375,6 +407,10 @@ fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output)
             |scrape| Step::More(Rest::Metrics(scrape)),
             |found| Step::Done(found.map(|body| (Kind::Metrics, body))),
         ),
+        Rest::Server(mut sums) => match sums.go_on(context) {
+            Some(stats) => Step::Done(server(stats, context)),
+            None => Step::More(Rest::Server(sums)),
+        },
         Rest::Tubes { next, filter, limit, list } => list_tubes(next, filter, limit, list, context),
         Rest::Jobs { next, tube, state, list } => list_jobs(next, tube, state, list, context),
         Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
@@ -411,8 +447,9 @@ enum Step {
 
 fn list_tubes(mut next: u32, filter: Box<[u8]>, limit: usize, mut list: List, context: &mut Context) -> Step {
     let shown = |name: &[u8]| filter.is_empty() || name.windows(filter.len()).any(|part| part == &*filter);
-    let progress = context.engine.walk_tubes(&mut next, context.now, |tube| {
-        if !shown(tube.name) {
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut next, *now, |tube| {
+        if !shown(tube.name) || !protocol::sees(access, tube.name) {
             return 0;
         }
         let text = list.item();
