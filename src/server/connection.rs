@@ -284,7 +284,7 @@ impl Connection {
         let mut input = self.take_up(thread);
         let next = self.work_through(&mut input, hub, thread);
         self.put_down(&input, thread);
-        let pending: u64 = self.pending.iter().map(Request::footprint).sum();
+        let pending = if self.pending.is_empty() { 0 } else { self.pending.iter().map(Request::footprint).sum() };
         self.charge(self.rest.0.len() as u64 + pending, hub);
         next
     }
@@ -292,6 +292,9 @@ impl Connection {
     /// Takes on account what was read and is not done, and the body that is arriving.
     fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
+        if ahead + uploading + self.ahead + self.uploading == 0 {
+            return;
+        }
         hub.memory().charge(self.ahead, ahead);
         hub.memory().charge_upload(self.uploading, uploading);
         (self.ahead, self.uploading) = (ahead, uploading);
@@ -381,7 +384,11 @@ impl Connection {
             self.rest = Rest(thread.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
-            thread.pending = std::mem::take(&mut self.pending);
+            std::mem::swap(&mut self.pending, &mut thread.pending);
+            // Its own, of which nothing is left.
+            if self.pending.capacity() > 0 {
+                self.pending = VecDeque::new();
+            }
         }
     }
 
@@ -415,7 +422,9 @@ impl Connection {
             }
             Ok(count) => {
                 self.spoke = true;
-                self.dialogue.filled(count.min(gap_length));
+                if gap_length > 0 {
+                    self.dialogue.filled(count.min(gap_length));
+                }
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
@@ -508,7 +517,6 @@ impl Connection {
         out: &mut Output,
         turn_log: &mut TurnLog,
     ) -> Batch {
-        let max_output = hub.max_output();
         let mut is_first = true;
         loop {
             let log_size = core.log_size(&request, self.client);
@@ -523,10 +531,9 @@ impl Connection {
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);
             let is_spent = core.spend(COMMAND);
-            let goes_on = matches!(flow, Flow::Next) && !is_spent && out.len() <= max_output;
-            let Some(next) = goes_on.then(|| self.pending.pop_front()).flatten() else {
-                return Batch { flow, lacking: 0, is_spent };
-            };
+            let goes_on = matches!(flow, Flow::Next) && !is_spent && !self.pending.is_empty();
+            let next = if goes_on && out.len() <= hub.max_output() { self.pending.pop_front() } else { None };
+            let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
             now = hub.clock().after(now);
             is_first = false;
             core.deliver_events(hub, scratch, Some((self.client, &mut *out)));

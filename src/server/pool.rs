@@ -207,8 +207,9 @@ impl PoolThread {
             }
         }
         // A few of them: other connections must be heard, and replies brought to the log.
-        self.scratch.turn.sharers = (self.inbox.len() / CROWD) as u64;
-        for _ in 0..self.inbox.len().min(CROWD) {
+        let notes = if self.inbox.is_empty() { 0 } else { self.inbox.len() };
+        self.scratch.turn.sharers = (notes / CROWD) as u64;
+        for _ in 0..notes.min(CROWD) {
             let Ok(note) = self.inbox.try_recv() else { break };
             match note {
                 Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
