@@ -19,7 +19,7 @@ SECONDS =
 DEPTH =
 MINUTES =
 
-.PHONY: compat tls hostile crash cluster powercut sim worlds chaos soak bench bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -102,8 +102,15 @@ soak: ## all protocols at once, with a log, for MINUTES=30; nothing may grow or 
 	MINUTES='$(MINUTES)' $(CARGO) test --release $(CARGOFLAGS) --test soak -- --ignored --nocapture
 
 bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin stays on one CPU, ARGS=--help tells more
-	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS)
-	@$(if $(filter-out $(SHARED),$(ARGS)),,$(MAKE) --no-print-directory bench-doors)
+	@mkdir -p '$(TARGET_DIR)'
+	$(CARGO) bench $(CARGOFLAGS) --bench load -- $(ARGS) >'$(FIGURES).md' || { cat '$(FIGURES).md'; exit 1; }
+	@cat '$(FIGURES).md'
+	@$(if $(filter-out $(SHARED),$(ARGS)),,$(CARGO) bench $(CARGOFLAGS) --bench picture -- '$(FIGURES).md' '$(FIGURES).svg'; \
+	    $(MAKE) --no-print-directory bench-doors)
+FIGURES = $(abspath $(TARGET_DIR))/figures
+
+picture: ## draw the figures that benches/RESULTS.md tells, for the README
+	$(CARGO) bench $(CARGOFLAGS) --bench picture -- $(abspath benches)/RESULTS.md $(abspath benches)/figures.svg
 
 # The same through the other doors, unless ARGS ask for something that only the first benchmark knows.
 SHARED = --pin --quick --runs=%

@@ -376,6 +376,11 @@ fn tls_client_authority(settings: &mut Settings, path: &str) -> Result<(), Strin
 }
 
 fn finish(settings: &mut Settings) -> Result<(), String> {
+    let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
+    if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
+        let words = "--port-file, --ready-fd and --exit-with-parent";
+        return Err(format!("{words} are for a server that listens at once; with --journal it may stand by"));
+    }
     let Config { listen, gearman, workq, http, tls, .. } = &mut settings.config;
     let listens =
         [&*listen, gearman, workq, http].into_iter().flatten().any(|address| matches!(address, Address::Tls(..)));

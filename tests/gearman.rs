@@ -13,6 +13,8 @@ mod within;
 
 #[path = "gearman/anything.rs"]
 mod anything;
+#[path = "gearman/limits.rs"]
+mod limits;
 #[path = "gearman/lists.rs"]
 mod lists;
 #[path = "gearman/page.rs"]

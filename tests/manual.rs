@@ -9,11 +9,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use beanpole::internals::config::CONNECTION_COST;
-use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
+use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, TAGS};
 use beanpole::internals::protocol::http::{FAMILIES, ROUTES};
 use beanpole::{Client, Config, Server};
+
+#[path = "../benches/picture/drawing.rs"]
+mod drawing;
 
 /// The README is for a first look; more than this nobody reads at a stretch.
 const README_LINES: usize = 150;
@@ -116,7 +119,7 @@ fn the_man_page_s_figures_are_true() {
     let page = read("man/beanpole.8");
     for figure in [
         format!("A job counts as its body and {JOB_COST} bytes"),
-        format!("A tube counts as its name and {TUBE_COST} bytes"),
+        format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
         format!("at most {MAX_LINE} bytes with its CR LF"),
@@ -501,4 +504,16 @@ fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
     for (_, word, _) in EXTENSIONS {
         assert!(page.contains(&format!(".It Ql {word}\n")), "the extension {word}");
     }
+}
+
+/// `make picture` brings it up to date.
+#[test]
+fn the_picture_shows_the_figures_of_the_results() {
+    let drawn = drawing::draw(&read("benches/RESULTS.md")).expect("figures");
+    assert!(read("README.md").contains("(benches/figures.svg)"));
+    assert!(drawn == read("benches/figures.svg"), "make picture");
+    for figure in [">3.79<", ">2.64<", ">267<", ">145<"] {
+        assert!(drawn.contains(figure) == read("benches/RESULTS.md").contains(figure.trim_matches(['<', '>'])));
+    }
+    assert_eq!(drawing::draw("| scenario | what |\n|---|---|\n| put-50 | a put |\n"), None);
 }

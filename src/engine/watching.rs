@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept;
-    /// the others live as long as something does.
+    /// the others live as long as something does, and one that nothing refers to is over the limit.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
@@ -268,7 +268,7 @@ impl Engine {
             self.kept_tubes += 1;
         }
         self.close_tube_if_idle(number);
-        Ok(())
+        self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
     /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside
@@ -330,7 +330,7 @@ impl Engine {
 
     pub(super) fn close_tube_if_idle(&mut self, number: u32) {
         let tube = self.tubes.get(number);
-        let length = tube.name.len() as u64;
+        let cost = TUBE_COST + tube.variable_cost();
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if let Some(closed) = self.tubes.close_if_idle(number) {
             let (opener, connection) = closed.opener;
@@ -339,7 +339,7 @@ impl Engine {
                 opener.opened -= 1;
             }
             self.steps.take(TUBE);
-            self.memory.tubes -= TUBE_COST + length;
+            self.memory.tubes -= cost;
             self.paused.remove(&number);
             if let Some(name) = paused {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.

@@ -88,7 +88,7 @@ pub const OPTIONS: [GearmandOpt; 33] = [
     row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
     row('d', "daemon", false, "go into the background, and end there when connections are taken", |it, _| { it.daemon = true; Ok(()) }),
     long("exceptions", false, "tell every client why a job failed", |it, _| it.ours("exceptions", "")),
-    row('f', "file-descriptors", true, "accept at most this many connections, less 64", file_descriptors),
+    row('f', "file-descriptors", true, "accept at most this many connections, less 64 or half of them", file_descriptors),
     row('h', "help", false, "print this and end", |_, _| Ok(())),
     row('j', "job-retries", true, "try a job at most this many times; 0: no limit (default 0)", |it, text| it.ours("job-retries", text)),
     long("job-handle-prefix", true, "begin handles with this", |it, text| it.ours("job-handle-prefix", text)),
@@ -114,13 +114,14 @@ pub const OPTIONS: [GearmandOpt; 33] = [
     row('V', "version", false, "print the version and end", |_, _| Ok(())),
     row('w', "worker-wakeup", true, "wake this many sleeping workers for a job; 0: all (default 1)", |it, text| it.ours("worker-wakeup", text)),
     long("check-args", false, "read the options and end", |_, _| Ok(())),
-    long("ssl", false, "refused: there is no TLS here", |_, _| Err(NO_TLS.to_owned())),
+    long("ssl", false, "refused: TLS is --gearman=tls:ADDR, where it was built in", |_, _| Err(NO_TLS.to_owned())),
     long("ssl-ca-file", true, "refused", |_, _| Err(NO_TLS.to_owned())),
     long("ssl-certificate", true, "refused", |_, _| Err(NO_TLS.to_owned())),
     long("ssl-key", true, "refused", |_, _| Err(NO_TLS.to_owned())),
 ];
 
-const NO_TLS: &str = "there is no TLS here, and nothing is to be sent unencrypted by mistake";
+const NO_TLS: &str =
+    "TLS is --gearman=tls:ADDR with --tls-cert and --tls-key; nothing is to be sent unencrypted by mistake";
 
 /// Whether a program that was started under this name is to take gearmand's options.
 pub fn is_meant(name: &std::ffi::OsStr) -> bool {
@@ -376,7 +377,7 @@ mod tests {
             ("-q libsqlite3", "--binlog=DIR"),
             ("--queue-type=MySQL", "-b DIR"),
             ("-r http", "no http here"),
-            ("--ssl", "no TLS"),
+            ("--ssl", "TLS is --gearman=tls:ADDR"),
             ("--verbose=LOUD", "invalid level: LOUD"),
             ("--bogus", "unknown option: --bogus"),
             ("--libsqlite3-db=x", "unknown option: --libsqlite3-db"),

@@ -42,9 +42,6 @@ const NAMES: usize = 16;
 
 /// Gives the request back if the client may give it; else what happens instead.
 pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Result<Request, Flow> {
-    if context.access.is_none() {
-        return Ok(request);
-    }
     let (request, mut from) = match request {
         Request::Continue(rest) => match *rest {
             Continuation::Guard(guarded) => (guarded.request, guarded.from),

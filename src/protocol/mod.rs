@@ -29,6 +29,7 @@ pub use guard::needs;
 
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
+use crate::role::RoleFigures;
 
 /// The protocol that the clients of a listener speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +143,10 @@ pub trait Host: Send + Sync {
     /// How long things take; asked for as seldom.
     fn latencies(&self) -> Latencies {
         Latencies::default()
+    }
+    /// Its part, if it is one of several.
+    fn role(&self) -> Option<RoleFigures> {
+        None
     }
 }
 

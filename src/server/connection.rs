@@ -507,7 +507,7 @@ impl Connection {
         let max_output = hub.max_output();
         let mut is_first = true;
         loop {
-            if !core.admits(hub, &mut self.claim, request.log_size(), is_first) {
+            if !core.admits(hub, &mut self.claim, &request, is_first) {
                 self.pending.push_front(request);
                 let lacking = self.pending.iter().map(Request::log_size).sum();
                 return Batch { flow: Flow::Next, lacking, is_spent: false };

@@ -90,4 +90,19 @@ fn no_number_of_names_hides_a_function_with_a_worker() {
         assert!(answer.lines().any(|other| other == line), "{command}");
         assert_eq!(answer.lines().count(), 10_002, "{command}");
     }
+    let mut line = |line: &str| {
+        worker.write_all(format!("{line}\n").as_bytes()).expect("a connection");
+        let mut answer = [0];
+        let mut read = || worker.read_exact(&mut answer).map(|()| answer[0]).expect("an answer");
+        let mut text = Vec::new();
+        while text.last() != Some(&b'\n') {
+            text.push(read());
+        }
+        String::from_utf8(text).expect("text")
+    };
+    // One that would not be listed is not said to be there.
+    assert_eq!(line("create function one-more"), "ERR QUEUE_ERROR Too+many+functions\r\n");
+    assert_eq!(line("create function realwork"), "OK\r\n");
+    assert_eq!(line("drop function junk-7"), "OK\r\n");
+    assert_eq!(line("create function one-more"), "OK\r\n");
 }

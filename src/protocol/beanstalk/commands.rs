@@ -149,6 +149,37 @@ pub const COMMANDS: [CommandRow; 40] = [
     row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
 ];
 
+/// The end of a chain of rows.
+const NO_ROW: u8 = u8::MAX;
+
+/// Of each lower-case letter, the first row whose word begins with it, and of each row the next one that begins like
+/// it: so a line is compared with a few words and not with all.
+const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
+    let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
+    let mut row = COMMANDS.len();
+    while row > 0 {
+        row -= 1;
+        let letter = (COMMANDS[row].word.as_bytes()[0] - b'a') as usize;
+        next[row] = first[letter];
+        first[letter] = row as u8;
+    }
+    (first, next)
+};
+
+/// The row that a line belongs to, for a server that has these extensions.
+pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
+    static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
+    let letter = usize::from(line.first()?.wrapping_sub(b'a'));
+    let mut place = *CHAINS.0.get(letter)?;
+    while let Some(row) = ROWS.get(usize::from(place)) {
+        if line.starts_with(row.word.as_bytes()) && row.extension.is_none_or(|extension| extensions.has(extension)) {
+            return Some(row);
+        }
+        place = CHAINS.1[usize::from(place)];
+    }
+    None
+}
+
 /// How often each command was given.
 #[derive(Clone, Debug)]
 pub struct CommandCounters([u64; COMMANDS.len()]);
@@ -355,6 +386,29 @@ mod tests {
         for (place, row) in COMMANDS.iter().enumerate() {
             assert_eq!(row.name as usize, place, "{:?}", row.name);
             assert!(!row.summary.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_line_belongs_to_the_first_row_that_it_begins_with() {
+        let lines = COMMANDS.iter().flat_map(|row| {
+            let word = row.word.trim_end();
+            [
+                word.to_owned(),
+                format!("{word} "),
+                format!("{word} x"),
+                format!("{word}x"),
+                word[..word.len() - 1].to_owned(),
+            ]
+        });
+        let odd = ["", " put ", "PUT ", "~", "{", "`", "x"].map(str::to_owned);
+        for line in lines.chain(odd) {
+            for extensions in [Extensions::ALL, Extensions::NONE] {
+                let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
+                let first = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word));
+                let found = row_of(line.as_bytes(), extensions);
+                assert_eq!(found.map(|row| row.name), first.map(|row| row.name), "{line:?}");
+            }
         }
     }
 

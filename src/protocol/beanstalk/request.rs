@@ -4,7 +4,7 @@
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{CommandName, CommandRow, COMMANDS};
+use super::commands::{row_of, CommandName, COMMANDS};
 use super::extensions::{Extension, Extensions};
 use super::reply;
 use super::tags::Tagging;
@@ -123,9 +123,7 @@ fn parse(line: &[u8], extensions: Extensions) -> Request {
     if line.contains(&0) {
         return Request::wrong(Command::BadFormat);
     }
-    let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
-    let row = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word.as_bytes()));
-    let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
+    let Some(row) = row_of(line, extensions) else { return Request::wrong(Command::UnknownCommand) };
     match (row.parse)(&line[row.word.len()..], extensions) {
         Some(command) => Request { counts: Some(row.name), command },
         None => Request::wrong(Command::BadFormat),

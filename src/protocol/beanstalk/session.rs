@@ -3,11 +3,12 @@
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
 use super::command::{Command, CHANGE_OVERHEAD};
+use super::extensions::Extension;
 use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::Denied;
 use crate::engine::{
-    Engine, Event, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
+    Engine, Event, FindOldest, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
@@ -68,6 +69,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
                 context.engine.mark_producer(context.client);
             }
             reply::words(out, answer);
+        }
+        Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
+            let find = extended::Continuation::StatsTube(FindOldest::new(tube));
+            return flow(extended::go_on(find, context, out));
         }
         command if command.is_extended() => return flow(extended::execute(command, context, out)),
         Command::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),

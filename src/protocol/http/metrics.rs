@@ -7,9 +7,10 @@
 use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
-use crate::engine::{Histogram, Progress, Stats, TubeStats};
+use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{sees, Context, Output, Wire};
+use crate::role::{Role, RoleFigures};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
@@ -51,7 +52,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 37] = [
+pub const FAMILIES: [Family; 47] = [
     ("beanpole_build_info", "gauge", "The version that runs."),
     ("beanpole_jobs", "gauge", "Jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Ready jobs with a priority below 1024."),
@@ -71,6 +72,14 @@ pub const FAMILIES: [Family; 37] = [
     ("beanpole_binlog_up", "gauge", "1 if the binlog can be written."),
     ("beanpole_binlog_bytes", "gauge", "Size of the binlog on the disk."),
     ("beanpole_binlog_records_total", "counter", "Records written to the binlog: of changes, and again by compaction."),
+    ("beanpole_active", "gauge", "1 if the server is the active one of several."),
+    ("beanpole_epoch", "gauge", "The turn of the active server."),
+    ("beanpole_journal_entry", "gauge", "The last entry of the journal that the server has."),
+    ("beanpole_journal_entries_total", "counter", "Entries that the server has appended to the journal."),
+    ("beanpole_journal_written_bytes_total", "counter", "Bytes in them."),
+    ("beanpole_journal_retries_total", "counter", "Appends to the journal whose outcome had to be asked for."),
+    ("beanpole_journal_bytes", "gauge", "Bytes that the journal takes in etcd."),
+    ("beanpole_journal_quota_bytes", "gauge", "Bytes that it may take."),
     ("process_cpu_seconds_total", "counter", "CPU time of the process."),
     ("process_resident_memory_bytes", "gauge", "Resident memory of the process."),
     ("process_start_time_seconds", "gauge", "When the process was started."),
@@ -85,15 +94,20 @@ pub const FAMILIES: [Family; 37] = [
     ("beanpole_tube_waiting", "gauge", "Connections that watch a tube and wait for a job."),
     ("beanpole_tube_watching", "gauge", "Connections that watch a tube."),
     ("beanpole_tube_pause_left_seconds", "gauge", "What is left of a tube's pause."),
+    ("beanpole_tube_job_wait_seconds", "histogram", "As beanpole_job_wait_seconds, of one tube."),
+    ("beanpole_tube_job_run_seconds", "histogram", "As beanpole_job_run_seconds, of one tube."),
     ("gearman_jobs", "gauge", "Jobs of a function that are queued or running."),
     ("gearman_jobs_running", "gauge", "Jobs of a function that are running."),
     ("gearman_jobs_waiting", "gauge", "Jobs of a function that wait for a worker."),
     ("gearman_workers", "gauge", "Workers that can do a function."),
 ];
 
+/// The families that only one of several servers has.
+pub const JOURNAL: std::ops::Range<usize> = 19..27;
+
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 27;
-const GEARMAN: usize = 33;
+const TUBES: usize = 35;
+const GEARMAN: usize = 43;
 
 /// Figures on their way out.
 #[derive(Debug)]
@@ -167,6 +181,14 @@ impl Scrape {
             let values = [waiting + tube.jobs.reserved, tube.jobs.reserved, waiting, tube.watching.into()];
             for (place, value) in (GEARMAN - TUBES..).zip(values) {
                 line(place, "function", "", &value.to_string());
+            }
+        }
+        if let Some(times) = tube.times {
+            for (place, latency) in [(6, &times.wait), (7, &times.run)] {
+                let text = self.samples[place].text();
+                let before = text.len();
+                push_latency(text, FAMILIES[TUBES + place].0, &name, latency);
+                bytes += text.len() - before;
             }
         }
         bytes
@@ -318,9 +340,21 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(log.map_or(0, |log| log.disk));
     let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
     page.labelled("kind", [("written", written), ("migrated", migrated)]);
+    journal(page, context.host.role());
     page.value(&seconds(u128::from(figures.usage.user_micros + figures.usage.system_micros) * 1000));
     page.number(figures.usage.resident);
     page.value(&seconds(facts.started.nanos().into()));
+}
+
+/// How one of several servers does; nothing of a server that is alone.
+fn journal(page: &mut Page, figures: Option<RoleFigures>) {
+    let Some(figures) = figures else {
+        page.next = JOURNAL.end;
+        return;
+    };
+    page.number((figures.role == Role::Active).into());
+    let RoleFigures { epoch, entry, written, bytes, retries, used, quota, .. } = figures;
+    [epoch, entry, written, bytes, retries, used, quota].into_iter().for_each(|number| page.number(number));
 }
 
 fn histograms(page: &mut Page, context: &Context) {
@@ -343,6 +377,16 @@ fn push_histogram(text: &mut Vec<u8>, name: &str, histogram: &Histogram) {
     }
     let (count, sum) = (histogram.count(), seconds(histogram.sum_nanos()));
     let rest = format!("{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
+    text.extend_from_slice(rest.as_bytes());
+}
+
+fn push_latency(text: &mut Vec<u8>, name: &str, tube: &str, latency: &Latency) {
+    for (bound, count) in latency.buckets() {
+        let bound = seconds(bound.into());
+        text.extend_from_slice(format!("{name}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {count}\n").as_bytes());
+    }
+    let (count, sum, of) = (latency.samples(), seconds(latency.sum_nanos()), format!("{{tube=\"{tube}\""));
+    let rest = format!("{name}_bucket{of},le=\"+Inf\"}} {count}\n{name}_sum{of}}} {sum}\n{name}_count{of}}} {count}\n");
     text.extend_from_slice(rest.as_bytes());
 }
 
@@ -384,6 +428,10 @@ mod tests {
     #[test]
     fn the_table_is_where_it_is_said_to_be() {
         assert_eq!((FAMILIES[TUBES].0, FAMILIES[GEARMAN].0), ("beanpole_tube_jobs", "gearman_jobs"));
+        assert_eq!(
+            (FAMILIES[JOURNAL.start].0, FAMILIES[JOURNAL.end].0),
+            ("beanpole_active", "process_cpu_seconds_total")
+        );
         for (name, kind, help) in FAMILIES {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
             assert!(help.ends_with('.'), "{name}");

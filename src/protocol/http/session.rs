@@ -18,6 +18,10 @@ use crate::engine::{
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output, Wire};
+use crate::role::Role;
+
+/// Why a server says nothing of the queue, and takes no jobs.
+const STANDING_BY: &str = "this server stands by; another one is active";
 
 /// Bytes of a body that are shown with its job.
 const SHOWN: usize = 64 * 1024;
@@ -131,12 +135,22 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             reply::go_ahead(out);
             Flow::Next
         }
+        Ok(command) if is_asleep(&command, context) => {
+            reply::failure(out, &Failure::new(503, STANDING_BY), &head);
+            ended(&head)
+        }
         Ok(command) => carry_out(command, head, context, out),
         Err(failure) => {
             reply::failure(out, &failure, &head);
             ended(&head)
         }
     }
+}
+
+/// Whether the request is about a queue that is not here: a server that stands by tells of itself alone.
+fn is_asleep(command: &Command, context: &Context) -> bool {
+    let is_own = matches!(command, Command::Health | Command::Ready | Command::Metrics(..));
+    !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
 /// Goes on with a request in another turn.
@@ -292,6 +306,11 @@ fn unhealthy(context: &Context) -> Option<&'static str> {
 
 /// Why it takes no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
+    match context.host.role().map(|figures| figures.role) {
+        Some(Role::Standby) => return Some(STANDING_BY),
+        Some(Role::Closing) => return Some("another server is to take over"),
+        Some(Role::Active) | None => {}
+    }
     if context.engine.stats().draining {
         Some("draining")
     } else if context.log.is_some_and(|log| log.state == "full") {
@@ -326,6 +345,13 @@ fn server(stats: Stats, context: &Context) -> Answer {
         members.number("max-job-size", facts.max_job_size.into());
         members.number("max-connections", facts.max_connections as u64);
         members.text("binlog-state", figures.log.map_or("off", |log| log.state).as_bytes());
+        if let Some(part) = context.host.role() {
+            members.text("role", part.role.word().as_bytes());
+            members.number("epoch", part.epoch);
+            members.number("journal-entry", part.entry);
+            members.number("journal-size", part.used);
+            members.number("journal-quota", part.quota);
+        }
         members.raw("draining", if figures.stats.draining { b"true" } else { b"false" });
         members.raw("admin", if context.settings.http.admin && may_change(context) { b"true" } else { b"false" });
         members.number("pid", facts.pid.into());
