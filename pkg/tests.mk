@@ -19,7 +19,7 @@ SECONDS =
 DEPTH =
 MINUTES =
 
-.PHONY: compat hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick
+.PHONY: compat tls hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -29,6 +29,13 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	tests/compat/workq '$(PROGRAM)'
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
+
+# The program that it leaves has TLS.
+tls: ## test what TLS adds, with real clients over it; needs openssl
+	$(MAKE) --no-print-directory build TLS=1
+	$(CARGO) clippy --locked --features tls --all-targets -- -D warnings
+	$(CARGO) test --locked --features tls --test tls --test access --test ctl
+	COMPAT_ONLY=tls tests/compat/run '$(PROGRAM)'
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.
@@ -115,6 +122,12 @@ bench-doors:
 
 # What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
+
+bench-tls: ## what TLS costs: memory, processor time, handshakes, and bytes of the program; needs openssl
+	$(CARGO) build --release --locked
+	@cp $(call q,$(PROGRAM)) $(call q,$(TARGET_DIR)/without-tls)
+	$(CARGO) bench --locked --features tls --bench tls -- $(ARGS)
+	@echo "program: $$(wc -c <$(call q,$(PROGRAM))) bytes with TLS, $$(wc -c <$(call q,$(TARGET_DIR)/without-tls)) without"
 
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
