@@ -3,6 +3,7 @@
 //! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from
 //! handing out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,9 @@ const PULSE: Duration = Duration::from_millis(300);
 
 /// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
 const APART: u64 = 1000;
+
+/// Of so many beats one at least is seen soon after it was written.
+const BEATS: usize = 10;
 
 /// Between two looks whether the lease is over.
 const WATCH: Duration = Duration::from_millis(20);
@@ -78,7 +82,9 @@ pub struct Node {
     board: Arc<RoleBoard>,
     /// When it was tried last to make space in a shared log that is full.
     tidied: Option<Instant>,
-    /// Its clock is not that of the active server.
+    /// Milliseconds by which the times in the last beats were ahead of this server's clock.
+    differences: VecDeque<i64>,
+    /// They are so by much.
     is_apart: bool,
 }
 
@@ -120,6 +126,7 @@ impl Node {
             patience: SILENCE + Duration::from_millis(random % SPREAD),
             board: Arc::default(),
             tidied: None,
+            differences: VecDeque::new(),
             is_apart: false,
         })
     }
@@ -157,6 +164,9 @@ impl Node {
         if let (true, Some(theirs)) = (is_fresh, tail.clock) {
             self.compare_clocks(theirs);
         }
+        if tail.epoch != self.tail.epoch {
+            self.differences.clear();
+        }
         self.tail = tail;
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
@@ -178,9 +188,16 @@ impl Node {
     }
 
     /// Notes how far the queue's time is ahead of this server's clock, and tells if that is much: the clock of one of
-    /// the two is wrong.
+    /// the two is wrong. A beat is never seen before it is written, so the largest difference of several is the true
+    /// one.
     fn compare_clocks(&mut self, theirs: u64) {
-        let ahead = (theirs as i64).saturating_sub(clock() as i64);
+        if self.differences.len() == BEATS {
+            self.differences.pop_front();
+        }
+        self.differences.push_back((theirs as i64).saturating_sub(clock() as i64));
+        let Some(ahead) = self.differences.iter().max().copied().filter(|_| self.differences.len() == BEATS) else {
+            return;
+        };
         let apart = ahead.unsigned_abs() > APART;
         self.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
         if apart == std::mem::replace(&mut self.is_apart, apart) {
