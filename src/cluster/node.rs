@@ -77,6 +77,10 @@ pub struct Node {
     /// When the active server was heard of last.
     heard: Instant,
     released: bool,
+    /// The last entry is of a binlog that was not taken in to its end.
+    importing: bool,
+    /// The last entry that was read and not applied, since the folder holds a binlog of its own.
+    passed: Seq,
     saved: Instant,
     patience: Duration,
     board: Arc<RoleBoard>,
@@ -122,6 +126,8 @@ impl Node {
             tail: Tail::default(),
             heard: Instant::now(),
             released: false,
+            importing: false,
+            passed: 0,
             saved: Instant::now(),
             patience: SILENCE + Duration::from_millis(random % SPREAD),
             board: Arc::default(),
@@ -154,7 +160,7 @@ impl Node {
 
     /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
-        let (entries, tail) = self.log.read(self.mirror.done + 1, MOST)?;
+        let (entries, tail) = self.log.read(self.end() + 1, MOST)?;
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {
@@ -172,7 +178,7 @@ impl Node {
             self.apply(seq, &entry)?;
         }
         self.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
-        if self.saved.elapsed() >= SAVE {
+        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
             self.mirror.save()?;
             self.saved = Instant::now();
             // Only what operators are told depends on it.
@@ -181,8 +187,17 @@ impl Node {
                 self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
             }
         }
-        if more || !self.may_claim() {
-            return Ok(Step::Standby(more));
+        if more {
+            return Ok(Step::Standby(true));
+        }
+        if self.mirror.is_foreign && self.tail.epoch > 0 && !self.is_own_import() {
+            let path = self.path.display();
+            let problem =
+                format!("{path} holds a binlog that is not of this journal; move it away, or take another folder");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+        }
+        if !self.may_claim() {
+            return Ok(Step::Standby(false));
         }
         self.claim()
     }
@@ -217,7 +232,23 @@ impl Node {
         LOOK
     }
 
+    /// The last entry that is known.
+    fn end(&self) -> Seq {
+        self.mirror.done.max(self.passed)
+    }
+
+    /// Whether the log ends within the import of the binlog that is in this server's folder.
+    fn is_own_import(&self) -> bool {
+        self.importing && self.mirror.is_foreign && self.active().0 == self.name
+    }
+
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
+        if self.mirror.is_foreign {
+            // It is another queue's, or was made of what is in the folder: in any case the folder stays as it is.
+            self.importing = Head::open(entry).is_some_and(|(head, _)| head.kind == EntryKind::Import);
+            self.passed = seq;
+            return Ok(());
+        }
         if seq != self.mirror.done + 1 {
             // What was before is purged: nothing that lives needs it, so everything there is begins here.
             if self.mirror.done > 0 {
@@ -229,10 +260,14 @@ impl Node {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
         };
         self.released = head.kind == EntryKind::Release;
+        self.importing = head.kind == EntryKind::Import;
         self.mirror.apply(seq, operations)
     }
 
     fn may_claim(&self) -> bool {
+        if self.importing && !self.is_own_import() {
+            return false;
+        }
         let is_wanted = self.tail.wanted == self.name.as_bytes();
         let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.heard.elapsed();
@@ -245,12 +280,13 @@ impl Node {
 
     /// Becomes the active server, unless there is more to read or somebody else was faster.
     fn claim(&mut self) -> io::Result<Step> {
-        let after = self.mirror.done;
+        let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
             return Ok(Step::Standby(true));
         }
-        let is_foreign = self.mirror.is_foreign()?;
-        self.mirror.save()?;
+        if !is_foreign {
+            self.mirror.save()?;
+        }
         let head =
             Head { kind: EntryKind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let note = format!("{} {}", self.name, self.address);
@@ -266,7 +302,9 @@ impl Node {
             Err(Fail::Full) => return self.make_space(),
             Err(_) => return Ok(Step::Standby(true)),
         };
-        self.mirror.note_active()?;
+        if !is_foreign {
+            self.mirror.note_active()?;
+        }
         self.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
@@ -286,6 +324,8 @@ impl Node {
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
             storage.ship_all()?;
+            // Not before: until now the folder was all that there is of the queue.
+            self.mirror.note_active()?;
         }
         Ok(Step::Active(active))
     }

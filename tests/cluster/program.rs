@@ -30,6 +30,7 @@ impl Member {
 
     fn start_in(served: &Served, name: &str, more: &[&str], folder: Folder) -> Member {
         let (beanstalk, http) = (free_address(), free_address());
+        let _ = std::fs::remove_file(folder.file("manager"));
         let manager = UnixDatagram::bind(folder.file("manager")).expect("a socket");
         manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut program = command(&["--journal", &served.url(), "--node", name, &format!("--http={http}")]);
@@ -261,4 +262,10 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
+    // What it did alone is in no shared log, so it is not taken for a copy any more.
+    back.signal(Signal::SIGTERM);
+    assert_eq!(back.wait(PATIENCE), 0);
+    let Member { folder, .. } = second;
+    let third = Member::start_in(&served, "c", &[], folder);
+    third.daemon.wait_log("holds a binlog that is not of this journal");
 }
