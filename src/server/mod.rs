@@ -16,6 +16,7 @@ mod gate;
 mod http;
 mod hub;
 mod hub_access;
+mod hub_memory;
 mod idle;
 mod listener;
 mod memory;
