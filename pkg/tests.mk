@@ -1,8 +1,8 @@
 # Words for tests and measurements that need more than the Rust toolchain, or minutes. Included by the Makefile.
 
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`
-#   ROWS, ROUNDS, LONG       of `cluster`: which faults (11 is etcd's quota, tls an etcd with TLS), how often each, and whether
-#                            they last as long as the matrix says
+#   ROWS, ROUNDS, LONG       of `cluster`: which faults (11 is etcd's quota, 16 a million schedules in memory, tls an etcd with
+#                            TLS), how often each, and whether they last as long as they should
 #   COSTS, TAKEOVER          of `cluster`, instead of faults: what a put costs, and how long a take-over lasts with 1000,100000 jobs
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
@@ -11,7 +11,7 @@
 
 SEED =
 RESTARTS =
-ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15$(if $(TLS),$(comma)tls)
+ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16$(if $(TLS),$(comma)tls)
 ROUNDS = 1
 LONG =
 COSTS =
@@ -80,6 +80,8 @@ crash: ## kill it under load, and cut the power of a simulated disk, again and a
 	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
 cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
+	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
+	    what_was_confirmed -- --nocapture)
 	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)' \
 	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)')
 

@@ -175,6 +175,25 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
 }
 
 #[test]
+fn a_standby_that_relays_hands_clients_to_whoever_is_active() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let second = Member::start(&served, "b", &["--relay"]);
+    second.daemon.wait_log("a at ");
+    let mut client = second.client();
+    let id = client.put(b"x", 0, 0, 60).expect("a job");
+    assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
+    // A switch ends its connection, as it does those of all others; then it serves itself, at the same address.
+    first.daemon.signal(Signal::SIGTERM);
+    assert_eq!(first.daemon.wait(PATIENCE), 0);
+    assert!(client.figure("stats", "pid").is_err());
+    second.daemon.wait_log(" is listening on ");
+    assert_eq!(second.figure("pid"), second.daemon.pid().to_string());
+    assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
+}
+
+#[test]
 fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
