@@ -133,7 +133,7 @@ pub enum PutResult {
     New(u64),
     /// A job with the key is there, or was there a short time ago.
     Duplicate {
-        /// Its number.
+        /// The number that it was given at its put.
         id: u64,
         /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
         state: String,
@@ -145,9 +145,9 @@ pub enum PutResult {
 pub enum WaitResult {
     /// The job is gone: done, or deleted.
     Deleted,
-    /// It is set aside.
+    /// It is set aside until somebody kicks it.
     Buried,
-    /// It is neither yet.
+    /// It is neither gone nor set aside yet.
     TimedOut,
 }
 
