@@ -33,6 +33,7 @@ mod server;
 mod table;
 mod tail;
 mod top;
+mod wait;
 mod work;
 mod yaml;
 

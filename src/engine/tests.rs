@@ -22,4 +22,5 @@ mod script;
 mod shortening;
 mod small;
 mod tagged;
+mod told;
 mod worlds;

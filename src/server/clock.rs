@@ -41,7 +41,12 @@ fn monotonic() -> u64 {
 
 impl Clock {
     pub fn system() -> Clock {
-        let wall = wall();
+        Clock::ahead(0)
+    }
+
+    /// The machine's clock for a queue whose time is this many milliseconds ahead of it, or behind it.
+    pub fn ahead(millis: i64) -> Clock {
+        let wall = Time::from_nanos(wall().nanos().saturating_add_signed(millis.saturating_mul(1_000_000)));
         let offset = wall.nanos().wrapping_sub(monotonic());
         // Last, so that no alarm comes before its time.
         Clock::System { wall, offset, anchor: Instant::now() }

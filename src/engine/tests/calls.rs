@@ -248,7 +248,7 @@ impl Call {
             Flush(tube, buried) => {
                 let states = if buried { &[State::Buried] } else { super::super::UNFINISHED };
                 let mut flush = super::super::Flush::new(tube.as_bytes().into(), states);
-                in_turns(engine, now, |engine| (engine.flush(&mut flush) == Progress::Done).then_some(()));
+                in_turns(engine, now, |engine| (engine.flush(&mut flush, now) == Progress::Done).then_some(()));
                 Answer::Count(flush.done)
             }
             PeekReserved(client) => {

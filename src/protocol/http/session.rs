@@ -328,10 +328,10 @@ fn server(stats: Stats, context: &Context) -> Answer {
             FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
         });
         extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
+        members.truth("admin", context.settings.http.admin && may_change(context));
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
             members.number(&format!("connections-{}", wire.name()), count);
         }
-        members.truth("admin", context.settings.http.admin && may_change(context));
     })
 }
 
@@ -418,7 +418,7 @@ fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output)
             Some(Progress::More) => Step::More(Rest::Kick(tube, kick)),
             Some(Progress::Done) => Step::Done(object(|members| members.number("kicked", kick.done))),
         },
-        Rest::Clear(mut flush) => match context.engine.flush(&mut flush) {
+        Rest::Clear(mut flush) => match context.engine.flush(&mut flush, context.now) {
             Progress::More => Step::More(Rest::Clear(flush)),
             Progress::Done => Step::Done(object(|members| members.number("deleted", flush.done))),
         },
