@@ -17,7 +17,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let text = fs::read_to_string(results).map_err(|error| format!("{results}: {error}"));
-    let drawn = text.and_then(|text| drawing::draw(&text).ok_or(format!("{results} has no figures beside beanstalkd's")));
+    let drawn =
+        text.and_then(|text| drawing::draw(&text).ok_or(format!("{results} has no figures beside beanstalkd's")));
     match drawn.and_then(|svg| fs::write(picture, svg).map_err(|error| format!("{picture}: {error}"))) {
         Ok(()) => println!("the picture: {picture}"),
         Err(problem) => {

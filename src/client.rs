@@ -4,14 +4,23 @@
 //! beanstalkd as well. For tests, tools, and programs that embed a queue. A method sends one command and reads its
 //! reply; whoever wants many on their way at a time calls [`Client::send`], and then [`Client::reply`] as often.
 
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
+
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use socket2::TcpKeepalive;
+
+#[cfg(feature = "tls")]
+pub use tls::{ClientTls, ClientTlsFiles};
+pub use transport::Closer;
+use transport::Transport;
 
 /// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
@@ -23,45 +32,6 @@ const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Transport>,
-}
-
-#[derive(Debug)]
-enum Transport {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Read for Transport {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Transport::Tcp(stream) => stream.read(buffer),
-            Transport::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Transport {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Transport::Tcp(stream) => stream.write_all(bytes),
-            Transport::Unix(stream) => stream.write_all(bytes),
-        }
-    }
-}
-
-/// Ends a connection from another thread, whatever its owner waits for.
-#[derive(Debug)]
-pub struct Closer(Transport);
-
-impl Closer {
-    /// Ends it; who reads from it is told that it has ended.
-    pub fn close(&self) {
-        // It may have ended already.
-        let _ = match &self.0 {
-            Transport::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Transport::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
 }
 
 /// A reply as it came: its first line without CR LF, and the bytes behind it if it announces some.
@@ -123,48 +93,54 @@ impl Client {
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(Transport::Tcp(stream)) })
+        Ok(Client::over(Transport::Tcp(stream)))
     }
 
     /// Connects over a Unix socket.
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Client> {
-        Ok(Client { stream: BufReader::new(Transport::Unix(UnixStream::connect(path)?)) })
+        Ok(Client::over(Transport::Unix(UnixStream::connect(path)?)))
     }
 
     /// Connects over TCP to the first of these addresses that answers, each within this time. The system then asks a
     /// silent peer for a sign of life after a minute, so that no wait for a job outlives a server whose machine is
     /// gone.
     pub fn connect_within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<Client> {
-        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
-        for address in addresses.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, limit) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                    return Ok(Client { stream: BufReader::new(Transport::Tcp(stream)) });
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        connect_tcp(addresses, limit).map(|stream| Client::over(Transport::Tcp(stream)))
+    }
+
+    /// The same with TLS, to a server whose certificate must be for this host, a name or an address. Each step of the
+    /// handshake may take that time.
+    #[cfg(feature = "tls")]
+    pub fn connect_tls(host: &str, port: u16, tls: &ClientTls, limit: Duration) -> io::Result<Client> {
+        let stream = connect_tcp((host, port), limit)?;
+        stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
+        let client = Client::over(Transport::Tls(tls.connect(host, stream)?));
+        client.stream.get_ref().set_timeout(None)?;
+        Ok(client)
+    }
+
+    fn over(transport: Transport) -> Client {
+        Client { stream: BufReader::new(transport) }
     }
 
     /// Fails with `WouldBlock` or `TimedOut` what takes the server longer than this: a part of a reply, or room for
     /// more bytes of a command. The connection is of no use then. None, which is the default: waits without end.
     pub fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        match self.stream.get_ref() {
-            Transport::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
-            Transport::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
-        }
+        self.stream.get_ref().set_timeout(limit)
     }
 
     /// What ends this connection from another thread.
     pub fn closer(&self) -> io::Result<Closer> {
-        Ok(Closer(match self.stream.get_ref() {
-            Transport::Tcp(stream) => Transport::Tcp(stream.try_clone()?),
-            Transport::Unix(stream) => Transport::Unix(stream.try_clone()?),
-        }))
+        self.stream.get_ref().closer()
+    }
+
+    /// Proves by a token who one is, to a server with an access file.
+    pub fn authenticate(&mut self, token: &[u8]) -> Result<()> {
+        self.send(&[b"auth ", token, b"\r\n"].concat())?;
+        match self.line()? {
+            line if line == "AUTHENTICATED" => Ok(()),
+            line => Err(ClientError::Refused(line)),
+        }
     }
 
     /// Puts a job into the used tube; `delay` and `ttr` in seconds. Returns its id.
@@ -367,4 +343,21 @@ impl Client {
         body.truncate(length as usize);
         Ok(body)
     }
+}
+
+/// Connects to the first of these addresses that answers, each within this time.
+fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+    for address in addresses.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

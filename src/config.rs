@@ -143,6 +143,8 @@ pub struct Config {
     pub log: BinlogSettings,
     /// Until when clients may be answered, if another server may take this one's place.
     pub lease: std::sync::Arc<crate::lease::Lease>,
+    /// What it tells of its part, if it is one of several servers.
+    pub role: Option<std::sync::Arc<crate::role::RoleBoard>>,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.
@@ -206,6 +208,7 @@ impl Default for Config {
                 strict: false,
             },
             lease: std::sync::Arc::default(),
+            role: None,
             max_job_size: DEFAULT_MAX_JOB_SIZE,
             max_connections: most_connections(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_connections_per_address: None,

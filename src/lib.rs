@@ -28,15 +28,22 @@ mod lock_order;
 mod machine;
 #[allow(missing_docs)]
 mod options;
+#[cfg(feature = "tls")]
+#[allow(missing_docs)]
+mod pem;
 #[allow(missing_docs)]
 mod protocol;
+mod role;
 mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
+#[cfg(feature = "tls")]
+pub use client::{ClientTls, ClientTlsFiles};
 pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
+pub use role::{Role, RoleBoard, RoleFigures};
 pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 
 /// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.
@@ -45,6 +52,9 @@ pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats,
 pub mod internals {
     pub mod access {
         pub use crate::access::*;
+    }
+    pub mod base64 {
+        pub use crate::base64::*;
     }
     pub mod binlog {
         pub use crate::binlog::*;

@@ -193,7 +193,7 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
     if let Some(Err(error)) = ready_file.map(|file| file.tell(&server.names())) {
         log::warn!("nobody was told that the server listens (--ready-fd): {error}");
     }
-    serve(&server, signals, watched, HangUp { reopens, reloads })
+    serve(&server, signals, watched, HangUp { reopens, reloads }, || systemd::notify("STOPPING=1"))
 }
 
 /// Does what whoever started the program asked for, now that the server listens.
@@ -216,6 +216,8 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
     // A promise means that the shared log holds it.
     settings.config.log.mode = SyncMode::Always;
     settings.config.lease = active.lease.clone();
+    settings.config.role = Some(active.board().clone());
+    let watched = settings.config.protocols.allow_shutdown;
     let begun = standby::watch(&active, signals.handle()).map_err(|error| error.to_string()).and_then(|switching| {
         let server = Server::with_storage(settings.config, active.storage.clone());
         server.map(|server| (server, switching)).map_err(|error| error.to_string())
@@ -229,12 +231,12 @@ fn run_one_of_several(cluster: &Cluster, mut settings: Settings, mut signals: Si
         }
     };
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
-    serve(&server, signals, false, HangUp { reopens: false, reloads });
+    serve(&server, signals, watched, HangUp { reopens: false, reloads }, || standby::leave(&active, &switching));
     standby::hand_over(&active, &switching)
 }
 
-/// Until a signal, or a client that may, ends the server.
-fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp) -> ExitCode {
+/// Until a signal, or a client that may, ends the server; `leaving` tells others that it does.
+fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp, leaving: impl FnOnce()) -> ExitCode {
     let handle = signals.handle();
     std::thread::scope(|scope| {
         if watched {
@@ -258,7 +260,7 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp) 
             }
         }
         log::info!("stopping");
-        systemd::notify("STOPPING=1");
+        leaving();
         server.stop();
         ExitCode::SUCCESS
     })

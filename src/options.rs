@@ -351,7 +351,7 @@ fn side_door(text: &str) -> Result<Address, String> {
 }
 
 /// TLS is a feature that a program may have been built without.
-fn needs_tls() -> Result<(), String> {
+pub fn needs_tls() -> Result<(), String> {
     if cfg!(feature = "tls") {
         Ok(())
     } else {
@@ -378,8 +378,14 @@ fn tls_client_authority(settings: &mut Settings, path: &str) -> Result<(), Strin
 }
 
 fn finish(settings: &mut Settings) -> Result<(), String> {
-    let Config { listen, gearman, workq, tls, .. } = &mut settings.config;
-    let listens = [&*listen, gearman, workq].into_iter().flatten().any(|address| matches!(address, Address::Tls(..)));
+    let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
+    if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
+        let words = "--port-file, --ready-fd and --exit-with-parent";
+        return Err(format!("{words} are for a server that listens at once; with --journal it may stand by"));
+    }
+    let Config { listen, gearman, workq, http, tls, .. } = &mut settings.config;
+    let listens =
+        [&*listen, gearman, workq, http].into_iter().flatten().any(|address| matches!(address, Address::Tls(..)));
     match tls {
         None if listens => {
             Err("a tls: address needs --tls-cert FILE, and --tls-key FILE if the key is not in there".to_owned())

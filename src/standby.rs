@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
 use beanpole::internals::options::{Cluster, Settings};
-use beanpole::internals::server::{signals, systemd};
-use beanpole::Address;
+use beanpole::internals::server::{host, signals, systemd};
+use beanpole::{Address, Config, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
@@ -31,15 +31,6 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
         log::error!("--journal needs a folder for this server's copy: -b DIR");
         return Turn::Ended(ExitCode::from(beanpole::internals::options::BAD_USAGE));
     };
-    let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
-    let journal = Arc::new(Etcd::new(&cluster.location));
-    let mut node = match Node::new(journal, folder, &cluster.node, &address) {
-        Ok(node) => node,
-        Err(error) => {
-            log::error!("{}: {error}", folder.display());
-            return Turn::Ended(ExitCode::from(10));
-        }
-    };
     let mut relay = None;
     if cluster.relay {
         match Relay::start(own_address(settings).as_str()) {
@@ -47,9 +38,29 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
             Err(error) => log::error!("{}: {error}", own_address(settings)),
         }
     }
+    // Before anything is made in the folder: it must belong to whom this process then is.
+    if let Err((code, problem)) = host::settle(settings.config.user.as_deref(), Some(folder)) {
+        log::error!("{problem}");
+        return Turn::Ended(ExitCode::from(code));
+    }
+    let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
+    let mut node = match Node::new(Arc::new(Etcd::new(&cluster.location)), folder, &cluster.node, &address) {
+        Ok(node) => node,
+        Err(error) => {
+            log::error!("{}: {error}", folder.display());
+            return Turn::Ended(ExitCode::from(10));
+        }
+    };
+    let door = match open_door(settings, node.board()) {
+        Ok(door) => door,
+        Err(error) => {
+            log::error!("{error}");
+            return Turn::Ended(ExitCode::from(error.code));
+        }
+    };
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
-    let mut troubled = false;
+    let mut follower = Follower { relay, epoch: 0, troubled: false };
     loop {
         if signals.pending().any(|signal| signals::is_end(signal) && !(reloads && signal == SIGHUP)) {
             systemd::notify("STOPPING=1");
@@ -57,31 +68,67 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
         }
         match node.look() {
             Ok(Step::Standby(more)) => {
-                if std::mem::take(&mut troubled) {
-                    log::info!("journal: it answers again");
-                }
-                if let Some(relay) = &relay {
-                    relay.point_to(&node.active_address());
-                }
+                follower.note(&node);
                 if !more {
                     std::thread::sleep(node.pause());
                 }
             }
             Ok(Step::Active(active)) => {
                 // The server is about to listen there.
-                drop(relay);
+                drop((follower, door));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
                 return Turn::Active(Box::new(active));
             }
             Err(error) => {
-                if !std::mem::replace(&mut troubled, true) {
-                    log::warn!("journal: {error}");
-                }
+                follower.complain(&error);
                 std::thread::sleep(node.pause());
             }
         }
     }
+}
+
+/// What a server that stands by tells of what it sees.
+struct Follower {
+    relay: Option<Relay>,
+    /// The turn of the active server that was told last.
+    epoch: u64,
+    /// The shared log does not answer.
+    troubled: bool,
+}
+
+impl Follower {
+    fn note(&mut self, node: &Node) {
+        if std::mem::take(&mut self.troubled) {
+            log::info!("journal: it answers again");
+        }
+        if node.epoch() == self.epoch {
+            return;
+        }
+        self.epoch = node.epoch();
+        let (name, address) = node.active();
+        log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
+        systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
+        self.relay.iter().for_each(|relay| relay.point_to(&address));
+    }
+
+    fn complain(&mut self, error: &std::io::Error) {
+        if !std::mem::replace(&mut self.troubled, true) {
+            log::warn!("journal: {error}");
+        }
+    }
+}
+
+/// A server without a queue at the addresses for HTTP, if there are any: it tells that this one stands by.
+fn open_door(settings: &Settings, board: &Arc<RoleBoard>) -> Result<Option<Server>, StartError> {
+    if settings.config.http.is_empty() {
+        return Ok(None);
+    }
+    let mut config = Config { role: Some(board.clone()), threads: 1, ..settings.config.clone() };
+    config.protocols.http.admin = false;
+    [&mut config.listen, &mut config.gearman, &mut config.workq].into_iter().for_each(Vec::clear);
+    (config.log_folder, config.tls) = (None, None);
+    Server::with(config).map(Some)
 }
 
 /// Has this process begin anew when it must not answer any more, and end in order when another is to take its place.
@@ -101,6 +148,14 @@ pub fn watch(active: &Active, handle: signal_hook::iterator::Handle) -> std::io:
         },
     )?;
     Ok(switching)
+}
+
+/// The server is about to stop. If another is to take its place, this process goes on, which the service manager must
+/// not take for its end.
+pub fn leave(active: &Active, switching: &AtomicBool) {
+    active.note_closing();
+    let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };
+    systemd::notify(&format!("{stopping}STATUS=closing, epoch {}", active.epoch()));
 }
 
 /// After the server has stopped in order: lets another take its place.

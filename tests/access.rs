@@ -6,6 +6,7 @@ mod daemon;
 
 mod access {
     mod commands;
+    mod http;
     mod program;
     mod shown;
     mod tokens;
@@ -42,14 +43,16 @@ mod access {
         fn start(lines: &str) -> Guarded {
             let folder = Folder::new();
             let unix = |name| vec![Address::Unix(folder.file(name))];
-            let config = Config {
+            let mut config = Config {
                 listen: unix("beanstalk"),
                 gearman: unix("gearman"),
                 workq: unix("workq"),
+                http: unix("http"),
                 access: Some(folder.file("access")),
                 handle_prefix: Some("h".to_owned()),
                 ..Config::embedded()
             };
+            config.protocols.http.admin = true;
             write_file(&folder, lines);
             let server = Server::with(config).expect("a server");
             Guarded { server, folder }
@@ -82,11 +85,24 @@ mod access {
     }
 
     /// One end of a connection.
-    struct Talk(BufReader<UnixStream>);
+    struct Talk<S = UnixStream>(BufReader<S>);
 
     impl Talk {
         fn new(stream: UnixStream) -> Talk {
             stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+            Talk::over(stream)
+        }
+
+        fn is_silent_for(&self, time: Duration) -> bool {
+            self.0.get_ref().set_read_timeout(Some(time)).expect("an option");
+            let silent = self.0.buffer().is_empty() && self.0.get_ref().peek_one().is_none();
+            self.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
+            silent
+        }
+    }
+
+    impl<S: Read + Write> Talk<S> {
+        fn over(stream: S) -> Talk<S> {
             Talk(BufReader::new(stream))
         }
 
@@ -126,13 +142,6 @@ mod access {
             let mut rest = String::new();
             self.0.read_to_string(&mut rest).expect("the end");
             rest
-        }
-
-        fn is_silent_for(&self, time: Duration) -> bool {
-            self.0.get_ref().set_read_timeout(Some(time)).expect("an option");
-            let silent = self.0.buffer().is_empty() && self.0.get_ref().peek_one().is_none();
-            self.0.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
-            silent
         }
     }
 

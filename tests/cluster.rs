@@ -3,6 +3,15 @@
 //! Owns schedules on a shared log in memory that loses answers, delays requests and shows old ends, and whole nodes
 //! that follow, claim and are fenced. The real program with a real etcd is in `tests/cluster/run`.
 
+mod daemon;
+
+mod cluster {
+    mod engine;
+    mod program;
+
+    use super::daemon;
+}
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

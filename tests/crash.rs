@@ -17,6 +17,8 @@ mod model;
 mod options;
 #[path = "crash/random.rs"]
 mod random;
+#[path = "crash/reference.rs"]
+mod reference;
 #[path = "crash/takeovers.rs"]
 mod takeovers;
 #[path = "crash/verbs.rs"]
@@ -36,5 +38,7 @@ mod errors;
 mod fuzz;
 #[path = "crash/outcomes.rs"]
 mod outcomes;
+#[path = "crash/restarts.rs"]
+mod restarts;
 #[path = "crash/tagged.rs"]
 mod tagged;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use beanpole::internals::config::CONNECTION_COST;
-use beanpole::internals::engine::{JOB_COST, TUBE_COST, WATCH_COST};
+use beanpole::internals::engine::{JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST};
 use beanpole::internals::options::{usage, Opt, OPTIONS};
 use beanpole::internals::protocol::beanstalk::{CommandRow, COMMANDS, EXTENSIONS, MAX_LINE, TAGS};
 use beanpole::internals::protocol::http::{FAMILIES, ROUTES};
@@ -119,7 +119,7 @@ fn the_man_page_s_figures_are_true() {
     let page = read("man/beanpole.8");
     for figure in [
         format!("A job counts as its body and {JOB_COST} bytes"),
-        format!("A tube counts as its name and {TUBE_COST} bytes"),
+        format!("A tube counts as its name and {TUBE_COST} bytes, and {TIMES_COST} more"),
         format!("A watched tube counts as {WATCH_COST} bytes"),
         format!("A connection counts as {CONNECTION_COST} bytes"),
         format!("at most {MAX_LINE} bytes with its CR LF"),
@@ -186,8 +186,10 @@ fn the_readme_is_short_and_speaks_of_what_exists() {
             // What stands behind `--` is another program's.
             let own = words.take_while(|word| *word != "--").filter(|word| word.starts_with('-'));
             let known = |word: &&str| {
-                let names =
-                    row.options.iter().map(|opt| (format!("--{}", opt.long), opt.short.map(|s| format!("-{s}"))));
+                let names = row
+                    .options()
+                    .into_iter()
+                    .map(|opt| (format!("--{}", opt.long), opt.short.map(|s| format!("-{s}"))));
                 names.into_iter().any(|(long, short)| **word == long || short.as_deref() == Some(*word))
             };
             let options = own.filter(|word| !known(word));

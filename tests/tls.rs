@@ -8,6 +8,8 @@ mod daemon;
 mod tls {
     mod bytes;
     mod certificates;
+    mod client;
+    mod crowd;
     mod files;
 
     use std::io::{Read, Write};

@@ -35,7 +35,7 @@ const STYLE: &str = "\
 /// A figure of the peer's and one of ours.
 type Pair = (f64, f64);
 
-/// Draws the figures of `results` as SVG, or nothing if they have none beside beanstalkd's. A short run has not all rows.
+/// Draws the figures of `results` as SVG, or nothing if none stands beside beanstalkd's. A short run has not all rows.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();

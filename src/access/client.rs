@@ -12,6 +12,8 @@ use super::table::{AccessTable, Entry, Proof};
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
+    /// Who it is by its connection, whatever tokens it gives.
+    own: Option<(Arc<Entry>, Proof)>,
     /// Who it is, and how that was proven; none if it has to prove something first.
     known: Option<(Arc<Entry>, Proof)>,
     /// A token may be given: nobody on the way can read it.
@@ -35,7 +37,7 @@ impl ClientAccess {
     pub fn new(table: Arc<AccessTable>, proofs: &[Proof], takes_tokens: bool) -> ClientAccess {
         let find = |proofs| table.prove(proofs).map(|(entry, proof)| (entry.clone(), proof));
         let known = find(proofs).or_else(|| find(&[Proof::Nothing]));
-        ClientAccess { table, known, takes_tokens, failed: false, watched_are_checked: false }
+        ClientAccess { table, own: known.clone(), known, takes_tokens, failed: false, watched_are_checked: false }
     }
 
     /// Its name, if it is known.
@@ -57,6 +59,11 @@ impl ClientAccess {
         !self.failed
     }
 
+    /// It is who its connection proves: it gives no token with what it asks for now.
+    pub fn withdraw_token(&mut self) {
+        self.known = self.own.clone();
+    }
+
     /// Whether a token was wrong since this was last asked.
     pub fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed)
@@ -65,12 +72,14 @@ impl ClientAccess {
     /// There is a new file. False: the client must go, since its name, its proof or a right is not there any more.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
-        let Some((old, proof)) = &self.known else { return true };
-        let Some(new) = table.name(&old.name) else { return false };
-        if !new.proofs.contains(proof) || !new.rights.cover(&old.rights) {
-            return false;
-        }
-        self.known = Some((new.clone(), proof.clone()));
+        let still = |(old, proof): &(Arc<Entry>, Proof)| {
+            let new = table.name(&old.name).filter(|new| new.proofs.contains(proof))?;
+            Some((new.clone(), proof.clone()))
+        };
+        self.own = self.own.as_ref().and_then(still);
+        let Some(known) = &self.known else { return true };
+        let Some(new) = still(known).filter(|(new, _)| new.rights.cover(&known.0.rights)) else { return false };
+        self.known = Some(new);
         true
     }
 

@@ -28,8 +28,10 @@ pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
     gateway: Mutex<Gateway>,
-    /// For what takes long: never in the way of appends.
+    /// For what nobody waits for: never in the way of appends.
     spare: Mutex<Gateway>,
+    /// For maintenance, which takes long.
+    slow: Mutex<Gateway>,
     /// For the lease: an append that hangs must not hold it up.
     pulse: Mutex<Gateway>,
     prefix: String,
@@ -92,7 +94,8 @@ impl Etcd {
         let gateway = |timeout| Mutex::new(Gateway::new(location.endpoints.clone(), location.login.clone(), timeout));
         Etcd {
             gateway: gateway(TIMEOUT),
-            spare: gateway(LONG),
+            spare: gateway(TIMEOUT),
+            slow: gateway(LONG),
             pulse: gateway(TIMEOUT),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
@@ -260,17 +263,43 @@ impl SharedLog for Etcd {
         Ok(Room { used, quota: self.quota })
     }
 
-    /// Compaction forgets old revisions, defragmentation gives their space back, server by server; then the alarm, if
-    /// there is one, can be ended.
+    /// Compaction forgets old revisions. Defragmentation gives their space back, server by server, and is left out
+    /// where there is little to give back, since that server answers nobody meanwhile. Then the alarm can be ended.
     fn tidy_up(&self) -> io::Result<()> {
-        let mut spare = self.spare.lock();
-        let answer = spare.ask("/v3/maintenance/status", "{}")?;
+        let mut slow = self.slow.lock();
+        let answer = slow.ask("/v3/maintenance/status", "{}")?;
         let revision = Document::new(&answer.body).get("header").and_then(|header| header.get("revision"));
         if let Some(revision) = revision.and_then(Document::number) {
-            spare.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
         }
-        spare.ask_each("/v3/maintenance/defragment", "{}")?;
-        spare.ask("/v3/maintenance/alarm", r#"{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"0"}"#).map(drop)
+        let mut defragmented = Ok(());
+        for _ in 0..slow.servers() {
+            match self.defragment(&mut slow) {
+                Ok(()) => slow.leave(),
+                // It is away and left already; it has to be tidied another time.
+                Err(error) => defragmented = Err(error),
+            }
+        }
+        let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
+        if Document::new(&answer.body).get("alarms").is_some_and(|alarms| !alarms.elements().is_empty()) {
+            log::warn!("journal: etcd had reached its quota; its alarm is ended now that space is back");
+            slow.ask("/v3/maintenance/alarm", r#"{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"0"}"#)?;
+        }
+        defragmented
+    }
+}
+
+impl Etcd {
+    /// Has the server that is next give back what it does not use, if that is much.
+    fn defragment(&self, gateway: &mut Gateway) -> io::Result<()> {
+        let answer = gateway.ask("/v3/maintenance/status", "{}")?;
+        let document = Document::new(&answer.body);
+        let number = |name| document.get(name).and_then(Document::number).unwrap_or(0);
+        let (size, used) = (number("dbSize"), number("dbSizeInUse"));
+        if size > self.quota / 2 && used < size - size / 4 {
+            gateway.ask("/v3/maintenance/defragment", "{}")?;
+        }
+        Ok(())
     }
 }
 

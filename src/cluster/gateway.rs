@@ -48,17 +48,9 @@ impl Gateway {
         Ok(answer)
     }
 
-    /// The same to each server in turn; an error if one of them cannot be had.
-    pub fn ask_each(&mut self, path: &str, body: &str) -> io::Result<()> {
-        let mut result = Ok(());
-        for _ in 0..self.endpoints.len() {
-            if let Err(error) = self.ask(path, body) {
-                result = Err(error);
-            } else {
-                self.next();
-            }
-        }
-        result
+    /// How many servers there are.
+    pub fn servers(&self) -> usize {
+        self.endpoints.len()
     }
 
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
@@ -75,13 +67,13 @@ impl Gateway {
     fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let answer = self.try_ask(path, body, end);
         if answer.is_err() {
-            self.next();
+            self.leave();
         }
         answer
     }
 
     /// Leaves this server for the next one.
-    fn next(&mut self) {
+    pub fn leave(&mut self) {
         self.connection = None;
         self.current = (self.current + 1) % self.endpoints.len();
     }
@@ -94,7 +86,7 @@ impl Gateway {
         let mut tries = 1;
         loop {
             match connect(&self.endpoints[self.current]) {
-                Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.next(),
+                Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.leave(),
                 connected => return connected,
             }
             tries += 1;

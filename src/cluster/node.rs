@@ -15,6 +15,7 @@ use super::shared_log::{Epoch, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::lease::Lease;
+use crate::role::{Role, RoleBoard};
 
 /// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut
 /// off while its last renewal was under way.
@@ -44,6 +45,9 @@ const SAVE: Duration = Duration::from_secs(2);
 /// How often an active server has etcd give back the space of purged entries.
 const TIDY: Duration = Duration::from_secs(300);
 
+/// Between two tries to make space in a shared log that is full.
+const SPACE: Duration = Duration::from_secs(10);
+
 /// What a look at the shared log has led to.
 pub enum Step {
     /// This server stands by; whether there is more to read at once.
@@ -68,6 +72,9 @@ pub struct Node {
     released: bool,
     saved: Instant,
     patience: Duration,
+    board: Arc<RoleBoard>,
+    /// When it was tried last to make space in a shared log that is full.
+    tidied: Option<Instant>,
 }
 
 /// What a server that has just become active needs.
@@ -82,6 +89,9 @@ pub struct Active {
     name: String,
     address: String,
     ended: Arc<AtomicBool>,
+    /// Somebody has asked for another server.
+    wanted: Arc<AtomicBool>,
+    board: Arc<RoleBoard>,
 }
 
 impl Node {
@@ -103,13 +113,25 @@ impl Node {
             released: false,
             saved: Instant::now(),
             patience: SILENCE + Duration::from_millis(random % SPREAD),
+            board: Arc::default(),
+            tidied: None,
         })
     }
 
-    /// Where clients find the active server, as it says itself.
-    pub fn active_address(&self) -> String {
-        let note = String::from_utf8_lossy(&self.tail.note).into_owned();
-        note.split_once(' ').map_or(String::new(), |(_, address)| address.to_owned())
+    /// The name of the active server, and where clients find it, as it says itself.
+    pub fn active(&self) -> (String, String) {
+        let note = String::from_utf8_lossy(&self.tail.note);
+        note.split_once(' ').map_or_else(Default::default, |(name, address)| (name.to_owned(), address.to_owned()))
+    }
+
+    /// Which turn of an active server this is; 0 if there was none.
+    pub fn epoch(&self) -> Epoch {
+        self.tail.epoch
+    }
+
+    /// Where it tells of its part.
+    pub fn board(&self) -> &Arc<RoleBoard> {
+        &self.board
     }
 
     /// The last entry that the copy holds.
@@ -129,10 +151,15 @@ impl Node {
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
         }
+        self.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
         if self.saved.elapsed() >= SAVE {
             self.mirror.save()?;
             self.saved = Instant::now();
-            self.log.tell(&self.name, &format!("standby {} {}", self.mirror.done, self.address))?;
+            // Only what operators are told depends on it.
+            let _ = self.log.tell(&self.name, &format!("standby {} {}", self.mirror.done, self.address));
+            if let Ok(room) = self.log.room() {
+                self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
+            }
         }
         if more || !self.may_claim() {
             return Ok(Step::Standby(more));
@@ -191,23 +218,42 @@ impl Node {
                 Some(false) => return Ok(Step::Standby(true)),
                 None => return Err(error),
             },
+            Err(Fail::Full) => return self.make_space(),
             Err(_) => return Ok(Step::Standby(true)),
         };
         self.mirror.note_active()?;
+        self.board.note(|figures| {
+            (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
+        });
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
         let created = std::mem::take(&mut self.mirror.created);
-        let shipper = Arc::new(Shipper::new(self.log.clone(), lease.clone(), head, after + 1, created));
+        let shipper =
+            Arc::new(Shipper::new(self.log.clone(), lease.clone(), head, after + 1, created, self.board.clone()));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
         let ended = Arc::new(AtomicBool::new(false));
         let (log, path) = (self.log.clone(), self.path.clone());
         let (name, address) = (self.name.clone(), self.address.clone());
-        let active = Active { storage: storage.clone(), lease, log, shipper, path, name, address, ended };
+        let board = self.board.clone();
+        let wanted = Arc::default();
+        let active =
+            Active { storage: storage.clone(), lease, log, shipper, path, name, address, ended, wanted, board };
         active.keep_lease()?;
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
             storage.ship_all()?;
         }
         Ok(Step::Active(active))
+    }
+
+    /// Nobody can be active while the shared log is full, so who would be makes space in it.
+    fn make_space(&mut self) -> io::Result<Step> {
+        if self.tidied.is_some_and(|tidied| tidied.elapsed() < SPACE) {
+            return Ok(Step::Standby(false));
+        }
+        self.tidied = Some(Instant::now());
+        log::error!("journal: etcd has reached its quota and takes nothing; it is told to give space back");
+        self.log.tidy_up()?;
+        Ok(Step::Standby(true))
     }
 
     /// Whether the entry at this place is this server's claim; none if that cannot be told.
@@ -221,18 +267,42 @@ impl Node {
 impl Active {
     /// Which turn of an active server this is.
     pub fn epoch(&self) -> Epoch {
-        self.shipper.epoch()
+        self.board.figures().epoch
+    }
+
+    /// Where it tells of its part.
+    pub fn board(&self) -> &Arc<RoleBoard> {
+        &self.board
+    }
+
+    /// It begins to end in order.
+    pub fn note_closing(&self) {
+        self.board.note(|figures| figures.role = Role::Closing);
     }
 
     /// Starts the thread that renews the lease, which may hang with the network.
     fn keep_lease(&self) -> io::Result<()> {
         let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
+        let (wanted, name) = (self.wanted.clone(), self.name.clone());
         spawn("journal-lease", move || {
+            let mut troubled = false;
             while !ended.load(Ordering::Acquire) && !lease.is_over() {
                 let sent = Instant::now();
                 match log.renew(epoch) {
-                    Ok(_) => lease.extend(sent + LEASE),
-                    Err(Fail::Fenced) => lease.end(),
+                    Ok(other) => {
+                        lease.extend(sent + LEASE);
+                        wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
+                        if std::mem::take(&mut troubled) {
+                            log::info!("journal: the lease is renewed again");
+                        }
+                    }
+                    Err(Fail::Fenced) => {
+                        log::error!("journal: another server has taken over");
+                        lease.end();
+                    }
+                    Err(fail) if !std::mem::replace(&mut troubled, true) => {
+                        log::warn!("journal: the lease cannot be renewed: {fail}");
+                    }
                     Err(_) => {}
                 }
                 std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
@@ -243,19 +313,23 @@ impl Active {
     /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
     /// nothing; `wanted` when another server is to take its place.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
-        let (lease, ended) = (self.lease.clone(), self.ended.clone());
+        let (lease, ended, asked) = (self.lease.clone(), self.ended.clone(), self.wanted.clone());
         spawn("journal-watch", move || {
+            let mut told = false;
             while !ended.load(Ordering::Acquire) {
                 if lease.is_over() {
                     return lost();
+                }
+                if asked.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
+                    wanted();
                 }
                 std::thread::sleep(WATCH);
             }
         })?;
         let (log, shipper, ended) = (self.log.clone(), self.shipper.clone(), self.ended.clone());
-        let (name, address) = (self.name.clone(), self.address.clone());
+        let (name, address, board) = (self.name.clone(), self.address.clone(), self.board.clone());
         spawn("journal-purge", move || {
-            let (mut purged, mut tidied, mut told) = (0, Instant::now(), false);
+            let (mut purged, mut tidied) = (0, Instant::now());
             while !ended.load(Ordering::Acquire) {
                 std::thread::sleep(SAVE / 4);
                 let (end, _) = shipper.position();
@@ -265,17 +339,12 @@ impl Active {
                     purged = oldest;
                 }
                 if let Ok(room) = log.room() {
-                    shipper.note_room(room.used, room.quota);
+                    board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
                     let is_tight = room.used > room.quota / 2;
                     if tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
                         let _ = log.tidy_up();
                         tidied = Instant::now();
                     }
-                }
-                let (_, tail) = log.read(Seq::MAX, 1).unwrap_or_default();
-                if !tail.wanted.is_empty() && tail.wanted != name.as_bytes() && !told {
-                    told = true;
-                    wanted();
                 }
             }
         })

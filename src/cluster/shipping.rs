@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
-use super::shared_log::{Epoch, Fail, Seq, SharedLog};
+use super::shared_log::{Fail, Seq, SharedLog};
 use crate::binlog::{LogFile, Storage};
 use crate::lease::Lease;
+use crate::role::{RoleBoard, RoleFigures};
 
 /// Bytes of operations in an entry, unless one operation alone is larger: much larger entries cost the shared log more
 /// for each byte.
@@ -39,8 +40,8 @@ pub struct Shipper {
     lease: Arc<Lease>,
     queue: Mutex<Queue>,
     place: Mutex<Position>,
-    /// Bytes used and allowed, as they were last seen.
-    room: Mutex<Option<(u64, u64)>>,
+    /// Where it tells how the shared log does, and reads how much space that had.
+    board: Arc<RoleBoard>,
 }
 
 /// Operations that are not in the shared log yet, each encoded.
@@ -66,14 +67,10 @@ impl Shipper {
         head: Head,
         end: Seq,
         created: BTreeMap<String, Seq>,
+        board: Arc<RoleBoard>,
     ) -> Shipper {
         let place = Mutex::new(Position { head, end, created });
-        Shipper { log, lease, queue: Mutex::default(), place, room: Mutex::new(None) }
-    }
-
-    /// The epoch that this server writes in.
-    pub fn epoch(&self) -> Epoch {
-        self.place.lock().head.epoch
+        Shipper { log, lease, queue: Mutex::default(), place, board }
     }
 
     /// The last entry that this server knows to be in the log, and where its files were made.
@@ -88,14 +85,10 @@ impl Shipper {
         place.created.values().min().copied().unwrap_or(place.end)
     }
 
-    /// Notes how much space the shared log has.
-    pub fn note_room(&self, used: u64, quota: u64) {
-        *self.room.lock() = Some((used, quota));
-    }
-
     /// Whether there is no space for a new file of this size beside what deletes need.
     fn lacks_room(&self, size: u64) -> bool {
-        self.room.lock().is_some_and(|(used, quota)| used.saturating_add(size) > quota - quota / KEPT)
+        let RoleFigures { used, quota, .. } = self.board.figures();
+        quota > 0 && used.saturating_add(size) > quota - quota / KEPT
     }
 
     fn push(&self, operation: &Operation) {
@@ -141,14 +134,17 @@ impl Shipper {
                 Ok(()) => self.lease.extend(sent + LEASE),
                 Err(Fail::Fenced) => return Err(self.end()),
                 // An own append whose answer was lost looks the same as that of a rival.
-                Err(Fail::Conflict | Fail::Unknown(_)) => match self.find(place.end + 1) {
-                    Some(head) if head == place.head => {}
-                    Some(_) => return Err(self.end()),
-                    None => {
-                        std::thread::sleep(RETRY);
-                        continue;
+                Err(Fail::Conflict | Fail::Unknown(_)) => {
+                    self.board.note(|figures| figures.retries += 1);
+                    match self.find(place.end + 1) {
+                        Some(head) if head == place.head => {}
+                        Some(_) => return Err(self.end()),
+                        None => {
+                            std::thread::sleep(RETRY);
+                            continue;
+                        }
                     }
-                },
+                }
                 Err(Fail::Full) => {
                     std::thread::sleep(RETRY);
                     continue;
@@ -156,6 +152,10 @@ impl Shipper {
             }
             place.end += 1;
             note_created(&mut place.created, operations, place.end);
+            self.board.note(|figures| {
+                (figures.entry, figures.written) = (place.end, figures.written + 1);
+                figures.bytes += entry.len() as u64;
+            });
             return Ok(());
         }
     }
@@ -165,6 +165,16 @@ impl Shipper {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
+    }
+
+    /// This server's own disk fails, so changes stay away from the shared log too. A server that is alone goes on
+    /// without its disk, but refuses jobs; here nothing may be told that the shared log does not hold.
+    fn give_up(&self, error: io::Error) -> io::Error {
+        if !self.lease.is_over() {
+            log::error!("journal: the disk of this server fails: {error}");
+        }
+        self.lease.end();
+        error
     }
 
     fn end(&self) -> io::Error {
@@ -270,7 +280,7 @@ struct ShippedFile {
 
 impl LogFile for ShippedFile {
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_at(place, bytes)?;
+        self.file.write_at(place, bytes).map_err(|error| self.shipper.give_up(error))?;
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
             self.shipper.push(&Operation::Write(&self.name, place + (number * PIECE) as u64, piece));
         }
@@ -278,7 +288,7 @@ impl LogFile for ShippedFile {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.file.truncate(length)?;
+        self.file.truncate(length).map_err(|error| self.shipper.give_up(error))?;
         self.shipper.push(&Operation::Truncate(&self.name, length));
         Ok(())
     }
@@ -289,5 +299,43 @@ impl LogFile for ShippedFile {
 
     fn is_linked(&self) -> io::Result<bool> {
         self.file.is_linked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::{Faults, MemoryLog};
+    use super::*;
+
+    /// A disk that writes nothing any more.
+    struct Broken;
+
+    impl LogFile for Broken {
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Err(io::Error::other("no disk"))
+        }
+
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            Err(io::Error::other("no disk"))
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_server_whose_own_disk_fails_says_nothing_any_more() {
+        let log = Arc::new(MemoryLog::new(Faults::default(), 1));
+        let head = Head { kind: EntryKind::Claim, epoch: 0, writer: 1, number: 0 };
+        let epoch = log.claim(0, 0, b"a", &head.seal(b"")).expect("a log in memory");
+        let lease = Arc::new(Lease::new(Instant::now() + Duration::from_secs(3600)));
+        let head = Head { kind: EntryKind::Operations, epoch, ..head };
+        let shipper = Shipper::new(log.clone(), lease.clone(), head, 1, BTreeMap::new(), Arc::default());
+        let shipper = Arc::new(shipper);
+        let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken), shipper: shipper.clone() };
+        assert!(file.write_at(0, b"promised").is_err());
+        assert!(lease.is_over(), "other replies would be let go, which the shared log does not hold either");
+        assert!(shipper.flush().is_ok() && log.entries().len() == 1);
     }
 }

@@ -17,7 +17,7 @@ pub struct Form<'a> {
     pub name: &'a str,
     /// Its operands, as the usage says them.
     pub operands: &'a str,
-    pub options: &'a [&'static Flag],
+    pub options: Vec<&'static Flag>,
     /// Whether it takes another program's command line behind `--`.
     pub has_command: bool,
     /// How many operands it takes.

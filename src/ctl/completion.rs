@@ -27,8 +27,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 /// The options of a row, `-h` with them.
-fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> + '_ {
-    row.options.iter().copied().chain([&HELP])
+fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
+    row.options().into_iter().chain([&HELP])
 }
 
 /// All names of options of a row.
@@ -67,7 +67,7 @@ fn bash() -> String {
     text += &format!("        case $word in\n        -*) words '{}' ;;\n", server.join(" "));
     text += &format!("        *) [ \"$COMP_CWORD\" = 1 ] && words '{}' || files -f ;;\n        esac\n", all.join(" "));
     text += "        return\n    fi\n    case $before in\n    -t | --tube) words \"$(_beanpole_tubes)\"; return ;;\n    \
-             -f | --file) files -f; return ;;\n    --state) words 'ready delayed buried reserved'; return ;;\n    esac\n    \
+             -f | --file | --cacert | --cert | --key | --token-file) files -f; return ;;\n    --state) words 'ready delayed buried reserved'; return ;;\n    esac\n    \
              case ${COMP_WORDS[1]} in\n";
     for row in &SUBCOMMANDS {
         let (options, operands) = (names(row).join(" "), operands(row.takes));
@@ -121,7 +121,7 @@ fn zsh() -> String {
 fn zsh_value(opt: &Flag) -> &'static str {
     match opt.long {
         "tube" => "_beanpole_tubes",
-        "file" => "_files",
+        "file" | "cacert" | "cert" | "key" | "token-file" => "_files",
         "binlog" => "_files -/",
         "state" => "(ready delayed buried reserved)",
         _ => " ",
@@ -151,7 +151,7 @@ fn fish() -> String {
                 (None, _) => "",
                 (_, "tube") => " -x -a '(__beanpole_tubes)'",
                 (_, "state") => " -x -a 'ready delayed buried reserved'",
-                (_, "file" | "binlog") => " -r -F",
+                (_, "file" | "binlog" | "cacert" | "cert" | "key" | "token-file") => " -r -F",
                 _ => " -x",
             };
             text += &format!("{when}{short} -l {}{value} -d {}\n", opt.long, quoted(opt.help));

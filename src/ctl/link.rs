@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use super::call::Call;
+use super::identity::Identity;
 use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
 use super::server::ServerName;
 use super::yaml::Figures;
-use crate::client::{Client, Closer, Reply};
+use crate::client::{Client, ClientError, Closer, Reply};
 
 /// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server
 /// stop reading for the sake of replies that are not read yet.
@@ -22,6 +23,7 @@ pub const AHEAD: usize = 512;
 pub struct Reach {
     server: ServerName,
     timeout: Option<u64>,
+    identity: Identity,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,8 @@ impl Reach {
     pub fn of(call: &Call) -> Result<Reach, Problem> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
-        Ok(Reach { server, timeout: Some(timeout).filter(|timeout| *timeout > 0) })
+        let identity = Identity::of(call, &server)?;
+        Ok(Reach { server, timeout: Some(timeout).filter(|timeout| *timeout > 0), identity })
     }
 
     pub fn name(&self) -> String {
@@ -49,6 +52,7 @@ impl Reach {
         let limit = self.timeout.map(Duration::from_secs);
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
+            ServerName::Tls(host, port) => self.identity.connect(host, *port, limit),
             ServerName::Tcp(host, port) => match limit {
                 Some(limit) => Client::connect_within((host.as_str(), *port), limit),
                 None => Client::connect((host.as_str(), *port)),
@@ -56,7 +60,12 @@ impl Reach {
         };
         let connected = connected.and_then(|mut client| client.set_timeout(limit).map(|()| client));
         let name = self.name();
-        let client = connected.map_err(|error| Problem::connection(&name, &error, self.timeout))?;
+        let failed = |error| Problem::connection(&name, &error, self.timeout);
+        let mut client = connected.map_err(failed)?;
+        self.identity.prove(&mut client).map_err(|error| match error {
+            ClientError::Io(error) => failed(error),
+            ClientError::Refused(line) => refusal("auth", &line),
+        })?;
         Ok(Link { client, name, timeout: self.timeout })
     }
 }
@@ -72,7 +81,7 @@ impl Link {
     #[inline(never)]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
-            crate::client::ClientError::Io(error) => self.failed(&error),
+            ClientError::Io(error) => self.failed(&error),
             refused => Problem::refused(refused.to_string()),
         })
     }
@@ -189,6 +198,10 @@ pub fn refusal(command: &str, line: &str) -> Problem {
         "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {object}"),
         "NOT_FOUND" if object.is_empty() => format!("{verb}: nothing found"),
         "NOT_FOUND" => format!("{verb}: job {object} is not there, or not in a state for that"),
+        "FORBIDDEN" => format!("{verb}: the server does not allow that"),
+        "UNAUTHORIZED" if verb == "auth" => "the server refused the token".to_owned(),
+        "UNAUTHORIZED" => "the server must know first who you are (--token-file, or --cert)".to_owned(),
+        "UNKNOWN_COMMAND" if verb == "auth" => "the server has no access file, and takes no token".to_owned(),
         "UNKNOWN_COMMAND" => format!("{verb}: the server does not know this command"),
         "BAD_FORMAT" => format!("{verb}: the server answered BAD_FORMAT; it may be too old for this"),
         "JOB_TOO_BIG" => "the job is larger than the server takes (max-job-size)".to_owned(),

@@ -14,6 +14,7 @@ mod completion;
 mod export;
 mod feed;
 mod figures;
+mod identity;
 mod import;
 mod jobs;
 mod json;
@@ -57,7 +58,7 @@ impl Subcommand {
     /// Its options and operands, for people.
     pub fn usage(&self) -> String {
         let mut text = format!("Usage: beanpole {} [OPTIONS] {}\n\n{}.\n\n", self.name, self.operands, self.help);
-        for opt in self.options.iter().chain([&&opts::HELP]) {
+        for opt in self.options().into_iter().chain([&opts::HELP]) {
             let short = opt.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
             let value = opt.value.map_or(String::new(), |value| format!(" {value}"));
             text += &format!("  {:24} {}\n", format!("{short}--{}{value}", opt.long), opt.help);

@@ -24,9 +24,16 @@ const fn value(short: Option<char>, long: &'static str, value: &'static str, hel
 
 pub static HELP: Flag = flag(Some('h'), "help", "print this and end");
 pub static SERVER: Flag =
-    value(Some('s'), "server", "SERVER", "HOST, HOST:PORT, :PORT or unix:PATH (default 127.0.0.1:11300)");
+    value(Some('s'), "server", "SERVER", "HOST:PORT, unix:PATH or beanstalks://HOST (default 127.0.0.1:11300)");
 pub static TIMEOUT: Flag =
     value(None, "timeout", "SECONDS", "give up a server that is silent for so long (default 5; 0: never)");
+pub static AUTHORITY: Flag =
+    value(None, "cacert", "FILE", "authorities that vouch for a server with TLS (default: the system's)");
+pub static CERTIFICATE: Flag = value(None, "cert", "FILE", "show the certificate in FILE to a server with TLS");
+pub static KEY: Flag = value(None, "key", "FILE", "the key of that certificate (default: in the same file)");
+pub static TOKEN: Flag = value(None, "token-file", "FILE", "prove by the token in FILE who one is, with auth");
+/// What everybody takes beside the server's name: how to reach it, and who one is there.
+pub static REACH: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
 pub static JSON: Flag = flag(None, "json", "print objects of JSON, one a line");
 pub static YES: Flag = flag(Some('y'), "yes", "do not ask first");
 pub static TUBE: Flag = value(Some('t'), "tube", "TUBE", "the tube (default: default)");

@@ -5,35 +5,50 @@
 use std::path::PathBuf;
 
 use super::problem::Problem;
+use crate::options::needs_tls;
 
 /// The port of beanstalk servers.
 const PORT: u16 = 11_300;
+
+/// What the name of a server with TLS begins with.
+const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerName {
     /// A host's name or number, without brackets, and a port.
     Tcp(String, u16),
+    /// The same, where TLS is spoken.
+    Tls(String, u16),
     Unix(PathBuf),
 }
 
 impl ServerName {
     pub fn name(&self) -> String {
+        let pair = |host: &str, port| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
         match self {
-            ServerName::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
-            ServerName::Tcp(host, port) => format!("{host}:{port}"),
+            ServerName::Tcp(host, port) => pair(host, *port),
+            ServerName::Tls(host, port) => format!("{TLS}{}", pair(host, *port)),
             ServerName::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 
     /// `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or the URLs of client libraries.
     pub fn parse(text: &str) -> Result<ServerName, Problem> {
-        let wrong =
-            || Problem::usage(format!("invalid server: {text}; it must be HOST, HOST:PORT, :PORT or unix:PATH"));
+        let wrong = || {
+            Problem::usage(format!("invalid server: {text}; it must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST"))
+        };
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong()) } else { Ok(ServerName::Unix(PathBuf::from(path))) };
         }
-        if text.starts_with("beanstalks://") {
-            return Err(Problem::usage(format!("{text}: this program speaks no TLS; use a tunnel")));
+        if let Some(rest) = text.strip_prefix(TLS) {
+            needs_tls().map_err(|why| Problem::usage(format!("{text}: {why}")))?;
+            return match ServerName::parse(rest)? {
+                ServerName::Tcp(host, port) if !rest.contains("://") => Ok(ServerName::Tls(host, port)),
+                _ => Err(wrong()),
+            };
         }
         let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
         let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
@@ -102,7 +117,8 @@ mod tests {
         ] {
             assert_eq!(ServerName::parse(text).expect(text), expected, "{text}");
         }
-        for text in ["", "unix:", "queue:", "queue:0", "queue:70000", "queue:x", "http://queue:7", "beanstalks://queue"]
+        for text in
+            ["", "unix:", "queue:", "queue:0", "queue:70000", "queue:x", "http://queue:7", "beanstalks://unix:/x"]
         {
             assert_eq!(ServerName::parse(text).expect_err(text).code, 5, "{text}");
         }

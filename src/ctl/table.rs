@@ -31,7 +31,8 @@ pub struct Subcommand {
     pub operands: &'static str,
     /// What it does, in one line.
     pub help: &'static str,
-    pub options: &'static [&'static Flag],
+    /// Its options; whoever takes a server takes what reaches it, too.
+    options: &'static [&'static Flag],
     pub takes: OperandKind,
     /// How few operands it takes.
     pub least: usize,
@@ -41,10 +42,22 @@ pub struct Subcommand {
 }
 
 impl Subcommand {
+    /// All options that it takes.
+    pub fn options(&self) -> Vec<&'static Flag> {
+        let reach: &[&Flag] = if self.options.iter().any(|opt| opt.long == SERVER.long) { &REACH } else { &[] };
+        self.options.iter().chain(reach).copied().collect()
+    }
+
     /// The form of its command line.
     pub(super) fn form(&self) -> Form<'_> {
-        let Subcommand { name, operands, options, least, most, .. } = *self;
-        Form { name, operands, options, has_command: self.takes == OperandKind::Command, bounds: least..=most }
+        let Subcommand { name, operands, least, most, .. } = *self;
+        Form {
+            name,
+            operands,
+            options: self.options(),
+            has_command: self.takes == OperandKind::Command,
+            bounds: least..=most,
+        }
     }
 }
 

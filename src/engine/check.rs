@@ -223,8 +223,9 @@ impl Engine {
         memory.watches = self.watches.len() as u64 * WATCH_COST;
         memory.jobs += self.extras_store.iter().map(|(_, extras)| extras.cost()).sum::<u64>();
         memory.jobs += self.ended_keys.counted() + self.concurrency.counted();
-        for (_, tube) in self.tubes.iter().filter(|(number, _)| *number != DEFAULT_TUBE) {
-            memory.tubes += TUBE_COST + tube.name.len() as u64;
+        for (number, tube) in self.tubes.iter() {
+            let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
+            memory.tubes += tube.variable_cost() - fixed + if number == DEFAULT_TUBE { 0 } else { TUBE_COST };
         }
         assert_eq!(self.counts, counts, "the counts of all jobs");
         assert_eq!(self.memory, memory, "the account of memory");

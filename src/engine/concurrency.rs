@@ -129,10 +129,16 @@ impl Engine {
     }
 
     /// The lane of the job in `slot`, if it has one.
+    #[inline]
     pub(super) fn lane_of(&self, slot: u32) -> Option<u32> {
-        if !self.jobs.get(slot).is_bound() {
-            return None;
+        if self.jobs.get(slot).is_bound() {
+            self.lane_of_bound(slot)
+        } else {
+            None
         }
+    }
+
+    fn lane_of_bound(&self, slot: u32) -> Option<u32> {
         let rare = self.extras_store.get(self.extras_store.of(slot)).rare()?;
         (rare.lane != NIL).then_some(rare.lane)
     }
@@ -292,11 +298,18 @@ impl Engine {
     /// Serves those tubes and another one, the one with the most urgent job first, as if all came to be ready at once.
     pub(super) fn serve_with_unblocked(&mut self, number: u32, now: Time) {
         self.concurrency.unblocked.push(number);
-        self.serve_unblocked(now);
+        self.serve_all_unblocked(now);
     }
 
     /// Serves the tubes in which jobs may go on.
+    #[inline]
     pub(super) fn serve_unblocked(&mut self, now: Time) {
+        if self.has_unblocked() {
+            self.serve_all_unblocked(now);
+        }
+    }
+
+    fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.concurrency.unblocked).into_iter().enumerate();
         // Mostly there is one; a heap is an eighth of the code that a sort would be.
         let mut next: BinaryHeap<_> = tubes

@@ -55,6 +55,8 @@ impl Engine {
         if self.count_try(slot) {
             self.jobs.get_mut(slot).count(Count::Releases);
             self.set_aside(slot, Cause::Bury, pri);
+            // For the count alone: what comes behind it says where the job is.
+            self.changed_by_itself(Change::Release(slot));
             self.changed(Change::Bury(slot));
             self.serve_unblocked(now);
             return true;

@@ -12,6 +12,7 @@
 //! [`Engine::go_on`]. Must not import any other room.
 
 mod account;
+mod ages;
 mod batches;
 mod bodies;
 mod body;
@@ -37,6 +38,7 @@ mod job_options;
 mod job_verbs;
 mod jobs;
 mod keys;
+mod latency;
 mod limits;
 mod list;
 mod lists;
@@ -69,6 +71,7 @@ mod watching;
 use std::collections::{BTreeSet, VecDeque};
 
 pub use account::Account;
+pub use ages::FindOldest;
 pub use batches::TouchAll;
 pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::Change;
@@ -83,6 +86,7 @@ pub use job_extras::JobExtras;
 pub use job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
 pub use job_verbs::Kick;
 pub use keys::{EndedKey, KEY_COST};
+pub use latency::{Latency, TubeTimes, TIMES_COST};
 pub use list::{Linked, Links, List};
 pub use lists::IdPage;
 pub use log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};

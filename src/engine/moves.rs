@@ -14,6 +14,9 @@ use super::{Engine, OverLimit};
 /// Jobs that must stay are passed over, but not more than so many.
 const MOST_PASSED: usize = 4096;
 
+/// So many are looked for in one go.
+const PORTION: u64 = 64;
+
 /// Jobs of one state that go to another tube.
 #[derive(Debug)]
 pub struct MoveJobs {
@@ -97,31 +100,49 @@ impl Engine {
         if !std::mem::replace(&mut moving.begun, true) {
             moving.left = moving.left.min(count);
         }
-        let most = moving.left.min((self.steps.left() / (2 * MOVE)).max(1)) as usize;
-        let slots = self.first_of(from, moving.state, moving.passed, most);
-        if slots.is_empty() || moving.passed > MOST_PASSED {
+        if moving.left == 0 || count == 0 {
             return Ok(Progress::Done);
         }
         let to = self.open_tube(client, &moving.to)?;
-        self.steps.take(moving.passed as u64);
-        let mut moved = 0;
-        for slot in slots {
-            self.steps.take(2 * MOVE);
-            moving.left -= 1;
-            if self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now) {
-                moving.passed += 1;
-                moved += 1;
-                continue;
-            }
-            if !self.claim_log_room(moving.to.len()) {
+        let mut looked = 1;
+        while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED {
+            looked = self.move_some(from, to, moving, now);
+            if self.steps.are_used_up() {
                 break;
             }
-            self.move_as_it_is(slot, to);
-            (moving.done, moved) = (moving.done + 1, moved + 1);
         }
         self.serve(to, now);
         self.close_tube_if_idle(to);
-        Ok(if moved > 0 && moving.left > 0 { Progress::More } else { Progress::Done })
+        let ended = moving.left == 0 || looked == 0 || moving.passed > MOST_PASSED;
+        Ok(if ended { Progress::Done } else { Progress::More })
+    }
+
+    /// Moves the jobs that come next, as many as the steps suffice for; tells how many were looked at.
+    fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
+        let most = moving.left.min((self.steps.left() / (2 * MOVE)).max(1)).min(PORTION) as usize;
+        let slots = self.first_of(from, moving.state, moving.passed, most);
+        self.steps.take((moving.passed + slots.len()) as u64);
+        let mut looked = 0;
+        for slot in slots {
+            self.steps.take(2 * MOVE);
+            if self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now) {
+                moving.passed += 1;
+            } else if self.claim_log_room(moving.to.len()) {
+                let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
+                self.move_as_it_is(slot, to);
+                moving.done += 1;
+                if shifts {
+                    // Another one of its lane has come to stand in the queue, and may be the next.
+                    moving.left -= 1;
+                    return looked + 1;
+                }
+            } else {
+                break;
+            }
+            moving.left -= 1;
+            looked += 1;
+        }
+        looked
     }
 
     /// The jobs of this tube and state in the order of their queue, without the first `passed`.

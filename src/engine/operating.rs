@@ -11,6 +11,7 @@ use super::histogram::JobTimes;
 use super::job::{JobId, JobView, NewJob, State};
 use super::job_options::CompletionPolicy;
 use super::job_verbs::Kick;
+use super::latency::{TubeTimes, TIMES_COST};
 use super::steps::{Progress, MOVE};
 use super::time::{Span, Time};
 use super::{Engine, Refused};
@@ -136,7 +137,11 @@ impl Engine {
         let job = self.jobs.get(slot);
         let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
         let wait = now.since(job.created + job.delay());
+        let number = job.tube;
         self.job_times.wait.observe(wait);
+        if let Some(times) = self.tube_times(number) {
+            times.wait.observe(wait);
+        }
     }
 
     /// Counts how long the job in `slot`, which is reserved, was in its worker's hands.
@@ -146,8 +151,25 @@ impl Engine {
         let job = self.jobs.get(slot);
         let length = job.ttr().min(limit);
         // What has no end tells nothing of its beginning.
-        if job.due != Time::NEVER {
-            self.job_times.run.observe(now.since(job.due - length));
+        if job.due == Time::NEVER {
+            return;
         }
+        let (number, run) = (job.tube, now.since(job.due - length));
+        self.job_times.run.observe(run);
+        if let Some(times) = self.tube_times(number) {
+            times.run.observe(run);
+        }
+    }
+
+    /// The times of the tube with this number; none if there is no memory to begin with them.
+    fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
+        if self.tubes.get(number).times.is_none() {
+            if self.lacks_memory(TIMES_COST) {
+                return None;
+            }
+            self.memory.tubes += TIMES_COST;
+            self.tubes.get_mut(number).times = Some(Box::default());
+        }
+        self.tubes.get_mut(number).times.as_deref_mut()
     }
 }

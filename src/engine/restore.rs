@@ -194,7 +194,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Puts every job in its place: delays and pauses that are over by `now` are over. No id up to `last_id` is given
+    /// Puts every job in its place: delays, pauses and keys that are over by `now` are over. No id up to `last_id` is given
     /// again.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.last_id = self.last_id.max(last_id);
@@ -228,6 +228,9 @@ impl Engine {
         buried.sort_unstable();
         self.last_bury = self.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
         buried.into_iter().for_each(|(_, slot)| self.enter(slot));
+        while self.ended_keys.next_end() <= now {
+            self.key_due();
+        }
         let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
         for number in tubes {
             let pause = self.tubes.get(number).pause.as_deref().copied();

@@ -6,6 +6,7 @@ use super::account::Account;
 use super::client::ClientId;
 use super::details::History;
 use super::job::{JobId, Priority, State};
+use super::latency::TubeTimes;
 use super::list::List;
 use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
@@ -59,6 +60,8 @@ pub struct TubeStats<'a> {
     pub pause: Span,
     /// How much of it is left.
     pub pause_left: Span,
+    /// How long its jobs waited and ran, if one was reserved.
+    pub times: Option<&'a TubeTimes>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,5 +159,6 @@ pub(super) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
         pause: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.length),
         pause_left: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.until.since(now)),
         kept: tube.kept,
+        times: tube.times.as_deref(),
     }
 }

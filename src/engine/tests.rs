@@ -4,14 +4,16 @@
 //!
 //! - `model` says every rule of the queue once more, slowly and plainly; `figures` are its statistics.
 //! - `calls` puts the same verb to the engine and to the model.
+//! - `comparing` does that and compares everything that can be seen afterwards.
 //! - `script` makes up runs out of a seed.
-//! - `runs` plays them, compares everything that can be seen after every step, and cuts a failing run short.
+//! - `runs` plays them, and cuts a failing run short; `tests/crash` plays them with restarts from the log.
 //! - `small` tries all short ways through a small world.
 //! - `rules` are the named tests.
 //! - `tagged` is what tags and their commands cost.
 //! - `worlds` are those in which very much is to be done, in turns of few steps.
 
 mod calls;
+mod comparing;
 mod figures;
 mod model;
 mod rules;

@@ -32,8 +32,11 @@ impl Engine {
 
     /// Puts the job in `slot` where its state says.
     pub(super) fn enter(&mut self, slot: u32) {
-        if self.jobs.get(slot).state() == State::Ready {
-            self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot));
+        let job = self.jobs.get_mut(slot);
+        match (job.state(), job.completion) {
+            (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
+            (State::Ready, _) => self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot)),
+            _ => {}
         }
         let lane = self.lane_of(slot);
         let job = self.jobs.get(slot);
@@ -42,6 +45,10 @@ impl Engine {
         tube.counts.add(job);
         self.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
+        if tube.times.is_some() {
+            self.mind_oldest(slot);
+        }
+        let (job, tube) = (self.jobs.get(slot), self.tubes.get_mut(number));
         match job.state() {
             State::Ready => {
                 match lane {

@@ -12,6 +12,7 @@ use super::heap::Heap;
 use super::index::{Chained, Index};
 use super::job::{Job, JobId, State};
 use super::jobs::Jobs;
+use super::latency::{TubeTimes, TIMES_COST};
 use super::list::{List, NIL};
 use super::ready::ReadyQueue;
 use super::slots::Slots;
@@ -109,6 +110,8 @@ pub struct Tube {
     pub(super) serving: bool,
     /// Few are paused at a time.
     pub(super) pause: Option<Box<Pause>>,
+    /// From the first reserved job on.
+    pub(super) times: Option<Box<TubeTimes>>,
     pub(super) total_jobs: u64,
     pub(super) deletes: u64,
     pub(super) pauses: u64,
@@ -200,6 +203,11 @@ impl Tube {
         let delay = self.delayed.first().map_or(Time::NEVER, |((due, _), _)| due);
         let pause = self.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         delay.min(pause).min(self.renotify_at)
+    }
+
+    /// Bytes of account beside what every tube counts as.
+    pub(super) fn variable_cost(&self) -> u64 {
+        self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST)
     }
 
     fn is_idle(&self) -> bool {

@@ -330,7 +330,7 @@ impl Engine {
 
     pub(super) fn close_tube_if_idle(&mut self, number: u32) {
         let tube = self.tubes.get(number);
-        let length = tube.name.len() as u64;
+        let cost = TUBE_COST + tube.variable_cost();
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if let Some(closed) = self.tubes.close_if_idle(number) {
             let (opener, connection) = closed.opener;
@@ -339,7 +339,7 @@ impl Engine {
                 opener.opened -= 1;
             }
             self.steps.take(TUBE);
-            self.memory.tubes -= TUBE_COST + length;
+            self.memory.tubes -= cost;
             self.paused.remove(&number);
             if let Some(name) = paused {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.

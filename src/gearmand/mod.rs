@@ -120,7 +120,8 @@ pub const OPTIONS: [GearmandOpt; 33] = [
     long("ssl-key", true, "refused", |_, _| Err(NO_TLS.to_owned())),
 ];
 
-const NO_TLS: &str = "TLS is --gearman=tls:ADDR with --tls-cert and --tls-key; nothing is to be sent unencrypted by mistake";
+const NO_TLS: &str =
+    "TLS is --gearman=tls:ADDR with --tls-cert and --tls-key; nothing is to be sent unencrypted by mistake";
 
 /// Whether a program that was started under this name is to take gearmand's options.
 pub fn is_meant(name: &std::ffi::OsStr) -> bool {

@@ -56,6 +56,9 @@ impl Output {
 
     /// Bytes that are not consumed yet.
     pub fn len(&self) -> usize {
+        if let Some(only) = self.only() {
+            return only.len();
+        }
         self.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>() - self.gone
     }
 

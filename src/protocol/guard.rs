@@ -4,7 +4,7 @@
 //! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
 //! business of `access`.
 
-use super::{beanstalk, gearman, workq, Context, Continuation, Flow, Output, Request};
+use super::{beanstalk, gearman, http, workq, Context, Continuation, Flow, Output, Request};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
 
@@ -15,8 +15,13 @@ pub enum Subject<'a> {
     Tube(&'a [u8]),
     /// These tubes, with spaces between them; there may be very many.
     Tubes(&'a [u8]),
+    TwoTubes(&'a [u8], &'a [u8]),
     /// This job; none if there is none of that name.
     Job(Option<JobId>),
+    /// These jobs; there may be many.
+    Jobs(&'a [JobId]),
+    /// This job, and a tube for it.
+    JobAndTube(JobId, &'a [u8]),
 }
 
 /// A command whose many tubes are looked at in several turns.
@@ -37,9 +42,6 @@ const NAMES: usize = 16;
 
 /// Gives the request back if the client may give it; else what happens instead.
 pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Result<Request, Flow> {
-    if context.access.is_none() {
-        return Ok(request);
-    }
     let (request, mut from) = match request {
         Request::Continue(rest) => match *rest {
             Continuation::Guard(guarded) => (guarded.request, guarded.from),
@@ -47,6 +49,9 @@ pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Resul
         },
         request => (request, 0),
     };
+    if let Request::Http(request) = &request {
+        http::introduce(request, context);
+    }
     match decide(&request, &mut from, context) {
         Decision::Made(Ok(())) => Ok(request),
         Decision::More => Err(Flow::Continue(Box::new(Continuation::Guard(Box::new(Guarded { request, from }))))),
@@ -55,8 +60,7 @@ pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Resul
                 Request::Beanstalk(_) | Request::Continue(_) => beanstalk::deny(denied, out),
                 Request::Gearman(request) => gearman::deny(&request.command, denied, out),
                 Request::Workq(_) => workq::deny(denied, out),
-                // No server with an access file takes such connections.
-                Request::Http(_) => return Err(Flow::Close),
+                Request::Http(request) => return Err(http::deny(request, denied, out)),
             }
             Err(if denied == Denied::Unknown { Flow::Close } else { Flow::Next })
         }
@@ -74,7 +78,8 @@ pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
         let name = format!("{} {}", row.word, row.object);
         ("workq", name.trim_end().to_owned(), row.need)
     });
-    let all = beanstalk.chain(packets).chain(texts).chain(workq);
+    let routes = http::ROUTES.iter().map(|row| ("http", row.name(), row.need));
+    let all = beanstalk.chain(packets).chain(texts).chain(workq).chain(routes);
     all.filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
@@ -83,7 +88,7 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
         Request::Beanstalk(request) => (request.need(), request.subject(), request.is_for_strangers()),
         Request::Gearman(request) => (request.need(), request.subject(context), false),
         Request::Workq(request) => (request.need(), request.subject(context), false),
-        Request::Http(_) => (Need::any_of(&[Right::Admin], Scope::AnyTube), Subject::Nothing, false),
+        Request::Http(request) => (request.need, request.subject(), request.is_for_strangers()),
         Request::Continue(_) => (Need::OPEN, Subject::Nothing, false),
     };
     let Context { engine, client, access: Some(access), .. } = context else { return Decision::Made(Ok(())) };
@@ -95,7 +100,14 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
         (Scope::Watched, _) => return watched(need, from, engine, *client, access),
         (Scope::Named, Subject::Tubes(names)) => return named(need, names, from, engine, access),
         (Scope::Named, Subject::Tube(tube)) => access.check(need, Some(tube)),
+        (Scope::Named, Subject::TwoTubes(one, other)) => {
+            access.check(need, Some(one)).and_then(|()| access.check(need, Some(other)))
+        }
         (Scope::Job | Scope::OwnJob, Subject::Job(id)) => job(need, id, engine, *client, access),
+        (Scope::OwnJob, Subject::Jobs(ids)) => return jobs(need, ids, from, engine, *client, access),
+        (Scope::Job, Subject::JobAndTube(id, tube)) => {
+            job(need, Some(id), engine, *client, access).and_then(|()| access.check(need, Some(tube)))
+        }
         _ => access.check(need, None),
     };
     Decision::Made(made)
@@ -115,6 +127,34 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
         Scope::OwnJob if job.is_held_by(client) => access.check(need, tube).or(access.check(Need::TAKE_JOB, tube)),
         _ => access.check(need, tube),
     }
+}
+
+/// None of them is touched if one is another's: a list is allowed as a whole or not at all.
+fn jobs(
+    need: Need,
+    ids: &[JobId],
+    from: &mut usize,
+    engine: &mut Engine,
+    client: ClientId,
+    access: &ClientAccess,
+) -> Decision {
+    for id in &ids[*from..] {
+        if engine.steps().are_used_up() {
+            return Decision::More;
+        }
+        if let Err(denied) = job(need, Some(*id), engine, client, access) {
+            return Decision::Made(Err(denied));
+        }
+        engine.take_steps(1);
+        *from += 1;
+    }
+    Decision::Made(Ok(()))
+}
+
+/// Whether the client may still delete a job, which may have come to another tube since its list was looked at.
+pub fn may_delete(context: &Context, id: JobId) -> bool {
+    let Context { engine, client, access, .. } = context;
+    access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
 /// Once they were looked at, only tubes come to them that the client may take jobs from, and its rights do not become

@@ -12,6 +12,7 @@ mod calendar;
 mod client_registry;
 mod dialogue;
 mod guard;
+mod sums;
 mod text;
 mod upload;
 
@@ -28,6 +29,7 @@ pub use guard::needs;
 
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
+use crate::role::RoleFigures;
 
 /// The protocol that the clients of a listener speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +144,10 @@ pub trait Host: Send + Sync {
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
+    /// Its part, if it is one of several.
+    fn role(&self) -> Option<RoleFigures> {
+        None
+    }
 }
 
 /// What can be told about the log.
@@ -252,6 +258,8 @@ pub struct DecodeLimits {
     pub extensions: beanstalk::Extensions,
     /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
+    /// Nobody knows the client yet.
+    pub is_stranger: bool,
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,
 }

@@ -256,6 +256,9 @@ impl Connection {
     /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
     /// peer has not received yet is lost.
     pub fn discard(&self, thread: &mut ThreadScratch) {
+        if self.ended {
+            return;
+        }
         for _ in 0..LAST_READS {
             match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
                 Ok(1..) => {}
@@ -444,6 +447,7 @@ impl Connection {
         if is_stranger {
             // Nothing of its would be kept.
             limits.room = 0;
+            limits.is_stranger = true;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {
@@ -503,7 +507,7 @@ impl Connection {
         let max_output = hub.max_output();
         let mut is_first = true;
         loop {
-            if !core.admits(hub, &mut self.claim, request.log_size(), is_first) {
+            if !core.admits(hub, &mut self.claim, &request, is_first) {
                 self.pending.push_front(request);
                 let lacking = self.pending.iter().map(Request::log_size).sum();
                 return Batch { flow: Flow::Next, lacking, is_spent: false };

@@ -22,6 +22,7 @@ use crate::engine::{Histogram, Span, Time};
 use crate::machine;
 use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Latencies, Usage};
+use crate::role::{RoleBoard, RoleFigures};
 
 /// This process, as clients see it.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub struct Process {
     /// None if nobody wants to know.
     turns: Option<Mutex<Histogram>>,
     syncs: Option<Arc<Mutex<Histogram>>>,
+    role: Option<Arc<RoleBoard>>,
 }
 
 /// Upper bounds of the counted lengths of turns, in nanoseconds: a microsecond, and four times as much each.
@@ -62,7 +64,7 @@ impl Process {
         };
         let turns = (!config.http.is_empty()).then(|| Mutex::new(Histogram::new(&TURN_BOUNDS)));
         let (rejected, failed_auths, resident) = Default::default();
-        Process { facts, rejected, failed_auths, resident, turns, syncs: None }
+        Process { facts, rejected, failed_auths, resident, turns, syncs: None, role: config.role.clone() }
     }
 
     /// From now on, these are the lengths of syncs.
@@ -115,6 +117,10 @@ impl Host for Process {
     fn latencies(&self) -> Latencies {
         let copy = |times: &Mutex<Histogram>| times.lock().clone();
         Latencies { turns: self.turns.as_ref().map(copy), syncs: self.syncs.as_deref().map(copy) }
+    }
+
+    fn role(&self) -> Option<RoleFigures> {
+        self.role.as_ref().map(|board| board.figures())
     }
 }
 

@@ -15,8 +15,8 @@ const SHORTEST: usize = 16;
 /// Reads the token, and tells the protocol what else is spoken. Done while the process may read what its user may.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.gearman = !config.gearman.is_empty();
-    if config.access.is_some() && !config.http.is_empty() {
-        let message = "--http cannot be used with --access: its page and API know no rights of single users".to_owned();
+    if config.access.is_some() && config.http_token.is_some() {
+        let message = "--http-token cannot be used with --access, whose file has the tokens".to_owned();
         return Err(StartError { code: 1, message });
     }
     let Some(path) = &config.http_token else { return Ok(()) };
@@ -33,7 +33,8 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
 /// Refuses to serve HTTP where strangers may come, unless they need a token.
 pub fn check(wire: Wire, name: &str, listener: &Listener, config: &Config) -> Result<(), StartError> {
     let is_open = listener.local_address().is_some_and(|address| !address.ip().is_loopback());
-    if wire == Wire::Http && is_open && config.protocols.http.token.is_none() {
+    let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();
+    if wire == Wire::Http && is_open && !is_guarded {
         let message = format!("HTTP on {name} needs a token, since others can reach it: --http-token FILE");
         return Err(StartError { code: 1, message });
     }

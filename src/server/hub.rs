@@ -32,7 +32,7 @@ use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, F
 use crate::lock_order::{Mutex, ENGINE};
 use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Wire};
+use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Request, Wire};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
 /// that clients come in between.
@@ -334,7 +334,8 @@ impl Hub {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
         let extensions = protocols.extensions;
-        DecodeLimits { max_job_size: *max_job_size, room, max_packet, fingerprints: self.fingerprints, extensions }
+        let (max_job_size, fingerprints, is_stranger) = (*max_job_size, self.fingerprints, false);
+        DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions, is_stranger }
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -506,12 +507,13 @@ impl Core {
         }
     }
 
-    /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see
+    /// Whether a command may be carried out, or must wait for space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
-    pub fn admits(&self, hub: &Hub, claim: &mut Claim, bytes: u64, first: bool) -> bool {
-        match (&hub.log, &self.journal) {
-            (Some(log), Some(journal)) if bytes > 0 => log.space().admits(claim, journal, bytes, first),
-            _ => true,
+    pub fn admits(&self, hub: &Hub, claim: &mut Claim, request: &Request, first: bool) -> bool {
+        let (Some(log), Some(journal)) = (&hub.log, &self.journal) else { return true };
+        match request.log_size() {
+            0 => true,
+            bytes => log.space().admits(claim, journal, bytes, first),
         }
     }
 

@@ -294,7 +294,10 @@ impl Server {
             Wire::Gearman => format!("{name} (Gearman)"),
             Wire::Workq => format!("{name} (Workq)"),
             Wire::Http if name.starts_with("unix:") => format!("{name} (HTTP)"),
-            Wire::Http => format!("http://{name}/"),
+            Wire::Http => match name.strip_prefix("tls:") {
+                Some(name) => format!("https://{name}/"),
+                None => format!("http://{name}/"),
+            },
         };
         self.places.iter().map(name).collect()
     }

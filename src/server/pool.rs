@@ -356,7 +356,10 @@ impl PoolThread {
                     self.again.push_back(number);
                 }
             }
-            Next::Close => self.close(number),
+            Next::Close => {
+                connection.discard(&mut self.scratch);
+                self.close(number);
+            }
         }
     }
 

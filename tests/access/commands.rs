@@ -9,10 +9,10 @@ use super::{user, Guarded, Talk};
 const RIGHTS: [&str; 4] = ["put", "take", "look", "admin"];
 
 /// The tube of all commands.
-const TUBE: &str = "t";
+pub const TUBE: &str = "t";
 
 /// A name of a tube for which nobody has a right.
-const OTHER: &str = "o";
+pub const OTHER: &str = "o";
 
 /// The rights of each command, one of which is enough.
 const BEANSTALK: [(&str, &[&str]); 40] = [
@@ -52,10 +52,11 @@ const BEANSTALK: [(&str, &[&str]); 40] = [
     ("flush-buried", &["admin"]),
     ("list-jobs", &["look"]),
     ("limit-tube", &["admin"]),
+    ("delete-batch", &["admin"]),
     // These need the right for every tube.
-    ("delete-batch", &[]),
     ("drain", &[]),
     ("undrain", &[]),
+    // To a tube for which nobody has a right.
     ("move-job", &[]),
     ("move-tube", &[]),
 ];
@@ -77,7 +78,7 @@ fn new_job(operator: &mut Talk) -> u64 {
 }
 
 /// Walks all commands with one right after the other. `one` gives a command; whether it was refused.
-fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
+pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
     let guarded = Guarded::start("");
     for right in RIGHTS {
         guarded.change(&format!("me {} {right}:{TUBE}", user()));
@@ -323,6 +324,46 @@ fn who_has_reserved_a_job_may_end_it() {
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
     // Nobody has it, so nobody has a secret.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
+}
+
+#[test]
+fn a_list_of_jobs_is_deleted_as_a_whole_or_not_at_all() {
+    let guarded = Guarded::start(&format!("me {} admin:{TUBE} take:{OTHER}", user()));
+    let mut operator = guarded.operator();
+    let (one, two) = (new_job(&mut operator), new_job(&mut operator));
+    assert_eq!(operator.ask(&format!("use {OTHER}")), format!("USING {OTHER}"));
+    let mut other = || {
+        operator.send(b"put 0 0 60 1\r\nx\r\n");
+        operator.line().strip_prefix("INSERTED ").expect("an id").to_owned()
+    };
+    let (held, free) = (other(), other());
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask(&format!("reserve-job {held}")), format!("RESERVED {held} 1"));
+    assert_eq!(client.line(), "x");
+    assert_eq!(client.ask(&format!("delete-batch {one} {held} {free} {two}")), "FORBIDDEN");
+    assert_eq!(client.ask(&format!("delete-batch {one} {held} 99 {two}")), "DELETED_BATCH 3 1");
+    assert!(guarded.operator().ask(&format!("peek {free}")).starts_with("FOUND "));
+    // More than a turn can look at.
+    let ids: Vec<String> = (0..1000).map(|_| new_job(&mut guarded.operator()).to_string()).collect();
+    assert_eq!(client.ask(&format!("delete-batch {} {free}", ids[1..].join(" "))), "FORBIDDEN");
+    assert_eq!(client.ask(&format!("delete-batch {}", ids.join(" "))), "DELETED_BATCH 1000 0");
+}
+
+#[test]
+fn a_move_needs_the_right_on_both_tubes() {
+    let guarded = Guarded::start("");
+    for (rights, allowed) in [("admin:a", false), ("admin:b all:c", false), ("admin:a,b", true)] {
+        let mut operator = guarded.operator();
+        assert_eq!(operator.ask("use a"), "USING a");
+        operator.send(b"put 0 0 60 1\r\nx\r\n");
+        let id = operator.line().replace("INSERTED ", "");
+        guarded.change(&format!("me {} {rights}", user()));
+        let mut client = guarded.connect("beanstalk");
+        assert_eq!(client.ask("move-tube a b ready 1") == "MOVED 1", allowed, "{rights}");
+        let answer = client.ask(&format!("move-job {id} b 0 0"));
+        assert_eq!(answer, if allowed { "MOVED" } else { "FORBIDDEN" }, "{rights}");
+        assert_eq!(client.ask("list-tube-used"), "USING default");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{user, Guarded};
 
-fn put(guarded: &Guarded, tubes: &[&str]) {
+pub fn put(guarded: &Guarded, tubes: &[&str]) {
     let mut operator = guarded.operator();
     for tube in tubes {
         assert_eq!(operator.ask(&format!("use {tube}")), format!("USING {tube}"));

@@ -7,6 +7,9 @@ import time
 HOST = sys.argv[1]
 PORT = int(sys.argv[2])
 
+# Key, certificate and authority in files, for clients that speak TLS; else nothing.
+TLS = sys.argv[3:6]
+
 _count = 0
 
 

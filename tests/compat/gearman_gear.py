@@ -16,7 +16,7 @@ class Client(gear.Client):
     def __init__(self):
         super().__init__("client")
         self.ended = []
-        self.addServer(checks.HOST, checks.PORT)
+        self.addServer(checks.HOST, checks.PORT, *checks.TLS)
         self.waitForServer(timeout=10)
 
     def handleWorkComplete(self, packet):
@@ -31,7 +31,7 @@ class Client(gear.Client):
 
 def worker(name, *functions):
     w = gear.Worker(name)
-    w.addServer(checks.HOST, checks.PORT)
+    w.addServer(checks.HOST, checks.PORT, *checks.TLS)
     w.waitForServer(timeout=10)
     for function in functions:
         w.registerFunction(function)

@@ -8,8 +8,12 @@ use Gearman::Worker;
 use POSIX ":sys_wait_h";
 use Time::HiRes qw(sleep time);
 
-my ($host, $port) = @ARGV;
+my ($host, $port, $key, $cert, $ca) = @ARGV;
 my $server = "$host:$port";
+if ($ca) {
+    my %tls = (SSL_key_file => $key, SSL_cert_file => $cert, SSL_ca_file => $ca, SSL_verifycn_name => "localhost");
+    $server = { host => $host, port => $port, use_ssl => 1, socket_cb => sub { @{ $_[0] }{ keys %tls } = values %tls } };
+}
 my $checks = 0;
 my @children;
 END { kill 9, @children if @children && $$ == $main::parent }

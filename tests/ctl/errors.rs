@@ -162,7 +162,8 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
         ("pause mail", &["usage: beanpole pause TUBE SECONDS"]),
         ("stats two\twords", &["invalid name of a tube: two\\twords"]),
         ("stats -s host:0", &["invalid server: host:0", "HOST:PORT"]),
-        ("stats -s beanstalks://host", &["speaks no TLS"]),
+        ("stats -s host --cacert x", &["--cacert needs a server with TLS"]),
+        ("stats -s host --token-file Cargo.toml", &["a token goes over TLS", "or a Unix socket only"]),
         ("stats --timeout never", &["--timeout: invalid number: never"]),
         ("list mail --state gone", &["--state: gone; it must be"]),
         ("peek -t mail --state reserved", &["it must be ready, delayed or buried"]),
@@ -183,6 +184,13 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
     command = ctl("", &["stats"]);
     command.env("BEANSTALKD_URL", "nonsense:");
     failed(&run_command(command), 5, &["BEANSTALKD_URL: invalid server"]);
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_program_without_tls_says_so() {
+    let ended = run(&["stats", "-s", "beanstalks://localhost"]);
+    failed(&ended, 5, &["beanstalks://localhost: this program was built without TLS; make TLS=1 builds one"]);
 }
 
 #[test]

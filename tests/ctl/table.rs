@@ -50,7 +50,7 @@ fn the_man_page_has_every_subcommand_with_its_options() {
         }
         let mut told: Vec<String> =
             part.lines().filter(|line| line.starts_with(".It Fl")).map(|line| format!("{line}\n")).collect();
-        for opt in row.options {
+        for opt in row.options() {
             let heading = heading(opt);
             let place = told.iter().position(|line| *line == heading);
             match place {
@@ -74,7 +74,7 @@ fn the_man_page_has_every_subcommand_with_its_options() {
 #[test]
 fn options_do_not_clash_and_help_fits_a_screen() {
     for row in &SUBCOMMANDS {
-        let letters: Vec<char> = row.options.iter().filter_map(|opt| opt.short).chain(['h']).collect();
+        let letters: Vec<char> = row.options().iter().filter_map(|opt| opt.short).chain(['h']).collect();
         assert_eq!(letters.iter().collect::<BTreeSet<_>>().len(), letters.len(), "{}", row.name);
         assert!(row.usage().lines().all(|line| line.len() <= 100), "{}", row.usage());
     }
@@ -139,7 +139,7 @@ fn all_completions_have_all_and_are_well_formed() {
         assert_eq!((ended.code, ended.err.as_str()), (0, ""));
         for row in &SUBCOMMANDS {
             assert!(ended.out.contains(row.name), "{shell}: {}", row.name);
-            row.options.iter().for_each(|opt| assert!(ended.out.contains(opt.long), "{shell}: {}", opt.long));
+            row.options().iter().for_each(|opt| assert!(ended.out.contains(opt.long), "{shell}: {}", opt.long));
         }
         beanpole::internals::options::OPTIONS
             .iter()

@@ -38,7 +38,13 @@ type Worker = (&'static str, Wire, fn() -> Vec<u8>, &'static [u8], Option<u64>);
 const WORKERS: [Worker; 4] = [
     ("reserve", Wire::Beanstalk, || b"watch f\r\nreserve\r\n".to_vec(), b"WATCHING 2\r\nRESERVED 1 1\r\n", None),
     ("CAN_DO", Wire::Gearman, || [packet(1, b"f"), packet(9, b"")].concat(), b"\0RES\0\0\0\x0b", None),
-    ("CAN_DO_TIMEOUT", Wire::Gearman, || [packet(23, b"f\x005000"), packet(9, b"")].concat(), b"\0RES\0\0\0\x0b", Some(5)),
+    (
+        "CAN_DO_TIMEOUT",
+        Wire::Gearman,
+        || [packet(23, b"f\x005000"), packet(9, b"")].concat(),
+        b"\0RES\0\0\0\x0b",
+        Some(5),
+    ),
     ("lease", Wire::Workq, || b"lease f 0\r\n".to_vec(), b"+OK 1\r\n", None),
 ];
 

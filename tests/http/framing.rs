@@ -125,8 +125,14 @@ impl Chance {
 /// What a decoder makes of bytes that come in pieces of up to this length.
 fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
-    let limits =
-        DecodeLimits { max_job_size: 100, room: 1 << 20, max_packet: 0, fingerprints, extensions: Extensions::ALL };
+    let limits = DecodeLimits {
+        max_job_size: 100,
+        room: 1 << 20,
+        is_stranger: false,
+        max_packet: 0,
+        fingerprints,
+        extensions: Extensions::ALL,
+    };
     let mut dialogue = Dialogue::new(Wire::Http);
     let (mut rest, mut found) = (Vec::new(), Vec::new());
     let mut left = bytes;

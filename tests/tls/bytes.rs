@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
@@ -173,30 +172,4 @@ fn renegotiation_is_refused_and_new_keys_are_taken() {
     let steps = [&steps[..], &[("use c\r\n", "USING c\r\n"), ("Q\n", "DONE")]].concat();
     let said = s_client_steps(&folder, &address(&daemon, ""), "-tls1_3", &steps);
     assert!(["USING a", "USING b", "USING c"].iter().all(|line| said.contains(line)), "{said}");
-}
-
-#[test]
-fn many_handshakes_at_once() {
-    let folder = folder();
-    let daemon = start(&folder, &[]);
-    let (at, config) = (address(&daemon, ""), config(&folder, None));
-    let threads = (0..8).map(|_| {
-        let (at, config) = (at.clone(), Arc::clone(&config));
-        std::thread::spawn(move || {
-            // All are there before any of them says a word.
-            let streams: Vec<_> = (0..60).map(|_| TcpStream::connect(&at).expect("a connection")).collect();
-            let begin = Instant::now();
-            for stream in streams {
-                stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-                let name = ServerName::try_from("localhost").expect("a name");
-                let session = ClientConnection::new(config.clone(), name).expect("a session");
-                match ask(&mut StreamOwned::new(session, stream), "list-tube-used") {
-                    Ok(answer) => assert_eq!(answer, "USING default"),
-                    // It came too late, on a slow machine.
-                    Err(error) => assert!(begin.elapsed() >= Duration::from_secs(9), "{error}"),
-                }
-            }
-        })
-    });
-    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().expect("a client"));
 }

@@ -5,7 +5,7 @@
 
 use super::Journal;
 use crate::binlog::record::{key_size, limit_size, Record, CHANGE};
-use crate::engine::{Engine, Span, State};
+use crate::engine::{Engine, State};
 
 impl Journal {
     pub(super) fn move_key_in(&mut self, number: u32, size: u64) {
@@ -83,8 +83,8 @@ impl Journal {
             // Whoever has it loses it by a restart.
             State::Ready | State::Reserved | State::Finished => State::Ready,
         };
-        let delay = if state == State::Delayed { job.delay() } else { Span::ZERO };
-        self.push(&Record::Move { id: job.id().0, pri: job.priority(), delay, due: job.due(), state, tube });
+        let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
+        self.push(&Record::Move { id, pri, delay, due, state, tube });
         self.moved(slot, before, tube.len());
     }
 

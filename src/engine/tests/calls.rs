@@ -3,9 +3,10 @@
 //! Owns the list of verbs as plain data, and what they answer, in a form that can be compared and printed.
 
 use super::super::{
-    ClientId, Engine, JobId, JobView, NewJob, NoJob, OverLimit, Priority, Progress, Refused, Reserve, Span, State, Time,
+    ClientId, Engine, FindOldest, FindReserved, IdPage, JobEnd, JobId, JobView, MoveJobs, NewJob, NoJob, OverLimit,
+    Priority, Progress, Refused, Reserve, Span, State, Tagged, Tags, Time,
 };
-use super::model::{Model, Name, Outcome};
+use super::model::{JobTags, Model, Name, Outcome};
 
 /// A verb with its arguments.
 #[derive(Clone, Debug)]
@@ -46,9 +47,53 @@ pub enum Call {
     Ignore(ClientId, Name),
     Pause(Name, Span),
     Drain,
+    Undrain,
     Tick {
         limit: usize,
     },
+    /// With a body of one byte.
+    PutTagged {
+        client: ClientId,
+        pri: Priority,
+        delay: Span,
+        ttr: Span,
+        tags: JobTags,
+    },
+    /// One more job of a batch.
+    ReserveMore(ClientId),
+    /// Whether the client chooses tubes by chance.
+    Weighted(ClientId, bool),
+    TouchAll(ClientId),
+    Flush(Name, bool),
+    PeekReserved(ClientId),
+    List {
+        tube: Name,
+        state: State,
+        above: u64,
+        limit: usize,
+    },
+    MoveJob {
+        client: ClientId,
+        job: JobId,
+        tube: Name,
+        pri: Priority,
+        delay: Span,
+    },
+    MoveTube {
+        client: ClientId,
+        from: Name,
+        to: Name,
+        state: State,
+        bound: u64,
+    },
+    LimitTube(ClientId, Name, Option<u32>),
+    Wait {
+        client: ClientId,
+        job: JobId,
+        timeout: Span,
+    },
+    /// The ages of the oldest ready and the oldest buried job.
+    Ages(Name),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +111,11 @@ pub enum Answer {
     Watching(Result<usize, OverLimit>),
     Ignored(Option<usize>),
     Using(Result<(), OverLimit>),
+    Tagged(Result<Tagged, Refused>),
+    Ids(Option<Vec<JobId>>),
+    Moved(Result<u64, OverLimit>),
+    End(JobEnd),
+    Ages([Span; 2]),
 }
 
 impl Call {
@@ -73,9 +123,11 @@ impl Call {
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {
-            Reserve { client, .. } | Watch(client, _) | Ignore(client, _) => {
-                model.client(client).is_some() && !model.is_waiting(client)
-            }
+            Reserve { client, .. }
+            | ReserveMore(client)
+            | Watch(client, _)
+            | Ignore(client, _)
+            | Wait { client, .. } => model.client(client).is_some() && !model.is_waiting(client),
             Disconnect(client)
             | Put { client, .. }
             | MarkProducer(client)
@@ -87,8 +139,16 @@ impl Call {
             | Touch(client, _)
             | Kick(client, _)
             | Peek(client, _)
+            | PutTagged { client, .. }
+            | Weighted(client, _)
+            | TouchAll(client)
+            | PeekReserved(client)
+            | MoveJob { client, .. }
+            | MoveTube { client, .. }
+            | LimitTube(client, ..)
             | Use(client, _) => model.client(client).is_some(),
-            Connect | KickJob(_) | Show(_) | Pause(_, _) | Drain | Tick { .. } => true,
+            Connect | KickJob(_) | Show(_) | Pause(_, _) | Drain | Undrain | Tick { .. } => true,
+            Flush(..) | List { .. } | Ages(_) => true,
         }
     }
 
@@ -96,6 +156,16 @@ impl Call {
     pub fn waiter(&self) -> Option<ClientId> {
         match *self {
             Call::Reserve { client, .. } => Some(client),
+            _ => None,
+        }
+    }
+
+    /// The client, if it is one that chooses tubes by chance and asks for a job.
+    fn chooser(&self, model: &Model) -> Option<ClientId> {
+        match *self {
+            Call::Reserve { client, .. } | Call::ReserveMore(client) => {
+                Some(client).filter(|client| model.extended.weighted.contains(client))
+            }
             _ => None,
         }
     }
@@ -130,15 +200,7 @@ impl Call {
             Touch(client, job) => Answer::Is(engine.touch(client, job, now)),
             Kick(client, bound) => {
                 let mut kick = super::super::Kick::new(bound);
-                let steps = engine.steps().left();
-                while engine.kick(client, &mut kick, now) == Progress::More {
-                    // As in a server, others come in between.
-                    engine.grant_steps(steps);
-                    while engine.has_deferred() {
-                        engine.go_on(now);
-                        engine.grant_steps(steps);
-                    }
-                }
+                in_turns(engine, now, |engine| (engine.kick(client, &mut kick, now) == Progress::Done).then_some(()));
                 Answer::Count(kick.done)
             }
             KickJob(job) => Answer::Is(engine.kick_job(job, now)),
@@ -153,6 +215,77 @@ impl Call {
                 Answer::Nothing
             }
             Tick { limit } => Answer::Is((0..limit).any(|_| engine.tick(now))),
+            _ => self.extended_on_engine(engine, now),
+        }
+    }
+
+    /// Those that beanstalkd has not.
+    fn extended_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
+        use Call::*;
+        let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
+        match *self {
+            Undrain => {
+                engine.undrain();
+                Answer::Nothing
+            }
+            PutTagged { client, pri, delay, ttr, ref tags } => {
+                let new = NewJob { pri, delay, ttr, body: vec![b'x'].into() };
+                Answer::Tagged(engine.put_tagged(client, new, tags_of(tags), now))
+            }
+            ReserveMore(client) => shown(engine.reserve_more(client, now)),
+            Weighted(client, weighted) => {
+                engine.set_weighted(client, weighted);
+                Answer::Nothing
+            }
+            TouchAll(client) => {
+                let mut touch = super::super::TouchAll::new(now);
+                let held = in_turns(engine, now, |engine| match engine.touch_all(client, &mut touch, now) {
+                    (Progress::More, _) => None,
+                    (Progress::Done, held) => Some(held),
+                });
+                Answer::Count(held as u64)
+            }
+            Flush(tube, buried) => {
+                let mut flush = super::super::Flush::new(tube.as_bytes().into(), buried);
+                in_turns(engine, now, |engine| (engine.flush(&mut flush) == Progress::Done).then_some(()));
+                Answer::Count(flush.done)
+            }
+            PeekReserved(client) => {
+                let mut find = FindReserved::default();
+                let found = in_turns(engine, now, |engine| match engine.peek_reserved(client, &mut find) {
+                    (Progress::More, _) => None,
+                    (Progress::Done, found) => Some(found.map(|job| job.id())),
+                });
+                shown(found.and_then(|id| engine.job(id)))
+            }
+            List { tube, state, above, limit } => {
+                let mut page = IdPage::new(tube.as_bytes().into(), state, above, limit);
+                Answer::Ids(in_turns(engine, now, |engine| match engine.list_ids(&mut page) {
+                    Some((Progress::More, _)) => None,
+                    Some((Progress::Done, ids)) => Some(Some(ids)),
+                    None => Some(None),
+                }))
+            }
+            MoveJob { client, job, tube, pri, delay } => {
+                Answer::Moved(engine.move_job(client, job, tube.as_bytes(), (pri, delay), now).map(u64::from))
+            }
+            MoveTube { client, from, to, state, bound } => {
+                let mut moving = MoveJobs::new(from.as_bytes().into(), to.as_bytes().into(), state, bound);
+                let moved = in_turns(engine, now, |engine| match engine.move_jobs(client, &mut moving, now) {
+                    Ok(Progress::More) => None,
+                    Ok(Progress::Done) => Some(Ok(())),
+                    Err(over) => Some(Err(over)),
+                });
+                Answer::Moved(moved.map(|()| moving.done))
+            }
+            LimitTube(client, tube, most) => Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), most)),
+            Wait { client, job, timeout } => Answer::End(engine.wait_end(client, job, timeout, now)),
+            Ages(tube) => {
+                let mut find = FindOldest::new(tube.as_bytes().into());
+                in_turns(engine, now, |engine| (engine.find_oldest(&mut find) == Progress::Done).then_some(()));
+                Answer::Ages(find.ages(now))
+            }
+            _ => unreachable!("{self:?} is beanstalkd's"),
         }
     }
 
@@ -166,6 +299,22 @@ impl Call {
         if let (Call::Connect, &Answer::ClientState(client)) = (self, engine) {
             model.connect(client);
             return vec![(Answer::ClientState(client), model)];
+        }
+        model.extended.now = now;
+        if let Some(client) = self.chooser(&model) {
+            if let Call::Reserve { .. } = self {
+                model.mark_worker(client);
+            }
+            let chances = model.chances(client, now);
+            let ways = chances.iter().map(|id| {
+                let mut model = model.clone();
+                model.give_chosen(*id, client, now);
+                (known(&model, Some(*id)), model)
+            });
+            let ways: Vec<(Answer, Model)> = ways.collect();
+            if !ways.is_empty() {
+                return ways;
+            }
         }
         let answer = self.verb_on_model(&mut model, now);
         vec![(answer, model)]
@@ -212,7 +361,71 @@ impl Call {
                 model.draining = true;
                 Answer::Nothing
             }
+            _ => self.extended_on_model(model, now),
         }
+    }
+
+    fn extended_on_model(&self, model: &mut Model, now: Time) -> Answer {
+        use Call::*;
+        match *self {
+            Undrain => {
+                model.draining = false;
+                Answer::Nothing
+            }
+            PutTagged { client, pri, delay, ttr, ref tags } => {
+                Answer::Tagged(model.put_tagged(client, (pri, delay, ttr), vec![b'x'], tags.clone(), now))
+            }
+            ReserveMore(client) => {
+                let job = model.reserve_more(client, now);
+                known(model, job)
+            }
+            Weighted(client, weighted) => {
+                model.extended.weighted.retain(|other| *other != client);
+                model.extended.weighted.extend(weighted.then_some(client));
+                Answer::Nothing
+            }
+            TouchAll(client) => Answer::Count(model.touch_all(client, now)),
+            Flush(tube, buried) => Answer::Count(model.flush(tube, buried)),
+            PeekReserved(client) => known(model, model.peek_reserved(client)),
+            List { tube, state, above, limit } => Answer::Ids(model.list_ids(tube, state, above, limit)),
+            MoveJob { client, job, tube, pri, delay } => {
+                Answer::Moved(model.move_job(client, job, tube, (pri, delay), now).map(u64::from))
+            }
+            MoveTube { client, from, to, state, bound } => {
+                Answer::Moved(model.move_jobs(client, (from, to), state, bound, now))
+            }
+            LimitTube(client, tube, most) => Answer::Using(model.limit(client, tube, most)),
+            Wait { client, job, timeout } => Answer::End(model.wait_end(client, job, timeout, now)),
+            Ages(tube) => Answer::Ages(model.ages(tube, now)),
+            _ => unreachable!("{self:?} is beanstalkd's"),
+        }
+    }
+}
+
+/// Calls a verb that may take several turns, between which others come, until it has its answer.
+fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine) -> Option<T>) -> T {
+    let steps = engine.steps().left();
+    loop {
+        if let Some(answer) = call(engine) {
+            return answer;
+        }
+        engine.grant_steps(steps);
+        while engine.has_deferred() {
+            engine.go_on(now);
+            engine.grant_steps(steps);
+        }
+    }
+}
+
+/// The tags in the engine's words.
+fn tags_of(tags: &JobTags) -> Tags {
+    Tags {
+        key: tags.key.map(|(key, keep)| (key.as_bytes().into(), keep)),
+        tube: tags.tube.map(|tube| tube.as_bytes().into()),
+        tries: tags.tries,
+        backoff: tags.backoff,
+        ttl: tags.ttl.unwrap_or(Span::MAX),
+        concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
     }
 }
 

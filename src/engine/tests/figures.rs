@@ -1,7 +1,8 @@
 //! The statistics of the model, each counted anew whenever it is asked for, and its looks at what comes next.
 
 use super::super::{
-    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TUBE_COST, WATCH_COST,
+    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, TIMES_COST,
+    TUBE_COST, WATCH_COST,
 };
 use super::model::{ClientState, Job, Model, Place};
 
@@ -35,7 +36,8 @@ impl Model {
         let others = self.tubes.iter().filter(|tube| tube.name != "default");
         let tubes: u64 = others.map(|tube| TUBE_COST + tube.name.len() as u64).sum();
         let watches: u64 = self.clients.iter().map(|client| client.watched.len() as u64 * WATCH_COST).sum();
-        Account { jobs, tubes: TUBE_COST + tubes, watches, buffers: 0 }
+        let times = self.extended.times.len() as u64 * TIMES_COST;
+        Account { jobs, tubes: TUBE_COST + tubes + times, watches, buffers: 0 }
     }
 
     pub fn stats(&self) -> Stats {
@@ -52,7 +54,7 @@ impl Model {
             draining: self.draining,
             memory: self.memory(),
             max_memory: self.limits.max_memory,
-            evicted: 0,
+            evicted: self.extended.expired,
         }
     }
 
@@ -81,6 +83,8 @@ impl Model {
             pauses: tube.pauses,
             pause: tube.pause.map_or(Span::ZERO, |(length, _)| length),
             pause_left: tube.pause.map_or(Span::ZERO, |(_, until)| until.since(now)),
+            // Compared by themselves.
+            times: None,
         })
     }
 

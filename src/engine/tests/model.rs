@@ -5,9 +5,17 @@
 //! figures), but must not share its code.
 
 use super::super::{
-    ClientId, Event, History, JobId, Limits, NoJob, OverLimit, Priority, Refused, Span, State, Time, JOB_COST,
-    TUBE_COST, WATCH_COST,
+    Body, ClientId, Event, History, JobId, Limits, NoJob, Outcome as JobOutcome, OverLimit, Priority, Refused, Span,
+    State, Time, JOB_COST, TIMES_COST, TUBE_COST, WATCH_COST,
 };
+
+#[path = "model/alarms.rs"]
+mod alarms;
+#[path = "model/extended.rs"]
+mod extended;
+
+#[allow(unused_imports)] // the simulation needs no tags
+pub use extended::{Extended, JobTags};
 
 /// The name of a tube.
 pub type Name = &'static str;
@@ -71,13 +79,6 @@ pub struct Wait {
     pub until: Time,
 }
 
-/// Something that happens by itself.
-#[derive(Clone, Copy, Debug)]
-enum Alarm {
-    ClientState(ClientId),
-    Tube(Name),
-}
-
 /// What a client gets that asks for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -101,6 +102,8 @@ pub struct Model {
     pub total_connections: u64,
     pub last_id: u64,
     pub burials: u64,
+    /// What beanstalkd has not.
+    pub extended: Extended,
 }
 
 impl Model {
@@ -118,6 +121,7 @@ impl Model {
             total_connections: 0,
             last_id: 0,
             burials: 0,
+            extended: Extended::default(),
         };
         model.create("default", None);
         model
@@ -148,7 +152,7 @@ impl Model {
     }
 
     pub fn is_waiting(&self, client: ClientId) -> bool {
-        self.waiting.iter().any(|wait| wait.client == client)
+        self.waiting.iter().any(|wait| wait.client == client) || self.awaits(client)
     }
 
     pub fn used(&self, client: ClientId) -> Name {
@@ -184,7 +188,8 @@ impl Model {
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
         let mut held: Vec<JobId> = self.held(id).map(|(_, job)| job).collect();
         held.sort_by_key(order);
-        held.into_iter().for_each(|job| self.make_ready(job, now));
+        held.into_iter().for_each(|job| self.lose(job, now));
+        self.extended.weighted.retain(|client| *client != id);
         while self.client_mut(id).watched.pop().is_some() {
             self.end_tubes();
         }
@@ -229,9 +234,11 @@ impl Model {
             tube.name == "default"
                 || self.clients.iter().any(|client| client.used == tube.name || client.watched.contains(&tube.name))
                 || self.jobs.iter().any(|job| job.tube == tube.name)
+                || self.extended.limits.contains_key(tube.name)
         };
         if let Some(place) = self.tubes.iter().position(|tube| !lives(tube)) {
-            self.tubes.swap_remove(place);
+            let ended = self.tubes.swap_remove(place);
+            self.extended.times.remove(ended.name);
             self.end_tubes();
         }
     }
@@ -295,24 +302,39 @@ impl Model {
         now: Time,
     ) -> Result<JobId, Refused> {
         self.mark_producer(client);
+        let id = self.take_in(self.used(client), (pri, delay, ttr), body, now)?;
+        self.serve(now);
+        Ok(id)
+    }
+
+    /// Makes a job of it, for which nobody is looked for yet.
+    fn take_in(
+        &mut self,
+        tube: Name,
+        (pri, delay, ttr): (Priority, Span, Span),
+        body: Vec<u8>,
+        now: Time,
+    ) -> Result<JobId, Refused> {
         if self.draining {
             return Err(Refused::Draining);
+        }
+        if self.is_full(tube) {
+            return Err(Refused::QueueFull);
         }
         if self.lacks(JOB_COST + body.len() as u64) {
             return Err(Refused::OutOfMemory);
         }
         self.last_id += 1;
-        let (id, tube, history) = (JobId(self.last_id), self.used(client), History::default());
+        let (id, history) = (JobId(self.last_id), History::default());
         self.tube_mut(tube).total_jobs += 1;
         let place = if delay == Span::ZERO { Place::Ready } else { Place::Delayed { until: now + delay } };
         self.jobs.push(Job { id, tube, body, pri, delay, ttr, created: now, place, history });
-        self.serve(now);
         Ok(id)
     }
 
-    /// How many jobs were ever put.
+    /// How many jobs were put since the start.
     pub fn total_jobs(&self) -> u64 {
-        self.last_id
+        self.last_id - self.extended.before
     }
 
     /// A job if there is one, even in the last second; then the warning, even if the client would not wait.
@@ -339,6 +361,7 @@ impl Model {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
             None | Some(Job { place: Place::Reserved { .. }, .. }) => false,
+            Some(_) if self.is_blocked(id) => false,
             Some(_) => {
                 self.client_mut(client).worker = true;
                 self.give(id, client, now);
@@ -348,9 +371,10 @@ impl Model {
     }
 
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
-        let before = self.waiting.len();
+        let before = self.is_waiting(client);
         self.waiting.retain(|wait| wait.client != client);
-        self.waiting.len() < before
+        self.extended.awaiting.retain(|wait| wait.client != client);
+        before
     }
 
     /// A reserved job can be deleted by its holder only, any other one by everybody.
@@ -359,10 +383,14 @@ impl Model {
         if matches!(job.place, Place::Reserved { by, .. } if by != client) {
             return false;
         }
-        let tube = job.tube;
-        self.tube_mut(tube).deletes += 1;
-        self.jobs.retain(|job| job.id != id);
-        self.end_tubes();
+        if let Place::Reserved { until, .. } = job.place {
+            let (tube, ttr) = (job.tube, job.ttr);
+            let now = self.extended.now;
+            self.note_time(tube, Some(now.since(until - ttr)), None);
+            self.end(id, JobOutcome::Done(Body::default()), true);
+        } else {
+            self.end(id, JobOutcome::Gone, true);
+        }
         true
     }
 
@@ -371,12 +399,16 @@ impl Model {
         if !self.holds(client, id) {
             return false;
         }
+        self.job_mut(id).history.releases += 1;
+        if self.is_last_try(id) {
+            self.set_aside(id, pri, now);
+            return true;
+        }
         let job = self.job_mut(id);
         job.pri = pri;
         job.delay = delay;
-        job.history.releases += 1;
         job.place = if delay == Span::ZERO { Place::Ready } else { Place::Delayed { until: now + delay } };
-        self.serve(now);
+        self.serve_living(id, now);
         true
     }
 
@@ -385,12 +417,7 @@ impl Model {
         if !self.holds(client, id) {
             return false;
         }
-        self.burials += 1;
-        let turn = self.burials;
-        let job = self.job_mut(id);
-        job.pri = pri;
-        job.history.buries += 1;
-        job.place = Place::Buried { turn };
+        self.set_aside(id, pri, now);
         true
     }
 
@@ -423,15 +450,18 @@ impl Model {
         if !self.job(id).is_some_and(kickable) {
             return false;
         }
-        self.job_mut(id).history.kicks += 1;
-        self.make_ready(id, now);
+        let job = self.job_mut(id);
+        job.history.kicks += 1;
+        job.place = Place::Ready;
+        self.forget_tries(id);
+        self.serve_living(id, now);
         true
     }
 
     /// The tube's jobs in this state, the first one first; reserved ones have no order.
     pub fn in_order(&self, tube: Name, state: State) -> Vec<JobId> {
         let key = |job: &Job| match (job.place, state) {
-            (Place::Ready, State::Ready) => Some((u64::from(job.pri), job.id)),
+            (Place::Ready, State::Ready) if !self.is_blocked(job.id) => Some((u64::from(job.pri), job.id)),
             (Place::Delayed { until }, State::Delayed) => Some((until.nanos(), job.id)),
             (Place::Buried { turn }, State::Buried) => Some((turn, job.id)),
             _ => None,
@@ -449,13 +479,22 @@ impl Model {
         let client = self.client(client).expect("a client");
         let paused = |name: Name| self.tube(name).is_some_and(|tube| tube.pause.is_some());
         let fits = |job: &&Job| job.place == Place::Ready && client.watched.contains(&job.tube) && !paused(job.tube);
-        self.jobs.iter().filter(fits).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
+        let free = |job: &&Job| !self.is_blocked(job.id);
+        self.jobs.iter().filter(fits).filter(free).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
     }
 
-    /// As long as there is a job for somebody who waits: of those, whoever came first gets the best job for it.
+    /// As long as there is a job for somebody who waits: of those, the best one goes to whoever came first and watches
+    /// its tube.
     fn serve(&mut self, now: Time) {
-        let meets = |wait: &Wait| Some((wait.client, self.best_for(wait.client)?));
-        if let Some((client, job)) = self.waiting.iter().find_map(meets) {
+        let watches = |client: ClientId, tube: Name| self.client(client).is_some_and(|it| it.watched.contains(&tube));
+        let paused = |name: Name| self.tube(name).is_some_and(|tube| tube.pause.is_some());
+        let meets = |job: &Job| {
+            let first = self.waiting.iter().find(|wait| watches(wait.client, job.tube))?;
+            Some((job.pri, job.id, first.client))
+        };
+        let ready = self.jobs.iter().filter(|job| job.place == Place::Ready && !paused(job.tube));
+        let best = ready.filter(|job| !self.is_blocked(job.id)).filter_map(meets);
+        if let Some((_, job, client)) = best.min_by_key(|(pri, id, _)| (*pri, *id)) {
             self.cancel_wait(client);
             self.give(job, client, now);
             self.events.push(Event::Reserved { client, job });
@@ -464,6 +503,7 @@ impl Model {
     }
 
     fn give(&mut self, id: JobId, client: ClientId, now: Time) {
+        self.note_wait(id, now);
         let job = self.job_mut(id);
         job.history.reserves += 1;
         job.place = Place::Reserved { by: client, until: now + job.ttr };
@@ -472,121 +512,5 @@ impl Model {
     fn make_ready(&mut self, id: JobId, now: Time) {
         self.job_mut(id).place = Place::Ready;
         self.serve(now);
-    }
-}
-
-impl Model {
-    /// Whether something that the client holds is in its last second.
-    fn is_soon(&self, client: ClientId, now: Time) -> bool {
-        self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
-    }
-
-    /// When something happens to the client by itself: what it holds ends, or while it waits, is one second from its
-    /// end, or it has waited long enough.
-    fn client_alarm(&self, client: ClientId) -> Time {
-        let end = self.held(client).map(|(until, _)| until).min();
-        match self.waiting.iter().find(|wait| wait.client == client) {
-            None => end.unwrap_or(Time::NEVER),
-            Some(wait) => end.map_or(wait.until, |end| wait.until.min(end - Span::from_secs(1))),
-        }
-    }
-
-    fn next_delayed(&self, tube: Name) -> Option<(Time, JobId)> {
-        let delayed = self.jobs.iter().filter(|job| job.tube == tube).filter_map(|job| match job.place {
-            Place::Delayed { until } => Some((until, job.id)),
-            _ => None,
-        });
-        delayed.min()
-    }
-
-    /// When something happens to the tube by itself: a delay ends, or its pause.
-    fn tube_alarm(&self, tube: &Tube) -> Time {
-        let delay = self.next_delayed(tube.name).map_or(Time::NEVER, |(until, _)| until);
-        tube.pause.map_or(delay, |(_, until)| until.min(delay))
-    }
-
-    fn alarms(&self) -> Vec<(Time, Alarm)> {
-        let clients = self.clients.iter().map(|client| (self.client_alarm(client.id), Alarm::ClientState(client.id)));
-        clients.chain(self.tubes.iter().map(|tube| (self.tube_alarm(tube), Alarm::Tube(tube.name)))).collect()
-    }
-
-    pub fn next_deadline(&self) -> Time {
-        self.alarms().into_iter().map(|(at, _)| at).min().unwrap_or(Time::NEVER)
-    }
-
-    /// The alarm that rings next, or those, if there are several for the same moment.
-    fn due(&self, now: Time) -> Vec<Alarm> {
-        let alarms = self.alarms();
-        let first = alarms.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
-        alarms.into_iter().filter(|&(at, _)| at == first && at <= now).map(|(_, alarm)| alarm).collect()
-    }
-
-    /// All that may come of at most `limit` alarms, the earliest first; those of the same moment in any order.
-    pub fn ticked(self, now: Time, limit: usize) -> Vec<Model> {
-        let mut models = vec![self];
-        for _ in 0..limit {
-            let mut rang = false;
-            let mut after = Vec::new();
-            for model in models {
-                let due = model.due(now);
-                rang |= !due.is_empty();
-                after.extend(due.iter().map(|&alarm| model.after(alarm, now)));
-                if due.is_empty() {
-                    after.push(model);
-                }
-            }
-            models = after;
-            if !rang {
-                break;
-            }
-        }
-        models
-    }
-
-    fn after(&self, alarm: Alarm, now: Time) -> Model {
-        let mut model = self.clone();
-        match alarm {
-            Alarm::ClientState(client) => model.ring_client(client, now),
-            Alarm::Tube(tube) => model.ring_tube(tube, now),
-        }
-        model
-    }
-
-    /// What has ended is gone before anybody is warned of it or told to go, and a warning goes before a time-out.
-    fn ring_client(&mut self, client: ClientId, now: Time) {
-        if self.take_one_ended(client, now) {
-            return;
-        }
-        let why = if self.is_soon(client, now) { NoJob::DeadlineSoon } else { NoJob::TimedOut };
-        assert!(self.cancel_wait(client), "{client:?} waits");
-        self.events.push(Event::NoJob { client, why });
-    }
-
-    /// Takes from the client the first job whose time to run has ended, if there is one.
-    fn take_one_ended(&mut self, client: ClientId, now: Time) -> bool {
-        let ended = self.held(client).filter(|&(until, _)| until <= now).min();
-        if let Some((_, job)) = ended {
-            self.timeouts += 1;
-            self.job_mut(job).history.timeouts += 1;
-            self.make_ready(job, now);
-        }
-        ended.is_some()
-    }
-
-    /// Nobody keeps what has ended, even if the tick that takes it away is late.
-    fn take_ended(&mut self, client: ClientId, now: Time) {
-        while self.take_one_ended(client, now) {}
-    }
-
-    /// A job whose delay ends no later than the pause is there when the pause ends, and is served by its priority.
-    fn ring_tube(&mut self, tube: Name, now: Time) {
-        let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
-        match self.next_delayed(tube) {
-            Some((until, job)) if until <= pause => self.make_ready(job, now),
-            _ => {
-                self.tube_mut(tube).pause = None;
-                self.serve(now);
-            }
-        }
     }
 }

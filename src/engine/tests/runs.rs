@@ -5,13 +5,13 @@
 //! the tests are compiled, because no part of the engine looks at its surroundings.
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Debug;
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
-use super::super::{ClientId, Engine, Event, Limits, Time};
-use super::calls::{Answer, Call};
-use super::model::{Model, Name};
+use super::super::{Engine, Time};
+use super::calls::Call;
+use super::comparing::{step, Stage};
+use super::model::Model;
 use super::script::{Kind, Script};
 
 /// Runs of all kinds together, unless somebody asks for more.
@@ -20,15 +20,6 @@ const STEPS: usize = 400;
 
 /// Calls with their moments, from the first to the last.
 pub(super) type Calls = Vec<(Time, Call)>;
-
-/// What stays the same throughout a run.
-pub(super) struct Stage {
-    pub limits: Limits,
-    pub names: &'static [Name],
-    pub start: Time,
-    /// Steps of a turn, if they are few.
-    pub steps: Option<u64>,
-}
 
 #[test]
 fn at_moments_of_their_own() {
@@ -53,6 +44,16 @@ fn in_a_crowd() {
 #[test]
 fn in_turns_of_few_steps() {
     play_seeds(Kind::Steps, 40);
+}
+
+#[test]
+fn with_what_beanstalkd_has_not() {
+    play_seeds(Kind::Extended, 60);
+}
+
+#[test]
+fn with_what_beanstalkd_has_not_at_the_same_moments() {
+    play_seeds(Kind::ExtendedTies, 40);
 }
 
 /// Plays runs of one kind, which is to have so many of a hundred seeds.
@@ -155,86 +156,4 @@ pub(super) fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, 
     let result = catch_unwind(AssertUnwindSafe(work));
     QUIET.set(false);
     result.unwrap_or_else(|_| Err(KEPT.take()))
-}
-
-pub(super) fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage) -> Result<Model, String> {
-    let names = stage.names;
-    let steps = stage.steps.unwrap_or(u64::MAX);
-    engine.grant_steps(steps);
-    let mut answer = call.on_engine(engine, now);
-    let mut events: Vec<Event> = std::iter::from_fn(|| engine.take_event()).collect();
-    engine.check();
-    while engine.has_deferred() {
-        engine.grant_steps(steps);
-        engine.go_on(now);
-        events.extend(std::iter::from_fn(|| engine.take_event()));
-        engine.check();
-    }
-    if let (Some(_), Call::Tick { .. }) = (stage.steps, call) {
-        answer = Answer::Is(engine.next_deadline() > now);
-    }
-    if let (Some(client), Answer::Waiting) = (call.waiter(), &answer) {
-        answer = told_at_once(client, &mut events, engine);
-    }
-    let mut problem = None;
-    for (expected, mut model) in call.on_model(model, &answer, now) {
-        let expected = (expected, std::mem::take(&mut model.events));
-        let seen = compare_news((&answer, &events), &expected).and_then(|()| compare(engine, &model, now, names));
-        match seen {
-            Ok(()) => return Ok(model),
-            Err(other) => problem = problem.or(Some(other)),
-        }
-    }
-    Err(problem.expect("a model"))
-}
-
-/// What a client that asked for a job was told in a later turn, as the answer that it would have got in one.
-fn told_at_once(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
-    let Some(place) = events.iter().position(|event| event.client() == client) else { return Answer::Waiting };
-    match events.remove(place) {
-        Event::Reserved { job, .. } => {
-            let body = engine.job(job).expect("a reserved job").body().bytes().to_vec();
-            Answer::Job(job, body)
-        }
-        Event::NoJob { why, .. } => Answer::NoJob(why),
-        other => panic!("{other:?} for a client that asked for a job"),
-    }
-}
-
-fn compare_news(engine: (&Answer, &Vec<Event>), model: &(Answer, Vec<Event>)) -> Result<(), String> {
-    same(&"the answer", engine.0, &model.0)?;
-    same(&"the events", engine.1, &model.1)
-}
-
-/// Everything that the engine shows.
-fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Result<(), String> {
-    same(&"the statistics", engine.stats(), model.stats())?;
-    same(&"the next deadline", engine.next_deadline(), model.next_deadline())?;
-    same(&"the memory", engine.memory(), model.memory())?;
-    let bytes = |name: &Name| name.as_bytes();
-    if !engine.tube_names().eq(model.tubes.iter().map(|tube| bytes(&tube.name))) {
-        let listed: Vec<_> = engine.tube_names().map(String::from_utf8_lossy).collect();
-        return Err(format!("the tubes: the engine has {listed:?}, the model has {:?}", model.tubes));
-    }
-    for name in names {
-        same(name, engine.tube_stats(name.as_bytes(), now), model.tube_stats(name, now))?;
-    }
-    for job in &model.jobs {
-        same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
-    }
-    for client in &model.clients {
-        same(&client.id, engine.used(client.id), client.used.as_bytes())?;
-        if !engine.watched(client.id).eq(client.watched.iter().map(bytes)) {
-            let listed: Vec<_> = engine.watched(client.id).map(String::from_utf8_lossy).collect();
-            return Err(format!("{:?} watches {listed:?}, in the model {:?}", client.id, client.watched));
-        }
-    }
-    Ok(())
-}
-
-fn same<T: PartialEq + Debug>(what: &dyn Debug, engine: T, model: T) -> Result<(), String> {
-    if engine == model {
-        return Ok(());
-    }
-    Err(format!("{what:?}: the engine has {engine:?}, the model has {model:?}"))
 }

@@ -5,7 +5,7 @@
 
 use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WATCHED};
 use super::calls::Call;
-use super::model::{Model, Name, Place};
+use super::model::{JobTags, Model, Name, Place};
 
 /// The names in play; a run uses the first few.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
@@ -60,6 +60,10 @@ pub enum Kind {
     Crowd,
     /// Turns have few steps, so that what may take several turns does.
     Steps,
+    /// With tags, and the commands that beanstalkd has not.
+    Extended,
+    /// The same, with several things at the same moment.
+    ExtendedTies,
 }
 
 /// What a run is like.
@@ -67,6 +71,8 @@ pub enum Kind {
 pub struct Script {
     dice: Dice,
     coarse: bool,
+    /// Half of the calls are such that beanstalkd has not.
+    extended: bool,
     /// Verbs come even while something is due.
     hasty: bool,
     drains: bool,
@@ -87,7 +93,9 @@ impl Script {
     /// The run of this kind and seed.
     pub fn new(kind: Kind, seed: u64) -> Script {
         let mut dice = Dice(seed);
-        let coarse = kind == Kind::Ties || kind != Kind::Moments && dice.percent(50);
+        let extended = matches!(kind, Kind::Extended | Kind::ExtendedTies);
+        let coarse = matches!(kind, Kind::Ties | Kind::ExtendedTies)
+            || !matches!(kind, Kind::Moments | Kind::Extended) && dice.percent(50);
         let steps = (kind == Kind::Steps).then(|| 1 + dice.below(6));
         let tick = if coarse || steps.is_some() { 1 } else { [1, 2, 3, 1000][dice.below(4) as usize] };
         let start = if dice.percent(30) { 0 } else { 1_700_000_000_000_000_000 + dice.below(1_000_000_000) };
@@ -106,7 +114,7 @@ impl Script {
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
         let names = &NAMES[..4 + dice.below(3) as usize];
         let start = Time::from_nanos(start);
-        Script { dice, coarse, hasty, drains, jobs, puts, tick, names, steps, limits, start }
+        Script { dice, coarse, extended, hasty, drains, jobs, puts, tick, names, steps, limits, start }
     }
 
     pub fn names(&self) -> &'static [Name] {
@@ -126,6 +134,9 @@ impl Script {
         }
         if model.clients.len() < 5 {
             return (now, Call::Connect);
+        }
+        if self.extended && self.dice.percent(45) {
+            return (now, self.extension(model));
         }
         match self.dice.below(100) {
             0..2 => (now, tick),
@@ -267,5 +278,73 @@ impl Script {
             (26..28, _) if model.clients.len() < CLIENTS => Call::Connect,
             _ => Call::Disconnect(client),
         }
+    }
+
+    /// What beanstalkd has not.
+    fn extension(&mut self, model: &Model) -> Call {
+        let (client, job) = self.hand(model);
+        let idle = self.idle(model);
+        let full = model.jobs.len() >= self.jobs;
+        match (self.dice.below(60), idle) {
+            (0..24, _) if !full => self.put_tagged(model),
+            (24..30, Some(client)) => Call::ReserveMore(client),
+            (30..33, Some(client)) => Call::Wait { client, job: self.job(model), timeout: self.wait(6, 10) },
+            (33..35, _) => Call::TouchAll(client),
+            (35..36, _) => Call::Flush(self.name(), false),
+            (36..38, _) => Call::Flush(self.name(), true),
+            (38..40, _) => Call::PeekReserved(client),
+            (40..43, _) => {
+                let (above, limit) = (self.dice.below(model.total_jobs() + 2), 1 + self.dice.below(4) as usize);
+                Call::List { tube: self.name(), state: self.state(), above, limit }
+            }
+            (43..48, _) => {
+                let (pri, delay) = (self.priority(), self.wait(4, 60));
+                Call::MoveJob { client, job, tube: self.name(), pri, delay }
+            }
+            (48..51, _) => {
+                let states = [State::Ready, State::Delayed, State::Buried];
+                let state = states[self.dice.below(3) as usize];
+                let (from, to, bound) = (self.name(), self.name(), 1 + self.dice.below(4));
+                Call::MoveTube { client, from, to, state, bound }
+            }
+            (51..53, _) => {
+                let most = self.dice.percent(60).then(|| 1 + self.dice.below(4) as u32);
+                Call::LimitTube(client, self.name(), most)
+            }
+            (53..55, _) => Call::Weighted(client, self.dice.percent(30)),
+            (55..56, _) => Call::Drain,
+            (56..57, _) => Call::Undrain,
+            _ if model.draining => Call::Undrain,
+            _ => Call::Ages(self.name()),
+        }
+    }
+
+    fn state(&mut self) -> State {
+        [State::Ready, State::Delayed, State::Buried, State::Reserved][self.dice.below(4) as usize]
+    }
+
+    fn put_tagged(&mut self, model: &Model) -> Call {
+        let client = self.client(model);
+        let (pri, delay, ttr) = (self.priority(), self.wait(4, 60), self.wait(8, 3));
+        let seconds = |dice: &mut Dice| if dice.percent(50) { 0 } else { 1 + dice.below(5) as u32 };
+        let mut tags = JobTags::default();
+        if self.dice.percent(50) {
+            tags.key = Some((self.name(), seconds(&mut self.dice)));
+        }
+        if self.dice.percent(30) {
+            tags.tube = Some(self.name());
+        }
+        if self.dice.percent(30) {
+            (tags.tries, tags.backoff) = (1 + self.dice.below(3) as u8, seconds(&mut self.dice));
+        }
+        if self.dice.percent(30) {
+            let ttl = self.wait(8, 0).nanos();
+            tags.ttl = Some(Span::from_nanos(ttl.saturating_add(500_000_000)));
+        }
+        if self.dice.percent(50) {
+            // Two keys only, so that they meet.
+            tags.bound = Some((self.names[self.dice.below(2) as usize], 1 + self.dice.below(3) as u32));
+        }
+        Call::PutTagged { client, pri, delay, ttr, tags }
     }
 }

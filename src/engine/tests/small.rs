@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use super::super::{ClientId, Engine, Limits, Span, Time};
 use super::calls::{Answer, Call};
+use super::comparing::{step, Stage};
 use super::model::{Model, Name, Place};
-use super::runs::{explained, quietly, step, Calls, Stage};
+use super::runs::{explained, quietly, Calls};
 
 const DEPTH: usize = 4;
 const JOBS: usize = 3;

@@ -118,7 +118,7 @@ pub const COMMANDS: [CommandRow; 40] = [
     ours(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs", Extension::Batch),
     ours(CommandName::ReserveMode, Need::OPEN, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights", Extension::Weight),
     row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
-    ours(CommandName::DeleteBatch, Need::ADMIN_ALL, "delete-batch ", "<ids>", delete_batch, "delete many jobs", Extension::Batch),
+    ours(CommandName::DeleteBatch, Need::DELETE_JOB, "delete-batch ", "<ids>", delete_batch, "delete many jobs", Extension::Batch),
     row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
@@ -132,8 +132,8 @@ pub const COMMANDS: [CommandRow; 40] = [
     ours(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in", Extension::Drain),
     ours(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again", Extension::Drain),
     ours(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube", Extension::ListJobs),
-    ours(CommandName::MoveJob, Need::ADMIN_ALL, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube", Extension::Move),
-    ours(CommandName::MoveTube, Need::ADMIN_ALL, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube", Extension::Move),
+    ours(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube", Extension::Move),
+    ours(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube", Extension::Move),
     ours(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have", Extension::Limit),
     row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
@@ -148,6 +148,37 @@ pub const COMMANDS: [CommandRow; 40] = [
     row(CommandName::PauseTube, Need::ADMIN_NAMED, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
     row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
 ];
+
+/// The end of a chain of rows.
+const NO_ROW: u8 = u8::MAX;
+
+/// Of each lower-case letter, the first row whose word begins with it, and of each row the next one that begins like
+/// it: so a line is compared with a few words and not with all.
+const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
+    let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
+    let mut row = COMMANDS.len();
+    while row > 0 {
+        row -= 1;
+        let letter = (COMMANDS[row].word.as_bytes()[0] - b'a') as usize;
+        next[row] = first[letter];
+        first[letter] = row as u8;
+    }
+    (first, next)
+};
+
+/// The row that a line belongs to, for a server that has these extensions.
+pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
+    static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
+    let letter = usize::from(line.first()?.wrapping_sub(b'a'));
+    let mut place = *CHAINS.0.get(letter)?;
+    while let Some(row) = ROWS.get(usize::from(place)) {
+        if line.starts_with(row.word.as_bytes()) && row.extension.is_none_or(|extension| extensions.has(extension)) {
+            return Some(row);
+        }
+        place = CHAINS.1[usize::from(place)];
+    }
+    None
+}
 
 /// How often each command was given.
 #[derive(Clone, Debug)]
@@ -355,6 +386,29 @@ mod tests {
         for (place, row) in COMMANDS.iter().enumerate() {
             assert_eq!(row.name as usize, place, "{:?}", row.name);
             assert!(!row.summary.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_line_belongs_to_the_first_row_that_it_begins_with() {
+        let lines = COMMANDS.iter().flat_map(|row| {
+            let word = row.word.trim_end();
+            [
+                word.to_owned(),
+                format!("{word} "),
+                format!("{word} x"),
+                format!("{word}x"),
+                word[..word.len() - 1].to_owned(),
+            ]
+        });
+        let odd = ["", " put ", "PUT ", "~", "{", "`", "x"].map(str::to_owned);
+        for line in lines.chain(odd) {
+            for extensions in [Extensions::ALL, Extensions::NONE] {
+                let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
+                let first = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word));
+                let found = row_of(line.as_bytes(), extensions);
+                assert_eq!(found.map(|row| row.name), first.map(|row| row.name), "{line:?}");
+            }
         }
     }
 

@@ -4,8 +4,10 @@
 
 use super::command::{Command, CHANGE_OVERHEAD};
 use super::{reply, yaml};
-use crate::engine::{FindReserved, Flush, IdPage, JobEnd, JobId, MoveJobs, NoJob, Progress, Reserve, Span, TouchAll};
-use crate::protocol::{Context, Flow, Output};
+use crate::engine::{
+    FindOldest, FindReserved, Flush, IdPage, JobEnd, JobId, MoveJobs, NoJob, Progress, Reserve, Span, TouchAll,
+};
+use crate::protocol::{guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
 const DELETE_STEPS: u64 = 8;
@@ -25,6 +27,8 @@ pub enum Continuation {
     ListJobs(IdPage),
     /// Jobs on their way to another tube.
     Move(MoveJobs),
+    /// Statistics of a tube whose oldest jobs are being found.
+    StatsTube(FindOldest),
 }
 
 /// What comes of a turn.
@@ -47,6 +51,7 @@ impl Continuation {
             Continuation::Delete(..) | Continuation::Flush(_) => 1,
             Continuation::Move(moving) => CHANGE_OVERHEAD + moving.footprint(),
             Continuation::TouchAll(_) | Continuation::FindReserved(_) | Continuation::ListJobs(_) => 0,
+            Continuation::StatsTube(_) => 0,
         }
     }
 
@@ -57,6 +62,7 @@ impl Continuation {
             Continuation::Flush(flush) => flush.footprint(),
             Continuation::ListJobs(page) => page.footprint(),
             Continuation::Move(moving) => moving.footprint(),
+            Continuation::StatsTube(find) => find.footprint(),
             Continuation::TouchAll(_) | Continuation::FindReserved(_) => 0,
         }
     }
@@ -132,6 +138,13 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Tur
             Ok(Progress::Done) => reply::numbered(out, b"MOVED", moving.done),
             Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
         },
+        Continuation::StatsTube(mut find) => match context.engine.find_oldest(&mut find) {
+            Progress::More => return TurnResult::Later(Continuation::StatsTube(find)),
+            Progress::Done => {
+                let tube = context.engine.tube_stats(find.tube(), now);
+                reply::yaml(out, tube.map(|tube| yaml::tube_with_times(&tube, find.ages(now))));
+            }
+        },
     }
     TurnResult::NEXT
 }
@@ -170,7 +183,8 @@ fn delete_batch(
     out: &mut Output,
 ) -> TurnResult {
     while let Some(id) = ids.get(at) {
-        deleted += u64::from(context.engine.delete(context.client, *id, context.now));
+        let may = guard::may_delete(context, *id);
+        deleted += u64::from(may && context.engine.delete(context.client, *id, context.now));
         context.engine.take_steps(DELETE_STEPS);
         at += 1;
         if context.engine.steps().are_used_up() && at < ids.len() {

@@ -4,7 +4,7 @@
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{CommandName, CommandRow, COMMANDS};
+use super::commands::{row_of, CommandName, COMMANDS};
 use super::extensions::{Extension, Extensions};
 use super::reply;
 use super::tags::Tagging;
@@ -90,6 +90,9 @@ impl Request {
             | Command::Flush { tube, .. }
             | Command::ListJobs { tube, .. }
             | Command::LimitTube { tube, .. } => Subject::Tube(tube),
+            Command::MoveTube { from, to, .. } => Subject::TwoTubes(from, to),
+            Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
+            Command::DeleteBatch(ids) => Subject::Jobs(ids),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
             Command::Peek(id)
             | Command::ReserveJob(id)
@@ -120,9 +123,7 @@ fn parse(line: &[u8], extensions: Extensions) -> Request {
     if line.contains(&0) {
         return Request::wrong(Command::BadFormat);
     }
-    let has = |row: &&CommandRow| row.extension.is_none_or(|extension| extensions.has(extension));
-    let row = COMMANDS.iter().filter(has).find(|row| line.starts_with(row.word.as_bytes()));
-    let Some(row) = row else { return Request::wrong(Command::UnknownCommand) };
+    let Some(row) = row_of(line, extensions) else { return Request::wrong(Command::UnknownCommand) };
     match (row.parse)(&line[row.word.len()..], extensions) {
         Some(command) => Request { counts: Some(row.name), command },
         None => Request::wrong(Command::BadFormat),
@@ -340,6 +341,7 @@ mod tests {
     const INTAKE: DecodeLimits = DecodeLimits {
         max_job_size: 10,
         room: 1000,
+        is_stranger: false,
         max_packet: 0,
         fingerprints: Fingerprints::new(1),
         extensions: Extensions::ALL,

@@ -3,12 +3,14 @@
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
 use super::command::{Command, CHANGE_OVERHEAD};
+use super::extensions::Extension;
 use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::Denied;
 use crate::engine::{
-    Engine, Event, JobCounts, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
+    Engine, Event, FindOldest, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
 };
+use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
 
 /// The rest of a command that was too much for one turn.
@@ -18,8 +20,8 @@ pub enum Continuation {
     Kick(Kick),
     /// A list of all tubes: the number of the next one, and the list so far.
     ListTubes(u32, Output),
-    /// Figures of the tubes that the client may see: the number of the next one, and the sums so far.
-    Stats(u32, Box<Stats>),
+    /// Figures of what the client may see, so far.
+    Stats(Box<VisibleSums>),
     /// A list of the tubes that the client watches: the place of the next one, and the list so far.
     ListWatched(usize, Output),
     /// Of a command that beanstalkd has not.
@@ -40,7 +42,7 @@ impl Continuation {
     pub fn footprint(&self) -> u64 {
         match self {
             Continuation::Kick(_) => 0,
-            Continuation::Stats(..) => size_of::<Stats>() as u64,
+            Continuation::Stats(_) => size_of::<VisibleSums>() as u64,
             Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
             Continuation::Extended(rest) => rest.footprint(),
         }
@@ -58,7 +60,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
         Command::Auth(digest) => return auth(&digest, context, out),
         Command::Kick(bound) => return kick(Kick::new(bound.into()), context, out),
         Command::ListTubes => return list_tubes(context, out),
-        Command::Stats => return all_stats(context, out),
+        Command::Stats => return stats(Box::default(), context, out),
         Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
@@ -67,6 +69,10 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
                 context.engine.mark_producer(context.client);
             }
             reply::words(out, answer);
+        }
+        Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
+            let find = extended::Continuation::StatsTube(FindOldest::new(tube));
+            return flow(extended::go_on(find, context, out));
         }
         command if command.is_extended() => return flow(extended::execute(command, context, out)),
         Command::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),
@@ -134,30 +140,9 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
 }
 
 /// Figures of the server; those of jobs and tubes are about what the client may see.
-fn all_stats(context: &mut Context, out: &mut Output) -> Flow {
-    let figures = context.stats();
-    if context.sees_all() {
-        tell_stats(&figures, context, out);
-        return Flow::Next;
-    }
-    let sums = Stats { jobs: JobCounts::default(), total_jobs: 0, tubes: 0, ..figures };
-    stats(0, Box::new(sums), context, out)
-}
-
-fn stats(mut from: u32, mut sums: Box<Stats>, context: &mut Context, out: &mut Output) -> Flow {
-    let Context { engine, access, now, .. } = context;
-    let progress = engine.walk_tubes(&mut from, *now, |tube| {
-        if protocol::sees(access, tube.name) {
-            sums.jobs.merge(&tube.jobs);
-            sums.total_jobs += tube.total_jobs;
-            sums.tubes += 1;
-        }
-        0
-    });
-    if progress == Progress::More {
-        return later(Continuation::Stats(from, sums));
-    }
-    tell_stats(&sums, context, out);
+fn stats(mut sums: Box<VisibleSums>, context: &mut Context, out: &mut Output) -> Flow {
+    let Some(figures) = sums.go_on(context) else { return later(Continuation::Stats(sums)) };
+    tell_stats(&figures, context, out);
     Flow::Next
 }
 
@@ -191,7 +176,7 @@ pub fn deny(denied: Denied, out: &mut Output) {
 pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     match rest {
         Continuation::Kick(rest) => kick(rest, context, out),
-        Continuation::Stats(from, sums) => stats(from, sums, context, out),
+        Continuation::Stats(sums) => stats(sums, context, out),
         Continuation::ListTubes(from, text) => list_more_tubes(from, text, context, out),
         Continuation::ListWatched(from, text) => list_watched(from, text, context, out),
         Continuation::Extended(rest) => flow(extended::go_on(rest, context, out)),

@@ -1,13 +1,15 @@
 //! The bodies of OK replies: flat YAML that tools read line by line.
 //!
-//! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): clients compare whole dictionaries, so
-//! statistics of jobs and tubes must have no other keys. Those of the server may, behind the known ones.
+//! Owns the keys, their order and their quotes, which are beanstalkd's (1.13): what it has not stands behind the known
+//! keys. Clients compare whole dictionaries, so the statistics of jobs have no other keys, nor those of tubes if nobody
+//! wants the extension.
 
 use super::commands::{CommandCounters, CommandName, CommandRow, COMMANDS};
 use super::extensions::Extensions;
-use crate::engine::{JobCounts, JobId, JobStats, State, Stats, Time, TubeStats};
+use crate::engine::{JobCounts, JobId, JobStats, Latency, Span, State, Stats, Time, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::{Host, LogFigures, Output};
+use crate::role::RoleFigures;
 
 /// Commands whose counters `stats` shows, as `cmd-NAME`, in beanstalkd's order.
 #[rustfmt::skip]
@@ -18,6 +20,9 @@ const COUNTED: [CommandName; 21] = {
         Ignore, Bury, Kick, Touch, Stats, StatsJob, StatsTube, ListTubes, ListTubeUsed, ListTubesWatched,
     ]
 };
+
+/// The percentiles that `stats-tube` shows.
+const PERCENTS: [u64; 3] = [50, 95, 99];
 
 /// A body in the making.
 struct Yaml(Vec<u8>);
@@ -142,7 +147,29 @@ pub fn job(job: &JobStats) -> Vec<u8> {
 }
 
 pub fn tube(tube: &TubeStats) -> Vec<u8> {
-    let mut yaml = Yaml::new(480);
+    plain_tube(tube).0
+}
+
+/// The same with the times of its jobs, and the ages of the oldest ready and the oldest buried one.
+pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 2]) -> Vec<u8> {
+    let mut yaml = plain_tube(tube);
+    let none = Latency::default();
+    let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
+    for (what, latency) in [("queue", wait), ("processing", run)] {
+        let mut figure = |key: &str, time: Span| yaml.micros(&format!("{what}-time-{key}"), time.nanos() / 1000);
+        figure("ewma", latency.average());
+        figure("min", latency.least());
+        figure("max", latency.most());
+        PERCENTS.iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
+        yaml.number(&format!("{what}-time-samples"), latency.samples());
+    }
+    yaml.number("oldest-ready-age", oldest[0].secs());
+    yaml.number("oldest-buried-age", oldest[1].secs());
+    yaml.0
+}
+
+fn plain_tube(tube: &TubeStats) -> Yaml {
+    let mut yaml = Yaml::new(1024);
     yaml.quoted("name", tube.name);
     yaml.jobs(&tube.jobs);
     yaml.number("total-jobs", tube.total_jobs);
@@ -153,7 +180,7 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.number("cmd-pause-tube", tube.pauses);
     yaml.number("pause", tube.pause.secs());
     yaml.number("pause-time-left", tube.pause_left.secs());
-    yaml.0
+    yaml
 }
 
 pub fn stats(
@@ -185,8 +212,21 @@ pub fn stats(
     yaml.number("memory-buffers", stats.memory.buffers);
     yaml.number("failed-auths", host.usage().failed_auths);
     yaml.number("total-expired", stats.evicted);
+    host.role().iter().for_each(|figures| role(&mut yaml, figures));
     extended(&mut yaml, counters, extensions);
     yaml.0
+}
+
+/// What a server says that is one of several.
+fn role(yaml: &mut Yaml, figures: &RoleFigures) {
+    yaml.word("role", figures.role.word().as_bytes());
+    yaml.number("epoch", figures.epoch);
+    yaml.number("journal-entry", figures.entry);
+    yaml.number("journal-entries-written", figures.written);
+    yaml.number("journal-bytes-written", figures.bytes);
+    yaml.number("journal-retries", figures.retries);
+    yaml.number("journal-size", figures.used);
+    yaml.number("journal-quota", figures.quota);
 }
 
 /// What a server without extensions does not say.

@@ -19,10 +19,11 @@ pub struct QueueFigures<'a> {
 }
 
 impl<'a> QueueFigures<'a> {
-    pub fn of(context: &'a Context) -> QueueFigures<'a> {
+    /// With these figures of the engine, which are what the client may see.
+    pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let started: Time = context.host.facts().started;
         QueueFigures {
-            stats: context.stats(),
+            stats,
             counters: context.counters,
             usage: context.host.usage(),
             log: context.log,

@@ -6,9 +6,48 @@
 
 use core::net::IpAddr;
 
+use hmac_sha256::Hash;
+
+use super::reply;
+use super::request::Request;
 use super::routes::Command;
 use super::types::{Failure, Head};
 use super::HttpSettings;
+use crate::access::{Denied, Right};
+use crate::protocol::{Context, Flow, Output};
+
+/// Under an access file: finds out who sends a request. It holds for that one alone, since a proxy may bring those of
+/// many people over one connection.
+pub fn introduce(request: &Request, context: &mut Context) {
+    let Some(access) = &mut context.access else { return };
+    match &request.head.token {
+        _ if request.is_for_strangers() => {}
+        Some(token) => _ = access.authenticate(&Hash::hash(token)),
+        None => access.withdraw_token(),
+    }
+}
+
+/// Refuses what a client may not do.
+pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
+    let mut head = Head::clone(&request.head);
+    let (status, text) = match denied {
+        Denied::Forbidden => {
+            let rights: Vec<&str> = request.need.rights.iter().map(|right| Right::name(*right)).collect();
+            (403, format!("this needs the right {} there", rights.join(" or ")))
+        }
+        Denied::Unknown if head.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
+        Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
+    };
+    // A guess is the last of its connection, and a body that nobody has asked for is not read.
+    let is_introduction = matches!(request.command, Ok(Command::Introduction | Command::GoAhead));
+    head.close |= denied == Denied::Unknown && (head.token.is_some() || is_introduction);
+    reply::failure(out, &Failure::new(status, text), &head);
+    if head.close {
+        Flow::Close
+    } else {
+        Flow::Next
+    }
+}
 
 /// Refuses a request that must not be carried out.
 pub fn check(head: &Head, command: Option<&Command>, settings: &HttpSettings) -> Result<(), Failure> {
@@ -20,7 +59,7 @@ pub fn check(head: &Head, command: Option<&Command>, settings: &HttpSettings) ->
     if head.origin.as_deref().is_some_and(|origin| !is_same(origin, host)) {
         return refuse(403, "the Origin is another site");
     }
-    let is_open = matches!(command, Some(Command::Page | Command::Health | Command::Ready));
+    let is_open = command.is_some_and(Command::is_for_strangers);
     if let Some(token) = settings.token.as_deref().filter(|_| !is_open) {
         if !head.token.as_deref().is_some_and(|given| is_equal(given, token)) {
             return refuse(401, "the bearer token is missing or wrong");

@@ -7,8 +7,10 @@
 use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
-use crate::engine::{Histogram, Progress, TubeStats};
-use crate::protocol::{Context, Output, Wire};
+use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
+use crate::protocol::sums::VisibleSums;
+use crate::protocol::{sees, Context, Output, Wire};
+use crate::role::{Role, RoleFigures};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
@@ -50,7 +52,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 37] = [
+pub const FAMILIES: [Family; 47] = [
     ("beanpole_build_info", "gauge", "The version that runs."),
     ("beanpole_jobs", "gauge", "Jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Ready jobs with a priority below 1024."),
@@ -70,6 +72,14 @@ pub const FAMILIES: [Family; 37] = [
     ("beanpole_binlog_up", "gauge", "1 if the binlog can be written."),
     ("beanpole_binlog_bytes", "gauge", "Size of the binlog on the disk."),
     ("beanpole_binlog_records_total", "counter", "Records written to the binlog: of changes, and again by compaction."),
+    ("beanpole_active", "gauge", "1 if the server is the active one of several."),
+    ("beanpole_epoch", "gauge", "The turn of the active server."),
+    ("beanpole_journal_entry", "gauge", "The last entry of the journal that the server has."),
+    ("beanpole_journal_entries_total", "counter", "Entries that the server has appended to the journal."),
+    ("beanpole_journal_written_bytes_total", "counter", "Bytes in them."),
+    ("beanpole_journal_retries_total", "counter", "Appends to the journal whose outcome had to be asked for."),
+    ("beanpole_journal_bytes", "gauge", "Bytes that the journal takes in etcd."),
+    ("beanpole_journal_quota_bytes", "gauge", "Bytes that it may take."),
     ("process_cpu_seconds_total", "counter", "CPU time of the process."),
     ("process_resident_memory_bytes", "gauge", "Resident memory of the process."),
     ("process_start_time_seconds", "gauge", "When the process was started."),
@@ -84,21 +94,29 @@ pub const FAMILIES: [Family; 37] = [
     ("beanpole_tube_waiting", "gauge", "Connections that watch a tube and wait for a job."),
     ("beanpole_tube_watching", "gauge", "Connections that watch a tube."),
     ("beanpole_tube_pause_left_seconds", "gauge", "What is left of a tube's pause."),
+    ("beanpole_tube_job_wait_seconds", "histogram", "As beanpole_job_wait_seconds, of one tube."),
+    ("beanpole_tube_job_run_seconds", "histogram", "As beanpole_job_run_seconds, of one tube."),
     ("gearman_jobs", "gauge", "Jobs of a function that are queued or running."),
     ("gearman_jobs_running", "gauge", "Jobs of a function that are running."),
     ("gearman_jobs_waiting", "gauge", "Jobs of a function that wait for a worker."),
     ("gearman_workers", "gauge", "Workers that can do a function."),
 ];
 
+/// The families that only one of several servers has.
+pub const JOURNAL: std::ops::Range<usize> = 19..27;
+
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 27;
-const GEARMAN: usize = 33;
+const TUBES: usize = 35;
+const GEARMAN: usize = 43;
 
 /// Figures on their way out.
 #[derive(Debug)]
 pub struct Scrape {
     names: Names,
     only: Option<Box<[u8]>>,
+    sums: VisibleSums,
+    /// What the client may see of the server's figures, once that is known.
+    stats: Option<Stats>,
     /// The number of the next tube.
     next: u32,
     shown: usize,
@@ -112,7 +130,17 @@ impl Scrape {
     pub fn new(names: Names, only: Option<Box<[u8]>>, settings: &HttpSettings) -> Scrape {
         let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_KEYS.len() };
         let samples = std::iter::repeat_with(Output::new).take(count).collect();
-        Scrape { names, only, next: 0, shown: 0, most: settings.metrics_tubes, gearman: settings.gearman, samples }
+        Scrape {
+            names,
+            only,
+            sums: VisibleSums::default(),
+            stats: None,
+            next: 0,
+            shown: 0,
+            most: settings.metrics_tubes,
+            gearman: settings.gearman,
+            samples,
+        }
     }
 
     /// Bytes of memory that it takes.
@@ -155,22 +183,37 @@ impl Scrape {
                 line(place, "function", "", &value.to_string());
             }
         }
+        if let Some(times) = tube.times {
+            for (place, latency) in [(6, &times.wait), (7, &times.run)] {
+                let text = self.samples[place].text();
+                let before = text.len();
+                push_latency(text, FAMILIES[TUBES + place].0, &name, latency);
+                bytes += text.len() - before;
+            }
+        }
         bytes
     }
 }
 
 /// Goes on with the tubes; when that is done, the whole text, or why there is none.
 pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Output, Failure>, Box<Scrape>> {
+    if scrape.stats.is_none() && !context.sees_all() {
+        scrape.stats = scrape.sums.go_on(context);
+        if scrape.stats.is_none() {
+            return Err(scrape);
+        }
+    }
     if let Some(only) = scrape.only.take() {
         let Some(tube) = context.engine.tube_stats(&only, context.now) else {
             return Ok(Err(Failure::new(404, "there is no such tube")));
         };
         scrape.add(&tube);
-        return Ok(Ok(finish(*scrape, context, 0)));
+        return Ok(Ok(finish(*scrape, context, |_| 0)));
     }
     let mut next = scrape.next;
-    let progress = context.engine.walk_tubes(&mut next, context.now, |tube| {
-        if scrape.shown >= scrape.most {
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut next, *now, |tube| {
+        if scrape.shown >= scrape.most || !sees(access, tube.name) {
             return 0;
         }
         scrape.shown += 1;
@@ -180,15 +223,15 @@ pub fn go_on(mut scrape: Box<Scrape>, context: &mut Context) -> Result<Result<Ou
     if progress == Progress::More && scrape.shown < scrape.most {
         return Err(scrape);
     }
-    let omitted = context.engine.stats().tubes.saturating_sub(scrape.shown) as u64;
-    Ok(Ok(finish(*scrape, context, omitted)))
+    let shown = scrape.shown;
+    Ok(Ok(finish(*scrape, context, |stats| stats.tubes.saturating_sub(shown) as u64)))
 }
 
 /// The text: what concerns the whole server, then tubes.
-fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
+fn finish(scrape: Scrape, context: &Context, omitted: impl FnOnce(&Stats) -> u64) -> Output {
     let mut out = Output::new();
-    let figures = QueueFigures::of(context);
-    let Scrape { names, gearman, samples, .. } = scrape;
+    let Scrape { names, gearman, samples, stats, .. } = scrape;
+    let figures = QueueFigures::of(stats.unwrap_or_else(|| context.stats()), context);
     if names != Names::Native {
         older(names, &figures, out.text());
         for (key, mut samples) in TUBE_KEYS.iter().zip(samples) {
@@ -201,7 +244,7 @@ fn finish(scrape: Scrape, context: &Context, omitted: u64) -> Output {
     let mut page = Page { text: out.text(), next: 0 };
     whole_server(&mut page, &figures, context);
     histograms(&mut page, context);
-    page.number(omitted);
+    page.number(omitted(&figures.stats));
     for ((name, kind, help), mut samples) in FAMILIES[TUBES..].iter().zip(samples) {
         if gearman || !name.starts_with("gearman") {
             family(out.text(), name, kind, help);
@@ -297,15 +340,30 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(log.map_or(0, |log| log.disk));
     let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
     page.labelled("kind", [("written", written), ("migrated", migrated)]);
+    journal(page, context.host.role());
     page.value(&seconds(u128::from(figures.usage.user_micros + figures.usage.system_micros) * 1000));
     page.number(figures.usage.resident);
     page.value(&seconds(facts.started.nanos().into()));
 }
 
+/// How one of several servers does; nothing of a server that is alone.
+fn journal(page: &mut Page, figures: Option<RoleFigures>) {
+    let Some(figures) = figures else {
+        page.next = JOURNAL.end;
+        return;
+    };
+    page.number((figures.role == Role::Active).into());
+    let RoleFigures { epoch, entry, written, bytes, retries, used, quota, .. } = figures;
+    [epoch, entry, written, bytes, retries, used, quota].into_iter().for_each(|number| page.number(number));
+}
+
 fn histograms(page: &mut Page, context: &Context) {
     let times = context.engine.job_times();
     let latencies = context.host.latencies();
-    for histogram in [Some(&times.wait), Some(&times.run), latencies.syncs.as_ref(), latencies.turns.as_ref()] {
+    // Those of jobs cannot be told apart by tubes.
+    let (wait, run) = (Some(&times.wait), Some(&times.run));
+    let [wait, run] = [wait, run].map(|times| times.filter(|_| context.sees_all()));
+    for histogram in [wait, run, latencies.syncs.as_ref(), latencies.turns.as_ref()] {
         let name = page.begin();
         if let Some(histogram) = histogram {
             push_histogram(page.text, name, histogram);
@@ -319,6 +377,16 @@ fn push_histogram(text: &mut Vec<u8>, name: &str, histogram: &Histogram) {
     }
     let (count, sum) = (histogram.count(), seconds(histogram.sum_nanos()));
     let rest = format!("{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
+    text.extend_from_slice(rest.as_bytes());
+}
+
+fn push_latency(text: &mut Vec<u8>, name: &str, tube: &str, latency: &Latency) {
+    for (bound, count) in latency.buckets() {
+        let bound = seconds(bound.into());
+        text.extend_from_slice(format!("{name}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {count}\n").as_bytes());
+    }
+    let (count, sum, of) = (latency.samples(), seconds(latency.sum_nanos()), format!("{{tube=\"{tube}\""));
+    let rest = format!("{name}_bucket{of},le=\"+Inf\"}} {count}\n{name}_sum{of}}} {sum}\n{name}_count{of}}} {count}\n");
     text.extend_from_slice(rest.as_bytes());
 }
 
@@ -360,6 +428,10 @@ mod tests {
     #[test]
     fn the_table_is_where_it_is_said_to_be() {
         assert_eq!((FAMILIES[TUBES].0, FAMILIES[GEARMAN].0), ("beanpole_tube_jobs", "gearman_jobs"));
+        assert_eq!(
+            (FAMILIES[JOURNAL.start].0, FAMILIES[JOURNAL.end].0),
+            ("beanpole_active", "process_cpu_seconds_total")
+        );
         for (name, kind, help) in FAMILIES {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
             assert!(help.ends_with('.'), "{name}");

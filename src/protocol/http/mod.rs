@@ -16,7 +16,8 @@ mod session;
 mod types;
 
 pub use figures::{SERVER_KEYS, TUBE_KEYS};
-pub use metrics::FAMILIES;
+pub use guard::{deny, introduce};
+pub use metrics::{FAMILIES, JOURNAL};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};

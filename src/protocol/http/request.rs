@@ -6,6 +6,8 @@
 use super::json::JsonObject;
 use super::routes::{self, Command, RequestTarget};
 use super::types::{Failure, Head, Method};
+use crate::access::Need;
+use crate::protocol::guard::Subject;
 use crate::protocol::upload::Upload;
 use crate::protocol::{DecodeLimits, LogSubject};
 
@@ -24,6 +26,8 @@ pub struct Request {
     pub head: Box<Head>,
     /// What, or why that is not understood.
     pub command: Result<Command, Failure>,
+    /// What a client must be allowed to do, if it is understood.
+    pub need: Need,
     /// Where it stands among the connection's bytes is not known any more: it must close.
     pub is_last: bool,
 }
@@ -48,6 +52,21 @@ impl Request {
         self.command.as_ref().map_or_else(|_| LogSubject::default(), Command::log_subject)
     }
 
+    /// Which tubes or job it is about.
+    pub fn subject(&self) -> Subject<'_> {
+        self.command.as_ref().map_or(Subject::Nothing, Command::subject)
+    }
+
+    /// Whether it is answered whoever sends it: with what everybody may see, or that it cannot be framed.
+    pub fn is_for_strangers(&self) -> bool {
+        self.is_last || self.command.as_ref().is_ok_and(Command::is_for_strangers)
+    }
+
+    fn new(head: Head, found: Result<(Command, Need), Failure>) -> Request {
+        let (command, need) = found.map_or_else(|failure| (Err(failure), Need::OPEN), |(it, need)| (Ok(it), need));
+        Request { head: head.into(), command, need, is_last: false }
+    }
+
     /// Its name, for the log.
     pub fn name(&self) -> &'static str {
         self.command.as_ref().map_or("no request", Command::name)
@@ -61,6 +80,8 @@ enum Stage {
     #[default]
     Head,
     Body(Box<(Head, RequestTarget, Upload)>),
+    /// Before a body of this size, while it is asked who sends it.
+    Introduced(Box<(Head, RequestTarget, usize)>),
     /// Nothing that comes is understood any more.
     Over,
 }
@@ -87,20 +108,21 @@ impl Decoder {
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => Some(&mut parts.2),
-            Stage::Head | Stage::Over => None,
+            Stage::Introduced(_) | Stage::Head | Stage::Over => None,
         }
     }
 
     pub fn uploading(&self) -> u64 {
         match &self.stage {
             Stage::Body(parts) => parts.2.footprint() + size_of::<(Head, RequestTarget, Upload)>() as u64,
+            Stage::Introduced(_) => size_of::<(Head, RequestTarget, usize)>() as u64,
             Stage::Head | Stage::Over => 0,
         }
     }
 
     /// How many requests were understood, and whether the body of one is arriving.
     pub fn progress(&self) -> (u64, bool) {
-        (self.count, matches!(self.stage, Stage::Body(_)))
+        (self.count, matches!(self.stage, Stage::Body(_) | Stage::Introduced(_)))
     }
 
     /// Understands the next request, of which it takes the bytes; none if it is not all there.
@@ -127,18 +149,23 @@ impl Decoder {
                         *bytes = &bytes[found.length..];
                         self.begin(found, bytes, limits)
                     }
-                    Err(failure) => Some(self.give_up(Head::default(), failure, bytes)),
+                    Err(failure) => Some(self.give_up(Head::default(), failure)),
                 }
             }
             Stage::Body(parts) => {
                 parts.2.take(bytes, limits.room)?;
                 let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
                 let (head, target, upload) = *parts;
-                let command = match upload.finish() {
+                let found = match upload.finish() {
                     None => Err(Failure::new(503, "there is no memory for this")),
                     Some(body) => read_body(&head, target, body.bytes(), limits),
                 };
-                Some(Request { head: head.into(), command, is_last: false })
+                Some(Request::new(head, found))
+            }
+            Stage::Introduced(_) => {
+                let Stage::Introduced(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
+                let (head, target, size) = *parts;
+                self.begin_body(head, target, size, limits).or_else(|| self.read(bytes, limits))
             }
         }
     }
@@ -147,45 +174,62 @@ impl Decoder {
         let Found { head, target, body, expects, .. } = found;
         let target = match (target, body) {
             // Its body, if there is one, is not read.
-            (Err(failure), Some(_)) => return Some(self.give_up(head, failure, bytes)),
-            (Err(failure), None) => return Some(Request { head: head.into(), command: Err(failure), is_last: false }),
+            (Err(failure), Some(_)) => return Some(self.give_up(head, failure)),
+            (Err(failure), None) => return Some(Request::new(head, Err(failure))),
             (Ok(target), _) => target,
         };
         let size = match (target.method, body) {
             (Method::Get, None | Some(0)) => {
-                let command = routes::find(&target, &JsonObject::default(), limits);
-                return Some(Request { head: head.into(), command, is_last: false });
+                let found = routes::find(&target, &JsonObject::default(), limits);
+                return Some(Request::new(head, found));
             }
             (Method::Get, Some(_)) => {
-                return Some(self.give_up(head, Failure::new(400, "a GET has no body"), bytes));
+                return Some(self.give_up(head, Failure::new(400, "a GET has no body")));
             }
             (Method::Post, None) => {
-                return Some(self.give_up(head, Failure::new(411, "a POST needs a Content-Length"), bytes));
+                return Some(self.give_up(head, Failure::new(411, "a POST needs a Content-Length")));
             }
             (Method::Post, Some(size)) => size,
         };
         if size > MAX_BODY {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
-            return Some(self.give_up(head, failure, bytes));
+            return Some(self.give_up(head, failure));
         }
-        let Some(upload) = Upload::begin(size, limits.room) else {
-            return Some(self.give_up(head, Failure::new(503, "there is no memory for this"), bytes));
+        let first = match (expects, limits.is_stranger) {
+            (true, _) => Some(Command::GoAhead),
+            (false, true) => Some(Command::Introduction),
+            (false, false) => None,
         };
-        let asks =
-            expects.then(|| Request { head: Head::clone(&head).into(), command: Ok(Command::GoAhead), is_last: false });
-        self.stage = Stage::Body(Box::new((head, target, upload)));
-        asks.or_else(|| self.read(bytes, limits))
+        let first = first.map(|command| Request::new(head.clone(), Ok((command, Need::OPEN))));
+        if limits.is_stranger {
+            self.stage = Stage::Introduced(Box::new((head, target, size)));
+            return first;
+        }
+        self.begin_body(head, target, size, limits).or(first).or_else(|| self.read(bytes, limits))
     }
 
-    fn give_up(&mut self, mut head: Head, failure: Failure, bytes: &mut &[u8]) -> Request {
+    /// Makes ready for a body; what is answered if it cannot be taken.
+    fn begin_body(&mut self, head: Head, target: RequestTarget, size: usize, limits: &DecodeLimits) -> Option<Request> {
+        let Some(upload) = Upload::begin(size, limits.room) else {
+            return Some(self.give_up(head, Failure::new(503, "there is no memory for this")));
+        };
+        self.stage = Stage::Body(Box::new((head, target, upload)));
+        None
+    }
+
+    fn give_up(&mut self, mut head: Head, failure: Failure) -> Request {
         self.stage = Stage::Over;
-        *bytes = &[];
         head.close = true;
-        Request { head: head.into(), command: Err(failure), is_last: true }
+        Request { is_last: true, ..Request::new(head, Err(failure)) }
     }
 }
 
-fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Command, Failure> {
+fn read_body(
+    head: &Head,
+    target: RequestTarget,
+    body: &[u8],
+    limits: &DecodeLimits,
+) -> Result<(Command, Need), Failure> {
     if !head.is_json {
         // A guard says so; nothing is parsed that is not said to be JSON.
         return routes::unread(&target);

@@ -6,7 +6,9 @@
 use super::json::JsonObject;
 use super::metrics::Names;
 use super::types::{Failure, Method};
+use crate::access::Need;
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
+use crate::protocol::guard::Subject;
 use crate::protocol::text::{is_tube_name, number};
 use crate::protocol::{DecodeLimits, LogSubject};
 
@@ -22,6 +24,8 @@ const USUAL_TTR: u64 = 60;
 pub enum Command {
     /// The client waits for a word before it sends a body.
     GoAhead,
+    /// The head of a request of somebody who is not known yet; what it asks for comes again, with its body.
+    Introduction,
     Page,
     Health,
     Ready,
@@ -73,7 +77,7 @@ impl Command {
         match self {
             Put(..) | Kick(..) | Pause(..) | Clear(..) | Move { .. } => true,
             KickJob(_) | DeleteJob(_) | BuryJob(_) => true,
-            GoAhead | Page | Health | Ready | Metrics(..) | Server => false,
+            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server => false,
             Tubes { .. } | Tube(_) | Jobs { .. } | Peek(..) | Job(_) | Body(_) => false,
         }
     }
@@ -116,9 +120,28 @@ impl Command {
             Tube(name) | Jobs { tube: name, .. } | Peek(name, _) | Kick(name, _) => tube = Some(name.to_vec()),
             Pause(name, _) | Clear(name, _) | Move { tube: name, .. } => tube = Some(name.to_vec()),
             Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
-            GoAhead | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
+            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
         }
         LogSubject { id, tube, size, ..LogSubject::default() }
+    }
+
+    /// Which tubes or job it is about.
+    pub fn subject(&self) -> Subject<'_> {
+        use Command::*;
+        match self {
+            Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Metrics(_, Some(tube)) => Subject::Tube(tube),
+            Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
+            Move { tube, to, .. } => Subject::TwoTubes(tube, to),
+            Job(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
+            GoAhead | Introduction | Page | Health | Ready | Metrics(_, None) | Server | Tubes { .. } => {
+                Subject::Nothing
+            }
+        }
+    }
+
+    /// Whether everybody may have it, with a right or without: it tells nothing of jobs.
+    pub fn is_for_strangers(&self) -> bool {
+        matches!(self, Command::Page | Command::Health | Command::Ready)
     }
 
     /// Its name, for the log.
@@ -126,6 +149,7 @@ impl Command {
         use Command::*;
         match self {
             GoAhead => "100-continue",
+            Introduction => "introduction",
             Page => "page",
             Health => "healthz",
             Ready => "readyz",
@@ -149,51 +173,72 @@ impl Command {
     }
 }
 
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+        }
+    }
+}
+
 pub struct Route {
     /// How it is asked for.
     pub method: Method,
     /// The path; a part in braces stands for any.
     pub path: &'static str,
     /// What the query, or the body's object, may hold.
-    pub arguments: &'static [&'static str],
+    pub arguments: Keys,
+    /// What a client must be allowed to do.
+    pub need: Need,
     /// What it does, in one line.
     pub summary: &'static str,
     read: fn(&Arguments) -> Result<Command, Failure>,
 }
 
-type Read = fn(&Arguments) -> Result<Command, Failure>;
-
-const fn get(path: &'static str, arguments: &'static [&'static str], summary: &'static str, read: Read) -> Route {
-    Route { method: Method::Get, path, arguments, summary, read }
+impl Route {
+    /// How it is asked for, as in `GET /metrics`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method.name(), self.path)
+    }
 }
 
-const fn post(path: &'static str, arguments: &'static [&'static str], summary: &'static str, read: Read) -> Route {
-    Route { method: Method::Post, path, arguments, summary, read }
+type Read = fn(&Arguments) -> Result<Command, Failure>;
+
+/// Keys of a query, or of the body's object.
+type Keys = &'static [&'static str];
+
+const fn get(path: &'static str, arguments: Keys, need: Need, summary: &'static str, read: Read) -> Route {
+    Route { method: Method::Get, path, arguments, need, summary, read }
+}
+
+const fn post(path: &'static str, arguments: Keys, need: Need, summary: &'static str, read: Read) -> Route {
+    Route { method: Method::Post, path, arguments, need, summary, read }
 }
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 20] = [
-    get("/", &[], "the page", |_| Ok(Command::Page)),
-    get("/healthz", &[], "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
-    get("/readyz", &[], "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    get("/metrics", &["names", "tube"], "figures for Prometheus", metrics),
-    get("/api/server", &[], "figures of the server", |_| Ok(Command::Server)),
-    get("/api/tubes", &["after", "filter", "limit"], "figures of tubes, a page at a time", tubes),
-    get("/api/tubes/{tube}", &[], "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
-    get("/api/tubes/{tube}/jobs", &["state", "from"], "jobs of a tube, a page at a time", jobs),
-    get("/api/tubes/{tube}/peek/{state}", &[], "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
-    get("/api/jobs/{id}", &[], "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
-    get("/api/jobs/{id}/body", &[], "the body of a job, as it is", |it| it.id().map(Command::Body)),
-    post("/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], "put a job", put),
-    post("/api/tubes/{tube}/kick", &["count"], "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
-    post("/api/tubes/{tube}/pause", &["seconds"], "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
-    post("/api/tubes/{tube}/clear", &["state"], "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
-    post("/api/tubes/{tube}/move", &["to", "state", "count"], "put jobs of a tube into another one", move_jobs),
-    post("/api/jobs/{id}/kick", &[], "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
-    post("/api/jobs/{id}/delete", &[], "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
-    post("/api/jobs/{id}/bury", &[], "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
+    get("/", &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
+    get("/healthz", &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
+    get("/readyz", &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
+    get("/metrics", &["names", "tube"], Need::LOOK_ANY, "figures for Prometheus", metrics),
+    get("/api/server", &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
+    get("/api/tubes", &["after", "filter", "limit"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
+    get("/api/tubes/{tube}", &[], Need::LOOK_NAMED, "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
+    get("/api/tubes/{tube}/jobs", &["state", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
+    get("/api/tubes/{tube}/peek/{state}", &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
+    get("/api/jobs/{id}", &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
+    get("/api/jobs/{id}/body", &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
+    post("/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], Need::PUT_NAMED, "put a job", put),
+    post("/api/tubes/{tube}/kick", &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    post("/api/tubes/{tube}/pause", &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    post("/api/tubes/{tube}/clear", &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
+    post("/api/tubes/{tube}/move", &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
+    post("/api/jobs/{id}/kick", &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    post("/api/jobs/{id}/delete", &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    post("/api/jobs/{id}/bury", &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
-    get("/favicon.ico", &[], "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
+    get("/favicon.ico", &[], Need::OPEN, "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
 /// A key of a query and its value.
@@ -388,7 +433,8 @@ fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> 
     Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
 }
 
-pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) -> Result<Command, Failure> {
+/// What is asked for, and what a client must be allowed to do for that.
+pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) -> Result<(Command, Need), Failure> {
     let (route, parts) = row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
@@ -397,11 +443,14 @@ pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) 
     if let Some(key) = object.stray(route.arguments) {
         return Err(Failure::new(400, format!("unknown in the body: {key}")));
     }
-    (route.read)(&Arguments { parts, target, object, limits })
+    let command = (route.read)(&Arguments { parts, target, object, limits })?;
+    // The metrics of one tube are its own.
+    let need = if let Command::Metrics(_, Some(_)) = command { Need::LOOK_NAMED } else { route.need };
+    Ok((command, need))
 }
 
 /// What is wrong with a request whose body cannot be read.
-pub fn unread(target: &RequestTarget) -> Result<Command, Failure> {
+pub fn unread(target: &RequestTarget) -> Result<(Command, Need), Failure> {
     row(target)?;
     Err(Failure::new(415, "the Content-Type must be application/json"))
 }
@@ -415,13 +464,14 @@ mod tests {
         let limits = DecodeLimits {
             max_job_size: 10,
             room: 1 << 20,
+            is_stranger: false,
             max_packet: 0,
             fingerprints: Fingerprints::new(1),
             extensions: crate::protocol::beanstalk::Extensions::ALL,
         };
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
         let object = JsonObject::parse(body.as_bytes()).expect("an object");
-        find(&target, &object, &limits).map_err(|failure| failure.status)
+        find(&target, &object, &limits).map(|(command, _)| command).map_err(|failure| failure.status)
     }
 
     #[test]

@@ -12,10 +12,16 @@ use super::reply::{self, Kind};
 use super::request::Request;
 use super::routes::Command;
 use super::types::{Failure, Head};
+use crate::access::{ClientAccess, Right};
 use crate::engine::{
-    BodyRef, Engine, JobId, JobView, Kick, Moved, NewJob, Progress, Refused, Span, State, Sweep, Time, TubeStats,
+    BodyRef, Engine, JobId, JobView, Kick, Moved, NewJob, Progress, Refused, Span, State, Stats, Sweep, Time, TubeStats,
 };
+use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output, Wire};
+use crate::role::Role;
+
+/// Why a server says nothing of the queue, and takes no jobs.
+const STANDING_BY: &str = "this server stands by; another one is active";
 
 /// Bytes of a body that are shown with its job.
 const SHOWN: usize = 64 * 1024;
@@ -36,6 +42,7 @@ pub struct Continuation {
 #[derive(Debug)]
 enum Rest {
     Metrics(Box<Scrape>),
+    Server(Box<VisibleSums>),
     Tubes {
         next: u32,
         filter: Box<[u8]>,
@@ -98,7 +105,7 @@ impl Continuation {
             Rest::Kick(tube, kick) => Command::Kick(tube.clone(), kick.left).log_size(),
             Rest::Clear(..) => 1,
             Rest::Move { to, .. } => 300 + to.len() as u64,
-            Rest::Metrics(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
+            Rest::Metrics(_) | Rest::Server(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
         }
     }
 
@@ -106,6 +113,7 @@ impl Continuation {
     pub fn footprint(&self) -> u64 {
         match &self.rest {
             Rest::Metrics(scrape) => scrape.footprint(),
+            Rest::Server(_) => size_of::<VisibleSums>() as u64,
             Rest::Tubes { filter, list, .. } => filter.len() as u64 + list.text.footprint(),
             Rest::Jobs { tube, list, .. } => tube.len() as u64 + list.text.footprint(),
             Rest::Kick(tube, _) | Rest::Clear(tube, ..) => tube.len() as u64,
@@ -116,7 +124,10 @@ impl Continuation {
 
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    let Request { head, command, is_last } = request;
+    let Request { head, command, is_last, .. } = request;
+    if matches!(command, Ok(Command::Introduction)) {
+        return Flow::Next;
+    }
     // What cannot be framed is not guarded either: nothing of it is known.
     let allowed = if is_last { Ok(()) } else { guard::check(&head, command.as_ref().ok(), &context.settings.http) };
     match allowed.and(command) {
@@ -124,12 +135,22 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             reply::go_ahead(out);
             Flow::Next
         }
+        Ok(command) if is_asleep(&command, context) => {
+            reply::failure(out, &Failure::new(503, STANDING_BY), &head);
+            ended(&head)
+        }
         Ok(command) => carry_out(command, head, context, out),
         Err(failure) => {
             reply::failure(out, &failure, &head);
             ended(&head)
         }
     }
+}
+
+/// Whether the request is about a queue that is not here: a server that stands by tells of itself alone.
+fn is_asleep(command: &Command, context: &Context) -> bool {
+    let is_own = matches!(command, Command::Health | Command::Ready | Command::Metrics(..));
+    !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
 /// Goes on with a request in another turn.
@@ -149,6 +170,7 @@ fn ended(head: &Head) -> Flow {
 fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
     let rest = match command {
         Command::Metrics(names, tube) => Rest::Metrics(Scrape::new(names, tube, &context.settings.http).into()),
+        Command::Server => Rest::Server(Box::default()),
         Command::Tubes { after, filter, limit } => Rest::Tubes { next: after, filter, limit, list: List::default() },
         Command::Jobs { tube, state, from } => Rest::Jobs { next: from, tube, state, list: List::default() },
         Command::Kick(tube, count) => Rest::Kick(tube, Kick::new(count)),
@@ -206,7 +228,6 @@ fn short_command(command: Command, context: &mut Context) -> Answer {
         Command::Page => bytes(Kind::Page, PAGE),
         Command::Health => health(unhealthy(context)),
         Command::Ready => health(unhealthy(context).or_else(|| unready(context))),
-        Command::Server => server(context),
         Command::Tube(name) => {
             let tube = context.engine.tube_stats(&name, now).ok_or_else(|| not_found("tube"))?;
             object(|members| tube_members(members, &tube))
@@ -285,6 +306,11 @@ fn unhealthy(context: &Context) -> Option<&'static str> {
 
 /// Why it takes no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
+    match context.host.role().map(|figures| figures.role) {
+        Some(Role::Standby) => return Some(STANDING_BY),
+        Some(Role::Closing) => return Some("another server is to take over"),
+        Some(Role::Active) | None => {}
+    }
     if context.engine.stats().draining {
         Some("draining")
     } else if context.log.is_some_and(|log| log.state == "full") {
@@ -303,8 +329,8 @@ fn health(problem: Option<&str>) -> Answer {
     }
 }
 
-fn server(context: &mut Context) -> Answer {
-    let figures = QueueFigures::of(context);
+fn server(stats: Stats, context: &Context) -> Answer {
+    let figures = QueueFigures::of(stats, context);
     let facts = context.host.facts();
     object(|members| {
         for key in &SERVER_KEYS {
@@ -319,8 +345,15 @@ fn server(context: &mut Context) -> Answer {
         members.number("max-job-size", facts.max_job_size.into());
         members.number("max-connections", facts.max_connections as u64);
         members.text("binlog-state", figures.log.map_or("off", |log| log.state).as_bytes());
+        if let Some(part) = context.host.role() {
+            members.text("role", part.role.word().as_bytes());
+            members.number("epoch", part.epoch);
+            members.number("journal-entry", part.entry);
+            members.number("journal-size", part.used);
+            members.number("journal-quota", part.quota);
+        }
         members.raw("draining", if figures.stats.draining { b"true" } else { b"false" });
-        members.raw("admin", if context.settings.http.admin { b"true" } else { b"false" });
+        members.raw("admin", if context.settings.http.admin && may_change(context) { b"true" } else { b"false" });
         members.number("pid", facts.pid.into());
         members.text("version", facts.version.as_bytes());
         members.text("id", facts.id.as_bytes());
@@ -328,6 +361,13 @@ fn server(context: &mut Context) -> Answer {
         members.text("os", facts.os.as_bytes());
         members.text("platform", facts.platform.as_bytes());
     })
+}
+
+/// Whether the client may change something in some tube.
+fn may_change(context: &Context) -> bool {
+    let rights =
+        |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
+    context.access.as_deref().is_none_or(rights)
 }
 
 fn tube_members(members: &mut Members, tube: &TubeStats) {
@@ -397,6 +437,10 @@ fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output)
             |scrape| Step::More(Rest::Metrics(scrape)),
             |found| Step::Done(found.map(|body| (Kind::Metrics, body))),
         ),
+        Rest::Server(mut sums) => match sums.go_on(context) {
+            Some(stats) => Step::Done(server(stats, context)),
+            None => Step::More(Rest::Server(sums)),
+        },
         Rest::Tubes { next, filter, limit, list } => list_tubes(next, filter, limit, list, context),
         Rest::Jobs { next, tube, state, list } => list_jobs(next, tube, state, list, context),
         Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
@@ -430,8 +474,9 @@ enum Step {
 
 fn list_tubes(mut next: u32, filter: Box<[u8]>, limit: usize, mut list: List, context: &mut Context) -> Step {
     let shown = |name: &[u8]| filter.is_empty() || name.windows(filter.len()).any(|part| part == &*filter);
-    let progress = context.engine.walk_tubes(&mut next, context.now, |tube| {
-        if !shown(tube.name) {
+    let Context { engine, access, now, .. } = context;
+    let progress = engine.walk_tubes(&mut next, *now, |tube| {
+        if !shown(tube.name) || !protocol::sees(access, tube.name) {
             return 0;
         }
         let text = list.item();

@@ -268,6 +268,7 @@ mod tests {
         max_job_size: 10,
         max_packet: 0,
         room: 1 << 30,
+        is_stranger: false,
         fingerprints: Fingerprints::new(1),
         extensions: Extensions::ALL,
     };

@@ -1,0 +1,116 @@
+//! A client's side of TLS; only with the cargo feature `tls`.
+//!
+//! Owns whom a client trusts, what it shows of itself, and the words for a connection that cannot be. Must not know
+//! commands.
+
+use std::error::Error as _;
+use std::io;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, StreamOwned};
+
+use crate::pem;
+
+/// Where systems keep the authorities that everybody trusts: Debian and Alpine, Fedora, openSUSE, others.
+const SYSTEM: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// A connection whose handshake is over.
+pub type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
+
+/// Files of PEM that a client needs to reach a server with TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientTlsFiles {
+    /// The authorities that may have signed the server's certificate; those of the system if there are none.
+    pub authority: Option<PathBuf>,
+    /// What the client shows of itself, if the server wants that: a certificate, with those up to its authority.
+    pub certificate: Option<PathBuf>,
+    /// The key of that; in the same file if there is none.
+    pub key: Option<PathBuf>,
+}
+
+/// What those files say, for any number of connections.
+#[derive(Clone, Debug)]
+pub struct ClientTls(Arc<ClientConfig>);
+
+impl ClientTls {
+    /// Reads them. The error is one line.
+    pub fn load(files: &ClientTlsFiles) -> Result<ClientTls, String> {
+        let authority = match &files.authority {
+            Some(path) => path,
+            None => SYSTEM.iter().map(Path::new).find(|path| path.exists()).ok_or_else(|| {
+                "this system has no authorities that could vouch for a server; name a file with some".to_owned()
+            })?,
+        };
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(pem::authorities(authority)?);
+        let Some(certificate) = &files.certificate else {
+            return Ok(ClientTls(Arc::new(builder.with_no_client_auth())));
+        };
+        let key = files.key.as_ref().unwrap_or(certificate);
+        let config = builder.with_client_auth_cert(pem::certificates(certificate)?, pem::key(key)?);
+        Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
+    }
+
+    /// Makes sure, over a connection, that the server's certificate is for this name or address.
+    pub fn connect(&self, name: &str, mut stream: TcpStream) -> io::Result<TlsStream> {
+        let fits = ServerName::try_from(name.to_owned());
+        let fits = fits.map_err(|_| io::Error::other(format!("{name} can stand in no certificate")))?;
+        let mut session =
+            ClientConnection::new(self.0.clone(), fits).map_err(|error| io::Error::other(words(&error)))?;
+        while session.is_handshaking() {
+            session.complete_io(&mut stream).map_err(explain)?;
+        }
+        Ok(Box::new(StreamOwned::new(session, stream)))
+    }
+}
+
+/// The same error in words for people, if it is one of TLS.
+pub fn explain(error: io::Error) -> io::Error {
+    let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(words);
+    found.map_or(error, io::Error::other)
+}
+
+fn words(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(wrong) => match wrong {
+            CertificateError::UnknownIssuer => {
+                "no authority that is trusted has signed the server's certificate".into()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for another name".into()
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired".into()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet".into()
+            }
+            CertificateError::Other(inner) => {
+                let inner = inner.source().map_or(inner.to_string(), ToString::to_string);
+                format!("the server's certificate is of no use: {inner}")
+            }
+            wrong => format!("the server's certificate is of no use: {wrong}"),
+        },
+        Error::InvalidMessage(_) => "what answers there does not speak TLS".into(),
+        Error::AlertReceived(AlertDescription::CertificateRequired) => "the server wants a certificate".into(),
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError,
+        ) => "the server refused the certificate that it was shown".into(),
+        Error::AlertReceived(alert) => format!("the server gave up: {alert:?}"),
+        error => format!("TLS: {error}"),
+    }
+}

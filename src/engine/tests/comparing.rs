@@ -1,0 +1,127 @@
+//! One call to the engine and to the model, and everything that both show afterwards.
+//!
+//! Owns the comparing. Must not choose calls.
+
+use std::fmt::Debug;
+
+use super::super::{Account, ClientId, Engine, Event, Limits, Stats, Time, TubeStats, TubeTimes};
+use super::calls::{Answer, Call};
+use super::model::{Model, Name};
+
+/// What stays the same throughout a run.
+pub struct Stage {
+    pub limits: Limits,
+    pub names: &'static [Name],
+    pub start: Time,
+    /// Steps of a turn, if they are few.
+    pub steps: Option<u64>,
+}
+
+/// Makes a call, and compares what came of it; the model as it is then.
+pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage) -> Result<Model, String> {
+    let names = stage.names;
+    let steps = stage.steps.unwrap_or(u64::MAX);
+    engine.grant_steps(steps);
+    let mut answer = call.on_engine(engine, now);
+    let mut events: Vec<Event> = std::iter::from_fn(|| engine.take_event()).collect();
+    engine.check();
+    while engine.has_deferred() {
+        engine.grant_steps(steps);
+        engine.go_on(now);
+        events.extend(std::iter::from_fn(|| engine.take_event()));
+        engine.check();
+    }
+    if let (Some(_), Call::Tick { .. }) = (stage.steps, call) {
+        answer = Answer::Is(engine.next_deadline() > now);
+    }
+    if let (Some(client), Answer::Waiting) = (call.waiter(), &answer) {
+        answer = told_at_once(client, &mut events, engine);
+    }
+    if let Call::Flush(..) = call {
+        // It takes them as they stand in their queues.
+        events.sort_by_key(|event| event.client().0);
+    }
+    let mut problem = None;
+    for (expected, mut model) in call.on_model(model, &answer, now) {
+        let mut expected = (expected, std::mem::take(&mut model.events));
+        if let Call::Flush(..) = call {
+            expected.1.sort_by_key(|event| event.client().0);
+        }
+        let seen = compare_news((&answer, &events), &expected).and_then(|()| compare(engine, &model, now, names));
+        match seen {
+            Ok(()) => return Ok(model),
+            Err(other) => problem = problem.or(Some(other)),
+        }
+    }
+    Err(problem.expect("a model"))
+}
+
+/// What a client that asked for a job was told in a later turn, as the answer that it would have got in one.
+fn told_at_once(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
+    let Some(place) = events.iter().position(|event| event.client() == client) else { return Answer::Waiting };
+    match events.remove(place) {
+        Event::Reserved { job, .. } => {
+            let body = engine.job(job).expect("a reserved job").body().bytes().to_vec();
+            Answer::Job(job, body)
+        }
+        Event::NoJob { why, .. } => Answer::NoJob(why),
+        other => panic!("{other:?} for a client that asked for a job"),
+    }
+}
+
+fn compare_news(engine: (&Answer, &Vec<Event>), model: &(Answer, Vec<Event>)) -> Result<(), String> {
+    same(&"the answer", engine.0, &model.0)?;
+    same(&"the events", engine.1, &model.1)
+}
+
+/// Everything that the engine shows.
+pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Result<(), String> {
+    let account = |stats: Stats| Stats { memory: Account::default(), ..stats };
+    same(&"the statistics", account(engine.stats()), account(model.stats()))?;
+    same(&"the next deadline", engine.next_deadline(), model.next_deadline())?;
+    if !model.extended.uncounted {
+        same(&"the memory", engine.memory(), model.memory())?;
+    }
+    let bytes = |name: &Name| name.as_bytes();
+    if !engine.tube_names().eq(model.tubes.iter().map(|tube| bytes(&tube.name))) {
+        let listed: Vec<_> = engine.tube_names().map(String::from_utf8_lossy).collect();
+        return Err(format!("the tubes: the engine has {listed:?}, the model has {:?}", model.tubes));
+    }
+    for name in names {
+        let figures = engine.tube_stats(name.as_bytes(), now);
+        compare_times(name, figures.as_ref().and_then(|figures| figures.times), model)?;
+        same(name, figures.map(|figures| TubeStats { times: None, ..figures }), model.tube_stats(name, now))?;
+    }
+    for job in &model.jobs {
+        same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
+    }
+    for client in &model.clients {
+        same(&client.id, engine.used(client.id), client.used.as_bytes())?;
+        if !engine.watched(client.id).eq(client.watched.iter().map(bytes)) {
+            let listed: Vec<_> = engine.watched(client.id).map(String::from_utf8_lossy).collect();
+            return Err(format!("{:?} watches {listed:?}, in the model {:?}", client.id, client.watched));
+        }
+    }
+    Ok(())
+}
+
+/// How long the jobs of a tube waited and ran.
+fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Result<(), String> {
+    let model = model.extended.times.get(name);
+    same(&("whether times are kept", name), engine.is_some(), model.is_some())?;
+    let (Some(engine), Some(model)) = (engine, model) else { return Ok(()) };
+    for (latency, times) in [(&engine.wait, &model.waits), (&engine.run, &model.runs)] {
+        let sum: u128 = times.iter().map(|time| u128::from(time.nanos())).sum();
+        let extremes = [times.iter().min(), times.iter().max()].map(|time| time.copied().unwrap_or_default());
+        let seen = (latency.samples(), latency.sum_nanos(), [latency.least(), latency.most()]);
+        same(&("times of", name), seen, (times.len() as u64, sum, extremes))?;
+    }
+    Ok(())
+}
+
+fn same<T: PartialEq + Debug>(what: &dyn Debug, engine: T, model: T) -> Result<(), String> {
+    if engine == model {
+        return Ok(());
+    }
+    Err(format!("{what:?}: the engine has {engine:?}, the model has {model:?}"))
+}

@@ -1,0 +1,137 @@
+//! What happens in the model by itself, when its time comes.
+
+use super::super::super::{ClientId, Event, JobId, NoJob, Span, Time};
+use super::{Model, Name, Place, Tube};
+
+/// Something that happens by itself.
+#[derive(Clone, Copy, Debug)]
+enum Alarm {
+    ClientState(ClientId),
+    Tube(Name),
+    /// The time to live of a job ends.
+    Life(JobId),
+    /// A key is forgotten that has outlived its job, which had this id.
+    Key(JobId),
+}
+
+impl Model {
+    /// Whether something that the client holds is in its last second.
+    pub(super) fn is_soon(&self, client: ClientId, now: Time) -> bool {
+        self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
+    }
+
+    /// When something happens to the client by itself: what it holds ends, or while it waits, is one second from its
+    /// end, or it has waited long enough.
+    fn client_alarm(&self, client: ClientId) -> Time {
+        let end = self.held(client).map(|(until, _)| until).min();
+        match self.wait_ends(client) {
+            None => end.unwrap_or(Time::NEVER),
+            Some(until) => end.map_or(until, |end| until.min(end - Span::from_secs(1))),
+        }
+    }
+
+    fn next_delayed(&self, tube: Name) -> Option<(Time, JobId)> {
+        let delayed = self.jobs.iter().filter(|job| job.tube == tube).filter_map(|job| match job.place {
+            Place::Delayed { until } => Some((until, job.id)),
+            _ => None,
+        });
+        delayed.min()
+    }
+
+    /// When something happens to the tube by itself: a delay ends, or its pause.
+    fn tube_alarm(&self, tube: &Tube) -> Time {
+        let delay = self.next_delayed(tube.name).map_or(Time::NEVER, |(until, _)| until);
+        tube.pause.map_or(delay, |(_, until)| until.min(delay))
+    }
+
+    fn alarms(&self) -> Vec<(Time, Alarm)> {
+        let clients = self.clients.iter().map(|client| (self.client_alarm(client.id), Alarm::ClientState(client.id)));
+        let tubes = self.tubes.iter().map(|tube| (self.tube_alarm(tube), Alarm::Tube(tube.name)));
+        let lives = self.extended.ends_of_life().map(|(at, job)| (at, Alarm::Life(job)));
+        let keys = self.extended.ended.iter().map(|key| (key.until, Alarm::Key(key.id)));
+        clients.chain(tubes).chain(lives).chain(keys).collect()
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        self.alarms().into_iter().map(|(at, _)| at).min().unwrap_or(Time::NEVER)
+    }
+
+    /// The alarm that rings next, or those, if there are several for the same moment.
+    fn due(&self, now: Time) -> Vec<Alarm> {
+        let alarms = self.alarms();
+        let first = alarms.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
+        alarms.into_iter().filter(|&(at, _)| at == first && at <= now).map(|(_, alarm)| alarm).collect()
+    }
+
+    /// All that may come of at most `limit` alarms, the earliest first; those of the same moment in any order.
+    pub fn ticked(self, now: Time, limit: usize) -> Vec<Model> {
+        let mut models = vec![self];
+        for _ in 0..limit {
+            let mut rang = false;
+            let mut after = Vec::new();
+            for model in models {
+                let due = model.due(now);
+                rang |= !due.is_empty();
+                after.extend(due.iter().map(|&alarm| model.after(alarm, now)));
+                if due.is_empty() {
+                    after.push(model);
+                }
+            }
+            models = after;
+            if !rang {
+                break;
+            }
+        }
+        models
+    }
+
+    fn after(&self, alarm: Alarm, now: Time) -> Model {
+        let mut model = self.clone();
+        model.extended.now = now;
+        match alarm {
+            Alarm::Life(job) => model.ring_life(job),
+            Alarm::Key(id) => model.extended.ended.retain(|key| key.id != id),
+            Alarm::ClientState(client) => model.ring_client(client, now),
+            Alarm::Tube(tube) => model.ring_tube(tube, now),
+        }
+        model
+    }
+
+    /// What has ended is gone before anybody is warned of it or told to go, and a warning goes before a time-out.
+    fn ring_client(&mut self, client: ClientId, now: Time) {
+        if self.take_one_ended(client, now) {
+            return;
+        }
+        let why = if self.is_soon(client, now) { NoJob::DeadlineSoon } else { NoJob::TimedOut };
+        assert!(self.cancel_wait(client), "{client:?} waits");
+        self.events.push(Event::NoJob { client, why });
+    }
+
+    /// Takes from the client the first job whose time to run has ended, if there is one.
+    fn take_one_ended(&mut self, client: ClientId, now: Time) -> bool {
+        let ended = self.held(client).filter(|&(until, _)| until <= now).min();
+        if let Some((_, job)) = ended {
+            self.timeouts += 1;
+            self.job_mut(job).history.timeouts += 1;
+            self.lose(job, now);
+        }
+        ended.is_some()
+    }
+
+    /// Nobody keeps what has ended, even if the tick that takes it away is late.
+    pub(super) fn take_ended(&mut self, client: ClientId, now: Time) {
+        while self.take_one_ended(client, now) {}
+    }
+
+    /// A job whose delay ends no later than the pause is there when the pause ends, and is served by its priority.
+    fn ring_tube(&mut self, tube: Name, now: Time) {
+        let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
+        match self.next_delayed(tube) {
+            Some((until, job)) if until <= pause => self.make_ready(job, now),
+            _ => {
+                self.tube_mut(tube).pause = None;
+                self.serve(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! The rules of the model that beanstalkd has not: tags, and the commands beside them.
+//!
+//! Owns what is kept for them, apart from what every job and tube has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::super::{
+    Body, ClientId, Engine, Event, JobEnd, JobId, Outcome, OverLimit, Priority, Refused, Span, State, Tagged, Time,
+};
+use super::{History, Model, Name, Place};
+
+/// The tags of a job, and what came of them.
+#[derive(Clone, Debug, Default)]
+pub struct JobTags {
+    /// With the seconds for which it outlives the job.
+    pub key: Option<(Name, u32)>,
+    pub tube: Option<Name>,
+    pub tries: u8,
+    pub backoff: u32,
+    pub ttl: Option<Span>,
+    /// With how many jobs of the key may be reserved at a time.
+    pub bound: Option<(Name, u32)>,
+    fails: u8,
+    expires: Option<Time>,
+    /// The end of its time to live is waited for: it is from the moment on when the job becomes ready or delayed, and no
+    /// longer when it comes while the job is spared.
+    timed: bool,
+}
+
+/// A key whose job has ended.
+#[derive(Clone, Debug)]
+pub struct EndedKey {
+    pub id: JobId,
+    pub tube: Name,
+    pub key: Name,
+    pub until: Time,
+}
+
+/// A client that waits for the end of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Awaiting {
+    pub client: ClientId,
+    pub job: JobId,
+    pub until: Time,
+}
+
+/// How long the jobs of a tube waited and ran.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    pub waits: Vec<Span>,
+    pub runs: Vec<Span>,
+}
+
+/// What beanstalkd has nothing of.
+#[derive(Clone, Debug, Default)]
+pub struct Extended {
+    pub tags: BTreeMap<JobId, JobTags>,
+    pub ended: Vec<EndedKey>,
+    pub limits: BTreeMap<Name, u32>,
+    pub awaiting: Vec<Awaiting>,
+    /// Clients that choose tubes by chance.
+    pub weighted: Vec<ClientId>,
+    pub times: BTreeMap<Name, Times>,
+    /// Jobs whose time to live has ended.
+    pub expired: u64,
+    /// The moment of the call in progress.
+    pub now: Time,
+    /// Ids that were given before the last start.
+    pub before: u64,
+    /// Something takes memory that is not counted here.
+    pub uncounted: bool,
+}
+
+impl Extended {
+    /// The ends of times to live that are waited for.
+    pub fn ends_of_life(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
+        self.tags.iter().filter(|(_, tags)| tags.timed).filter_map(|(id, tags)| Some((tags.expires?, *id)))
+    }
+}
+
+impl Model {
+    /// Whether the client waits for the end of a job.
+    pub(super) fn awaits(&self, client: ClientId) -> bool {
+        self.extended.awaiting.iter().any(|wait| wait.client == client)
+    }
+
+    /// When the wait of the client is over, for whatever it waits.
+    pub(super) fn wait_ends(&self, client: ClientId) -> Option<Time> {
+        let jobs = self.waiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
+        let ends = self.extended.awaiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
+        jobs.chain(ends).next()
+    }
+
+    /// A tube with so many jobs takes no more; those that are set aside do not count.
+    pub(super) fn is_full(&self, tube: Name) -> bool {
+        let counts = |job: &&super::Job| job.tube == tube && !matches!(job.place, Place::Buried { .. });
+        let most = self.extended.limits.get(tube);
+        most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= *most as usize)
+    }
+
+    /// Whether as many jobs of the key of this one are reserved as may be.
+    pub(super) fn is_blocked(&self, id: JobId) -> bool {
+        let bound = |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.bound);
+        let Some((key, _)) = bound(&id) else { return false };
+        let reserved = self.jobs.iter().filter(|job| matches!(job.place, Place::Reserved { .. }));
+        let bounds: Vec<u32> = reserved
+            .filter_map(|job| bound(&job.id))
+            .filter(|(other, _)| *other == key)
+            .map(|(_, most)| most)
+            .collect();
+        bounds.iter().max().is_some_and(|most| bounds.len() >= *most as usize)
+    }
+
+    /// A tube keeps such a time, if there is memory for the first one.
+    pub(super) fn note_time(&mut self, tube: Name, run: Option<Span>, wait: Option<Span>) {
+        if self.extended.times.contains_key(tube) || !self.lacks(super::TIMES_COST) {
+            let times = self.extended.times.entry(tube).or_default();
+            times.runs.extend(run);
+            times.waits.extend(wait);
+        }
+    }
+
+    /// The job is about to be reserved for the first time, and nobody kicked it.
+    pub(super) fn note_wait(&mut self, id: JobId, now: Time) {
+        let job = self.job(id).expect("a job");
+        if let History { reserves: 0, kicks: 0, .. } = job.history {
+            let (tube, wait) = (job.tube, now.since(job.created + job.delay));
+            self.note_time(tube, None, Some(wait));
+        }
+    }
+
+    /// The job is gone; whoever waits for that hears it.
+    pub(super) fn end(&mut self, id: JobId, outcome: Outcome, keeps_key: bool) {
+        let now = self.extended.now;
+        let tube = self.job(id).expect("a job").tube;
+        let key = self.extended.tags.get(&id).and_then(|tags| tags.key);
+        if let Some((key, keep @ 1..)) = key.filter(|_| keeps_key) {
+            self.extended.ended.retain(|ended| (ended.tube, ended.key) != (tube, key));
+            self.extended.ended.push(EndedKey { id, tube, key, until: now + Span::from_secs(keep.into()) });
+        }
+        self.tell_awaiting(id, &outcome);
+        self.tube_mut(tube).deletes += 1;
+        self.jobs.retain(|job| job.id != id);
+        self.extended.tags.remove(&id);
+        self.end_tubes();
+        self.serve(now);
+    }
+
+    fn tell_awaiting(&mut self, id: JobId, outcome: &Outcome) {
+        let (told, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.extended.awaiting).into_iter().partition(|wait| wait.job == id);
+        self.extended.awaiting = waiting;
+        let event =
+            |wait: Awaiting| Event::Outcome { client: wait.client, job: id, outcome: Arc::new(outcome.clone()) };
+        self.events.extend(told.into_iter().map(event));
+    }
+
+    /// Puts a reserved job behind all that are set aside.
+    pub(super) fn set_aside(&mut self, id: JobId, pri: Priority, now: Time) {
+        self.burials += 1;
+        let turn = self.burials;
+        let job = self.job_mut(id);
+        job.pri = pri;
+        job.history.buries += 1;
+        job.place = Place::Buried { turn };
+        self.tell_awaiting(id, &Outcome::Failed(Body::default()));
+        self.serve(now);
+    }
+
+    /// One more reservation was lost or released; tells whether there is to be no other one.
+    pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
+        let Some(tags) = self.extended.tags.get_mut(&id).filter(|tags| tags.tries > 0) else { return false };
+        tags.fails += 1;
+        tags.fails >= tags.tries
+    }
+
+    pub(super) fn forget_tries(&mut self, id: JobId) {
+        if let Some(tags) = self.extended.tags.get_mut(&id) {
+            tags.fails = 0;
+        }
+    }
+
+    /// The job is lost to whoever has reserved it.
+    pub(super) fn lose(&mut self, id: JobId, now: Time) {
+        self.extended.now = now;
+        if self.is_last_try(id) {
+            let pri = self.job(id).expect("a job").pri;
+            return self.set_aside(id, pri, now);
+        }
+        let tags = self.extended.tags.get(&id);
+        let backoff = tags.filter(|tags| tags.backoff > 0).map_or(0, |tags| {
+            let doubled = u128::from(tags.backoff) << (tags.fails - 1);
+            doubled.min(24 * 3600) as u64
+        });
+        let job = self.job_mut(id);
+        job.place = Place::Ready;
+        if backoff > 0 {
+            job.delay = Span::from_secs(backoff);
+            job.place = Place::Delayed { until: now + job.delay };
+        }
+        self.serve_living(id, now);
+    }
+
+    /// The job is ready or delayed from now on, if its time to live is not over.
+    pub(super) fn serve_living(&mut self, id: JobId, now: Time) {
+        self.extended.now = now;
+        if self.begin_life(id).is_some_and(|expires| expires <= now) {
+            self.expire(id);
+        } else {
+            self.serve(now);
+        }
+    }
+
+    /// The end of its time to live is waited for, if it has one.
+    fn begin_life(&mut self, id: JobId) -> Option<Time> {
+        let tags = self.extended.tags.get_mut(&id)?;
+        tags.timed = tags.expires.is_some();
+        tags.expires
+    }
+
+    fn expire(&mut self, id: JobId) {
+        self.extended.expired += 1;
+        self.end(id, Outcome::Gone, true);
+    }
+
+    /// The end of a time to live has come.
+    pub(super) fn ring_life(&mut self, id: JobId) {
+        let place = self.job(id).expect("a job").place;
+        if matches!(place, Place::Ready | Place::Delayed { .. }) {
+            self.expire(id);
+        } else {
+            self.extended.tags.get_mut(&id).expect("tags").timed = false;
+        }
+    }
+}
+
+impl Model {
+    fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
+        let has =
+            |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.key).is_some_and(|(other, _)| other == key);
+        self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id).find(has)
+    }
+
+    fn ended_key(&self, tube: Name, key: Name, now: Time) -> Option<JobId> {
+        let ended = self.extended.ended.iter().filter(|ended| (ended.tube, ended.key) == (tube, key));
+        ended.filter(|ended| ended.until > now).map(|ended| ended.id).next()
+    }
+
+    pub fn state_of(&self, id: JobId) -> Option<State> {
+        Some(match self.job(id)?.place {
+            Place::Ready => State::Ready,
+            Place::Delayed { .. } => State::Delayed,
+            Place::Reserved { .. } => State::Reserved,
+            Place::Buried { .. } => State::Buried,
+        })
+    }
+
+    pub fn put_tagged(
+        &mut self,
+        client: ClientId,
+        (pri, delay, ttr): (Priority, Span, Span),
+        body: Vec<u8>,
+        tags: JobTags,
+        now: Time,
+    ) -> Result<Tagged, Refused> {
+        self.mark_producer(client);
+        self.extended.uncounted = true;
+        if self.draining {
+            return Err(Refused::Draining);
+        }
+        let tube = tags.tube.unwrap_or(self.used(client));
+        if let Some((key, _)) = tags.key {
+            if let Some(id) = self.keyed(tube, key) {
+                let raises = pri < self.job(id).expect("a job").pri;
+                let job = self.job_mut(id);
+                job.pri = job.pri.min(pri);
+                let state = self.state_of(id).expect("a job");
+                return Ok(Tagged::Duplicate { id, state, raised: raises.then_some(pri) });
+            }
+            if let Some(id) = self.ended_key(tube, key, now) {
+                return Ok(Tagged::Ended(id));
+            }
+        }
+        self.find_or_create(client, tube).map_err(|_| Refused::OutOfMemory)?;
+        let id = self.take_in(tube, (pri, delay, ttr), body, now).inspect_err(|_| self.end_tubes())?;
+        let expires = tags.ttl.map(|ttl| now + ttl);
+        self.extended.tags.insert(id, JobTags { expires, ..tags });
+        self.begin_life(id);
+        self.serve(now);
+        Ok(Tagged::New(id))
+    }
+
+    /// One more job, of those that are there.
+    pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobId> {
+        self.take_ended(client, now);
+        let id = self.best_for(client)?;
+        self.give(id, client, now);
+        Some(id)
+    }
+
+    /// What a client may get that chooses tubes by chance: the best job of each, by their tubes.
+    pub fn chances(&mut self, client: ClientId, now: Time) -> Vec<JobId> {
+        self.take_ended(client, now);
+        let watched = &self.client(client).expect("a client").watched;
+        let paused = |name: Name| self.tube(name).is_some_and(|tube| tube.pause.is_some());
+        let open = watched.iter().filter(|name| !paused(name));
+        open.filter_map(|name| self.in_order(name, State::Ready).first().copied()).collect()
+    }
+
+    /// The client has asked for a job.
+    pub fn mark_worker(&mut self, client: ClientId) {
+        self.client_mut(client).worker = true;
+    }
+
+    /// Gives this one of them to the client.
+    pub fn give_chosen(&mut self, id: JobId, client: ClientId, now: Time) {
+        self.give(id, client, now);
+    }
+
+    pub fn touch_all(&mut self, client: ClientId, now: Time) -> u64 {
+        self.take_ended(client, now);
+        let held: Vec<JobId> = self.held(client).map(|(_, id)| id).collect();
+        for id in &held {
+            let job = self.job_mut(*id);
+            job.place = Place::Reserved { by: client, until: now + job.ttr };
+        }
+        held.len() as u64
+    }
+
+    /// Takes away the jobs of a tube, or those that are set aside; their keys do not outlive them.
+    pub fn flush(&mut self, tube: Name, buried: bool) -> u64 {
+        let meant = |job: &&super::Job| job.tube == tube && (!buried || matches!(job.place, Place::Buried { .. }));
+        let ids: Vec<JobId> = self.jobs.iter().filter(meant).map(|job| job.id).collect();
+        ids.iter().for_each(|id| self.end(*id, Outcome::Failed(Body::default()), false));
+        ids.len() as u64
+    }
+
+    pub fn peek_reserved(&self, client: ClientId) -> Option<JobId> {
+        let tube = self.used(client);
+        let until = |job: &super::Job| match job.place {
+            Place::Reserved { until, .. } if job.tube == tube => Some((until, job.id)),
+            _ => None,
+        };
+        self.jobs.iter().filter_map(until).min().map(|(_, id)| id)
+    }
+
+    pub fn list_ids(&self, tube: Name, state: State, above: u64, limit: usize) -> Option<Vec<JobId>> {
+        self.tube(tube)?;
+        let ids = self.jobs.iter().filter(|job| job.tube == tube && job.id.0 > above).map(|job| job.id);
+        let mut ids: Vec<JobId> = ids.filter(|id| self.state_of(*id) == Some(state)).collect();
+        ids.sort();
+        ids.truncate(limit);
+        Some(ids)
+    }
+
+    /// The ages of the oldest ready and the oldest buried job of a tube; nothing if there is none.
+    pub fn ages(&self, tube: Name, now: Time) -> [Span; 2] {
+        [State::Ready, State::Buried].map(|state| {
+            let first = self.list_ids(tube, state, 0, 1).and_then(|ids| ids.first().copied());
+            first.and_then(|id| self.job(id)).map_or(Span::ZERO, |job| now.since(job.created))
+        })
+    }
+
+    fn has_expired(&self, id: JobId, now: Time) -> bool {
+        self.extended.tags.get(&id).and_then(|tags| tags.expires).is_some_and(|expires| expires <= now)
+    }
+
+    /// Whether no other job has its key in that tube, nor had it lately.
+    fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
+        let Some((key, _)) = self.extended.tags.get(&id).and_then(|tags| tags.key) else { return true };
+        self.keyed(tube, key).is_none_or(|other| other == id) && self.ended_key(tube, key, now).is_none()
+    }
+
+    pub fn move_job(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        tube: Name,
+        (pri, delay): (Priority, Span),
+        now: Time,
+    ) -> Result<bool, OverLimit> {
+        if self.state_of(id) == Some(State::Reserved) {
+            self.take_ended(client, now);
+            if !self.holds(client, id) {
+                return Ok(false);
+            }
+        }
+        if self.job(id).is_none() {
+            return Ok(false);
+        }
+        if self.has_expired(id, now) {
+            self.expire(id);
+            return Ok(false);
+        }
+        if !self.may_move(id, tube, now) {
+            return Ok(false);
+        }
+        self.find_or_create(client, tube)?;
+        let job = self.job_mut(id);
+        (job.tube, job.pri, job.delay) = (tube, pri, delay);
+        job.place = if delay == Span::ZERO { Place::Ready } else { Place::Delayed { until: now + delay } };
+        self.begin_life(id);
+        self.end_tubes();
+        self.serve(now);
+        Ok(true)
+    }
+
+    /// Those go first that come first in their queue; those that have to stay count as well. Behind a ready one that has
+    /// to stay, those of the same bound stay, too.
+    pub fn move_jobs(
+        &mut self,
+        client: ClientId,
+        (from, to): (Name, Name),
+        state: State,
+        bound: u64,
+        now: Time,
+    ) -> Result<u64, OverLimit> {
+        let ids = self.in_order(from, state);
+        if from == to || ids.is_empty() {
+            return Ok(0);
+        }
+        self.find_or_create(client, to)?;
+        let (mut left, mut moved, mut held_up) = (bound, 0, Vec::new());
+        for id in ids {
+            let bound = self.extended.tags.get(&id).and_then(|tags| tags.bound).filter(|_| state == State::Ready);
+            if left == 0 || bound.is_some_and(|(key, _)| held_up.contains(&key)) {
+                continue;
+            }
+            left -= 1;
+            if self.has_expired(id, now) || !self.may_move(id, to, now) {
+                held_up.extend(bound.map(|(key, _)| key));
+                continue;
+            }
+            self.burials += u64::from(state == State::Buried);
+            let turn = self.burials;
+            let job = self.job_mut(id);
+            job.tube = to;
+            if state == State::Buried {
+                job.place = Place::Buried { turn };
+            }
+            moved += 1;
+        }
+        self.end_tubes();
+        self.serve(now);
+        Ok(moved)
+    }
+
+    pub fn limit(&mut self, client: ClientId, tube: Name, most: Option<u32>) -> Result<(), OverLimit> {
+        if let Some(most) = most {
+            self.find_or_create(client, tube)?;
+            self.extended.limits.insert(tube, most);
+        } else {
+            self.extended.limits.remove(tube);
+            self.end_tubes();
+        }
+        Ok(())
+    }
+
+    pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
+        match self.state_of(id) {
+            None => JobEnd::NotFound,
+            Some(State::Buried) => JobEnd::Buried,
+            Some(_) if timeout == Span::ZERO => JobEnd::TimedOut,
+            Some(_) => {
+                self.extended.uncounted = true;
+                self.extended.awaiting.push(Awaiting { client, job: id, until: now + timeout });
+                JobEnd::Waiting
+            }
+        }
+    }
+
+    /// The server has ended and come back with its log. What no log has is taken from `engine`: the order of tubes, and
+    /// what was counted since the start.
+    #[allow(dead_code)] // by tests with a log only
+    pub fn restart(&mut self, engine: &Engine, now: Time) {
+        self.clients.clear();
+        self.waiting.clear();
+        self.draining = false;
+        (self.total_connections, self.timeouts) = (0, 0);
+        let Extended { tags, mut ended, limits, uncounted, .. } = std::mem::take(&mut self.extended);
+        ended.retain(|key| key.until > now);
+        self.extended = Extended { tags, ended, limits, uncounted, now, ..Extended::default() };
+        for job in &mut self.jobs {
+            match job.place {
+                Place::Reserved { .. } => job.place = Place::Ready,
+                Place::Delayed { until } if until <= now => job.place = Place::Ready,
+                _ => {}
+            }
+        }
+        for tags in self.extended.tags.values_mut() {
+            tags.timed = tags.expires.is_some();
+        }
+        self.last_id = self.last_id.max(engine.last_id());
+        self.extended.before = self.last_id - engine.stats().total_jobs;
+        let listed: Vec<&[u8]> = engine.tube_names().collect();
+        let place = |name: Name| listed.iter().position(|other| *other == name.as_bytes());
+        for tube in &mut self.tubes {
+            (tube.total_jobs, tube.deletes, tube.pauses, tube.opener) = (0, 0, 0, None);
+            tube.pause = tube.pause.filter(|(_, until)| *until > now);
+        }
+        self.end_tubes();
+        self.tubes.sort_by_key(|tube| place(tube.name));
+    }
+}

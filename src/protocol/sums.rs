@@ -1,0 +1,41 @@
+//! Figures of the server for a client that may see some of its tubes.
+//!
+//! Owns the sums over those tubes, which are made in several turns. Whoever may see all tubes is told the engine's own
+//! figures. Must not decide what a client may see.
+
+use super::{sees, Context};
+use crate::engine::{JobCounts, Progress, Stats};
+
+/// The figures on their way.
+#[derive(Debug, Default)]
+pub struct VisibleSums {
+    /// The number of the next tube.
+    next: u32,
+    /// What concerns no tube is filled in at the end.
+    jobs: JobCounts,
+    total_jobs: u64,
+    tubes: usize,
+}
+
+impl VisibleSums {
+    /// Goes on; the figures when all tubes were looked at.
+    pub fn go_on(&mut self, context: &mut Context) -> Option<Stats> {
+        if context.sees_all() {
+            return Some(context.stats());
+        }
+        let Context { engine, access, now, .. } = context;
+        let progress = engine.walk_tubes(&mut self.next, *now, |tube| {
+            if sees(access, tube.name) {
+                self.jobs.merge(&tube.jobs);
+                self.total_jobs += tube.total_jobs;
+                self.tubes += 1;
+            }
+            0
+        });
+        if progress == Progress::More {
+            return None;
+        }
+        let VisibleSums { jobs, total_jobs, tubes, .. } = *self;
+        Some(Stats { jobs, total_jobs, tubes, ..context.stats() })
+    }
+}

@@ -1,0 +1,240 @@
+//! What etcd's gateway answers to the requests that beanpole makes, from memory: for tests of the whole program that
+//! need no etcd.
+//!
+//! Owns keys with their versions and revisions, and a quota that a test can say is reached. It is one server, so it
+//! cannot disagree with itself; what several do to each other is `tests/cluster/run`'s business.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use beanpole::internals::base64::{decode, encode};
+use hifijson::token::Lex;
+use hifijson::value::{parse_bounded, Value as Parsed};
+use hifijson::SliceLexer;
+
+type Value<'a> = Parsed<&'a str, std::borrow::Cow<'a, str>>;
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    value: Vec<u8>,
+    version: u64,
+    created: u64,
+    modified: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Engine {
+    keys: BTreeMap<Vec<u8>, Entry>,
+    revision: u64,
+    /// It takes nothing more until its space has been given back.
+    pub is_full: bool,
+    /// The paths that were asked for, but for transactions and ranges.
+    pub asked: Vec<String>,
+    /// User and password that it demands, and what it gives for them.
+    pub login: Option<(String, String)>,
+}
+
+/// The token that whoever logs in is given.
+const TOKEN: &str = "let-me.in";
+
+/// One that listens, for as long as the test lasts.
+pub struct Served {
+    pub address: SocketAddr,
+    engine: Arc<Mutex<Engine>>,
+}
+
+impl Served {
+    pub fn start() -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let engine = Arc::<Mutex<Engine>>::default();
+        let shared = engine.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let engine = shared.clone();
+                std::thread::spawn(move || serve(stream, &engine));
+            }
+        });
+        Served { address, engine }
+    }
+
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The URL of a queue in it.
+    pub fn url(&self) -> String {
+        format!("etcd://{}/q", self.address)
+    }
+}
+
+/// Answers one request after the other; ends with the connection.
+fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let (mut length, mut token) = (0, String::new());
+        let mut first = String::new();
+        reader.read_line(&mut first).ok().filter(|count| *count > 0)?;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            match line.trim_end().split_once(": ") {
+                Some(("Content-Length", value)) => length = value.parse().ok()?,
+                Some(("Authorization", value)) => token = value.to_owned(),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let path = first.split(' ').nth(1)?.to_owned();
+        let mut lexer = SliceLexer::new(&body);
+        let request: Value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(16, next, lexer)).ok()?;
+        let answer = engine.lock().unwrap_or_else(PoisonError::into_inner).answer(&path, &token, &request);
+        let (status, text) = answer.map_or_else(|(status, text)| (status, text), |text| (200, text));
+        let length = text.len();
+        let whole =
+            format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}");
+        (&stream).write_all(whole.as_bytes()).ok()?;
+    }
+}
+
+fn member<'v, 'a>(value: &'v Value<'a>, name: &str) -> Option<&'v Value<'a>> {
+    let Parsed::Object(members) = value else { return None };
+    members.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    match member(value, name) {
+        Some(Parsed::String(text)) => text,
+        _ => "",
+    }
+}
+
+fn bytes(value: &Value, name: &str) -> Vec<u8> {
+    decode(text(value, name).as_bytes()).expect("base64")
+}
+
+fn elements<'v, 'a>(value: &'v Value<'a>, name: &str) -> &'v [Value<'a>] {
+    match member(value, name) {
+        Some(Parsed::Array(elements)) => elements,
+        _ => &[],
+    }
+}
+
+type Answer = Result<String, (u16, String)>;
+
+impl Engine {
+    fn answer(&mut self, path: &str, token: &str, request: &Value) -> Answer {
+        if let (Some((user, password)), true) = (&self.login, path != "/v3/auth/authenticate") {
+            if token != TOKEN {
+                return Err((401, format!(r#"{{"error":"no token of {user} {password}"}}"#)));
+            }
+        }
+        let revision = self.revision;
+        match path {
+            "/v3/kv/txn" => self.transact(request),
+            "/v3/kv/range" => Ok(self.range(request)),
+            path => {
+                self.asked.push(path.to_owned());
+                match path {
+                    "/v3/auth/authenticate" => self.log_in(text(request, "name"), text(request, "password")),
+                    "/v3/kv/deleterange" => Ok(self.delete(request)),
+                    "/v3/maintenance/status" => {
+                        let (size, used): (u64, u64) =
+                            if self.is_full { (1 << 31, 1 << 30) } else { (100_000, 50_000) };
+                        Ok(format!(
+                            r#"{{"header":{{"revision":"{revision}"}},"dbSize":"{size}","dbSizeInUse":"{used}"}}"#
+                        ))
+                    }
+                    "/v3/maintenance/alarm" if text(request, "action") == "GET" => {
+                        let alarm = if self.is_full { r#"{"alarm":"NOSPACE"}"# } else { "" };
+                        Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
+                    }
+                    "/v3/maintenance/alarm" => {
+                        // Without space it would be raised again.
+                        self.is_full &= !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
+                        Ok("{}".to_owned())
+                    }
+                    "/v3/kv/compaction" | "/v3/maintenance/defragment" => Ok("{}".to_owned()),
+                    other => Err((404, format!(r#"{{"error":"{other}"}}"#))),
+                }
+            }
+        }
+    }
+
+    fn log_in(&self, user: &str, password: &str) -> Answer {
+        let is_known =
+            self.login.as_ref().is_some_and(|known| (known.0.as_str(), known.1.as_str()) == (user, password));
+        match is_known {
+            true => Ok(format!(r#"{{"token":"{TOKEN}"}}"#)),
+            false => Err((400, r#"{"error":"authentication failed"}"#.to_owned())),
+        }
+    }
+
+    fn transact(&mut self, request: &Value) -> Answer {
+        let holds = elements(request, "compare").iter().all(|compare| {
+            let entry = self.keys.get(&bytes(compare, "key")).cloned().unwrap_or_default();
+            let wanted = |name| text(compare, name).parse::<u64>().expect("a number");
+            match (text(compare, "target"), text(compare, "result")) {
+                ("VERSION", "") => entry.version == wanted("version"),
+                ("CREATE", "") => entry.created == wanted("create_revision"),
+                ("CREATE", "GREATER") => entry.created > wanted("create_revision"),
+                other => panic!("{other:?}"),
+            }
+        });
+        if !holds {
+            return Ok("{}".to_owned());
+        }
+        let operations = elements(request, "success");
+        if self.is_full && operations.iter().any(|operation| member(operation, "request_put").is_some()) {
+            return Err((429, r#"{"error":"etcdserver: mvcc: database space exceeded","code":8}"#.to_owned()));
+        }
+        self.revision += 1;
+        let responses: Vec<String> = operations.iter().map(|operation| self.carry_out(operation)).collect();
+        Ok(format!(r#"{{"succeeded":true,"responses":[{}]}}"#, responses.join(",")))
+    }
+
+    fn carry_out(&mut self, operation: &Value) -> String {
+        if let Some(range) = member(operation, "request_range") {
+            return format!(r#"{{"response_range":{}}}"#, self.range(range));
+        }
+        if let Some(range) = member(operation, "request_delete_range") {
+            return format!(r#"{{"response_delete_range":{}}}"#, self.delete(range));
+        }
+        let put = member(operation, "request_put").expect("an operation");
+        let entry = self.keys.entry(bytes(put, "key")).or_default();
+        (entry.value, entry.modified) = (bytes(put, "value"), self.revision);
+        entry.version += 1;
+        if entry.created == 0 {
+            entry.created = self.revision;
+        }
+        r#"{"response_put":{}}"#.to_owned()
+    }
+
+    fn named(&self, request: &Value) -> Vec<Vec<u8>> {
+        let (from, to) = (bytes(request, "key"), bytes(request, "range_end"));
+        match to.is_empty() {
+            true => self.keys.contains_key(&from).then_some(from).into_iter().collect(),
+            false => self.keys.range(from..to).map(|(key, _)| key.clone()).collect(),
+        }
+    }
+
+    fn range(&self, request: &Value) -> String {
+        let most = text(request, "limit").parse().unwrap_or(usize::MAX);
+        let shown = self.named(request).into_iter().take(most).map(|key| {
+            let Entry { value, version, modified, .. } = &self.keys[&key];
+            let (key, value) = (encode(&key), encode(value));
+            format!(r#"{{"key":"{key}","version":"{version}","mod_revision":"{modified}","value":"{value}"}}"#)
+        });
+        format!(r#"{{"kvs":[{}]}}"#, shown.collect::<Vec<_>>().join(","))
+    }
+
+    fn delete(&mut self, request: &Value) -> String {
+        let named = self.named(request);
+        named.iter().for_each(|key| drop(self.keys.remove(key)));
+        format!(r#"{{"deleted":"{}"}}"#, named.len())
+    }
+}

@@ -1,0 +1,244 @@
+//! The real program as one of several servers, on an etcd of this test: what it tells of its role, and to whom.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+
+use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
+use super::engine::Served;
+
+/// One server of several, with a folder and addresses of its own.
+struct Member {
+    daemon: Daemon,
+    beanstalk: SocketAddr,
+    http: SocketAddr,
+    /// What it tells systemd.
+    manager: UnixDatagram,
+    folder: Folder,
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address")
+}
+
+impl Member {
+    /// Starts it; it listens for HTTP when this returns.
+    fn start(served: &Served, name: &str, more: &[&str]) -> Member {
+        Member::start_in(served, name, more, Folder::new())
+    }
+
+    fn start_in(served: &Served, name: &str, more: &[&str], folder: Folder) -> Member {
+        let (beanstalk, http) = (free_address(), free_address());
+        let manager = UnixDatagram::bind(folder.file("manager")).expect("a socket");
+        manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut program = command(&["--journal", &served.url(), "--node", name, &format!("--http={http}")]);
+        program.args(["-l", &beanstalk.to_string(), "-b"]).arg(folder.file("jobs")).args(more);
+        program.env("NOTIFY_SOCKET", folder.file("manager"));
+        let daemon = Daemon::spawn_at(program, http);
+        Member { daemon, beanstalk, http, manager, folder }
+    }
+
+    fn serves(&self) -> bool {
+        TcpStream::connect(self.beanstalk).is_ok()
+    }
+
+    fn wait_active(&self) {
+        wait_until("it is active", || self.serves());
+    }
+
+    fn client(&self) -> beanpole::Client {
+        beanpole::Client::connect(self.beanstalk).expect("an active server")
+    }
+
+    fn figure(&self, key: &str) -> String {
+        self.client().figure("stats", key).expect("a figure")
+    }
+
+    /// The status and the body of an answer over HTTP.
+    fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.http).expect("a server");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http).expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
+    }
+
+    /// Everything that it has told systemd since the last call, up to this line.
+    fn told(&self, last: &str) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        let mut buffer = [0; 1000];
+        while !lines.iter().any(|line| line == last) {
+            let length = self.manager.recv(&mut buffer).unwrap_or_else(|error| panic!("no {last}: {error} {lines:?}"));
+            lines.extend(String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned));
+        }
+        lines
+    }
+}
+
+#[test]
+fn each_door_tells_the_role_and_only_the_active_server_is_ready() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    first.client().put(b"x", 0, 0, 60).expect("a job");
+    let second = Member::start(&served, "b", &[]);
+    assert_eq!((first.figure("role"), first.figure("epoch")), ("active".into(), "1".into()));
+    let number = |key: &str| first.figure(key).parse::<u64>().expect("a number");
+    assert!(number("journal-entry") >= 2 && number("journal-entries-written") >= 1);
+    assert!(number("journal-bytes-written") > 100, "{}", number("journal-bytes-written"));
+    assert_eq!(number("journal-retries"), 0);
+    wait_until("the space is known", || (number("journal-size"), number("journal-quota")) == (50_000, 2 << 30));
+    assert_eq!(first.get("/readyz").0, 200);
+    assert!(first.get("/api/server").1.contains("\"role\":\"active\""));
+    let metrics = first.get("/metrics").1;
+    assert!(metrics.contains("\nbeanpole_active 1\n") && metrics.contains("\nbeanpole_epoch 1\n"), "{metrics}");
+    // The other one has no queue to speak of.
+    assert!(!second.serves());
+    assert_eq!(second.get("/healthz").0, 200);
+    let (status, reason) = second.get("/readyz");
+    assert!(status == 503 && reason.contains("stands by"), "{status} {reason}");
+    assert_eq!(second.get("/api/server").0, 503);
+    assert!(second.get("/metrics").1.contains("\nbeanpole_active 0\n"));
+    wait_until("it follows", || second.get("/metrics").1.contains("\nbeanpole_epoch 1\n"));
+    let told = first.told("STATUS=active, epoch 1");
+    assert_eq!(told, ["READY=1", "STATUS=standing by", "STATUS=active, epoch 1"]);
+    let following = "STATUS=standing by; a is active, epoch 1";
+    assert_eq!(second.told(following), ["READY=1", "STATUS=standing by", following]);
+    for log in ["standing by as a", "active as a, epoch 1"] {
+        assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
+    }
+}
+
+#[test]
+fn a_promoted_server_takes_over_and_the_other_goes_on_as_a_standby() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let id = first.client().put(b"x", 0, 0, 60).expect("a job");
+    let second = Member::start(&served, "b", &[]);
+    wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
+    first.told("STATUS=active, epoch 1");
+    assert_eq!(run(&["cluster", "promote", &served.url(), "b"]).code, 0);
+    second.wait_active();
+    assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
+    assert_eq!((second.figure("role"), second.figure("epoch")), ("active".into(), "2".into()));
+    wait_until("the other stands by", || first.get("/readyz").0 == 503);
+    first.daemon.wait_log("b at ");
+    let last = "STATUS=standing by; b is active, epoch 2";
+    let mut told = first.told(last);
+    // It may see its own epoch as the last one for a moment.
+    told.retain(|line| !line.ends_with("a is active, epoch 1"));
+    let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
+    assert_eq!(told, wanted, "the service does not stop");
+    for log in ["another server is to take over", "journal: released", "epoch 2"] {
+        assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
+    }
+    // Ended in order, it tells that it stops, and lets the other in at once.
+    second.told("STATUS=active, epoch 2");
+    second.daemon.signal(Signal::SIGTERM);
+    assert_eq!(second.daemon.wait(PATIENCE), 0);
+    let last = "STATUS=closing, epoch 2";
+    assert_eq!(second.told(last), ["STOPPING=1", last]);
+    first.wait_active();
+    assert_eq!(first.figure("epoch"), "3");
+}
+
+/// Only root can become another user.
+#[test]
+fn a_copy_belongs_to_the_user_that_the_server_becomes() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let served = Served::start();
+    let first = Member::start(&served, "a", &["-u", "65534"]);
+    first.wait_active();
+    first.client().put(b"x", 0, 0, 60).expect("a job");
+    assert!(first.daemon.status("Uid").starts_with("65534\t65534"), "{}", first.daemon.status("Uid"));
+    let second = Member::start(&served, "b", &["-u", "65534"]);
+    wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
+    assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
+    // What it does as that user alone: begin anew, and be active again.
+    for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
+        assert_eq!(run(&["cluster", "promote", &served.url(), name]).code, 0);
+        new.wait_active();
+        assert_eq!(new.figure("current-jobs-ready"), "1");
+        old.daemon.wait_log(&format!("is the active server, epoch {}", number + 2));
+    }
+    for member in [&first, &second] {
+        let files = std::fs::read_dir(member.folder.file("jobs")).expect("a folder").map(|file| file.expect("a file"));
+        let own = |file: &std::fs::DirEntry| file.metadata().expect("a file").uid() == 65534;
+        assert!(files.filter(|file| !own(file)).count() == 0);
+    }
+}
+
+#[test]
+fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
+    let served = Served::start();
+    served.engine().is_full = true;
+    let member = Member::start(&served, "a", &[]);
+    member.daemon.wait_log("active as a, epoch 1");
+    assert!(!served.engine().is_full);
+    assert!(member.daemon.log().contains("reached its quota"), "{}", member.daemon.log());
+    let asked = served.engine().asked.clone();
+    assert!(asked.iter().any(|path| path == "/v3/kv/compaction"), "{asked:?}");
+}
+
+#[test]
+fn a_user_and_a_password_are_shown_to_etcd() {
+    let served = Served::start();
+    served.engine().login = Some(("queue".into(), "secret".into()));
+    let url = format!("etcd://queue:secret@{}/q", served.address);
+    let folder = Folder::new();
+    let beanstalk = free_address();
+    let mut program = command(&["--journal", &url, "--node", "a", "-l", &beanstalk.to_string(), "-b"]);
+    program.arg(folder.file("jobs"));
+    let daemon = Daemon::spawn_at(program, beanstalk);
+    daemon.client().put(b"x", 0, 0, 60).expect("a job");
+    assert!(!daemon.log().contains("secret"), "{}", daemon.log());
+    let refused = run(&["cluster", "status", &url.replace("secret", "wrong")]);
+    assert!(refused.code != 0 && refused.err.contains("etcd refuses user and password"), "{refused:?}");
+}
+
+#[test]
+fn a_client_that_may_shut_down_the_active_server_lets_another_in() {
+    let served = Served::start();
+    let gearman = free_address();
+    let first = Member::start(&served, "a", &["--allow-shutdown", &format!("--gearman={gearman}")]);
+    first.wait_active();
+    TcpStream::connect(gearman).expect("a server").write_all(b"shutdown\n").expect("a command");
+    assert_eq!(first.daemon.wait(PATIENCE), 0);
+    assert!(first.daemon.log().contains("journal: released"), "{}", first.daemon.log());
+    let second = Member::start(&served, "b", &[]);
+    second.wait_active();
+}
+
+#[test]
+fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
+    let folder = Folder::new();
+    let path = folder.file("jobs");
+    let jobs = path.to_str().expect("a path");
+    let alone = Daemon::start(&["-b", jobs, "-f0"]);
+    let ids: Vec<u64> = (0..100).map(|_| alone.client().put(&[b'x'; 5000], 0, 0, 60).expect("a job")).collect();
+    alone.signal(Signal::SIGTERM);
+    assert_eq!(alone.wait(PATIENCE), 0);
+    // Into the shared log ...
+    let served = Served::start();
+    let first = Member::start_in(&served, "a", &[], folder);
+    first.wait_active();
+    assert!(first.daemon.log().contains("taking in the binlog"), "{}", first.daemon.log());
+    assert_eq!(first.figure("current-jobs-ready"), ids.len().to_string());
+    first.client().delete(ids[0]).expect("it is there");
+    let second = Member::start(&served, "b", &[]);
+    let held = first.figure("journal-entry");
+    wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
+    // ... and out of it, by a server that never was active.
+    second.daemon.signal(Signal::SIGTERM);
+    assert_eq!(second.daemon.wait(PATIENCE), 0);
+    let copy = second.folder.file("jobs");
+    let back = Daemon::start(&["-b", copy.to_str().expect("a path")]);
+    let mut client = back.client();
+    let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
+    assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
+}

@@ -1,0 +1,17 @@
+//! The engine's reference model, the calls to it, and the chance that makes them up.
+
+#[path = "../../src/engine/tests/calls.rs"]
+#[allow(dead_code)] // what only the engine's own tests ask
+pub mod calls;
+#[path = "../../src/engine/tests/comparing.rs"]
+#[allow(dead_code)]
+pub mod comparing;
+#[path = "../../src/engine/tests/figures.rs"]
+#[allow(dead_code)]
+mod figures;
+#[path = "../../src/engine/tests/model.rs"]
+#[allow(dead_code)]
+pub mod model;
+#[path = "../../src/engine/tests/script.rs"]
+#[allow(dead_code)]
+pub mod script;

@@ -1,0 +1,118 @@
+//! The engine's random runs with a log: now and then the server ends, and what comes back is compared with the model.
+//!
+//! Owns the ends: with everything synced, or killed with whatever was written by then. `BEANPOLE_SEEDS=5000 cargo test
+//! --release --test crash restarts` plays that many. Must not know the rules: the model does.
+
+use std::sync::Arc;
+
+use beanpole::internals::binlog::{open, Journal, JournalAccess, SyncMode, Wal};
+use beanpole::internals::engine::{Engine, Time};
+
+use crate::disk::Disk;
+use crate::driver::{settings, Access};
+use crate::random::Random;
+use crate::reference::comparing::{compare, step, Stage};
+use crate::reference::model::Model;
+use crate::reference::script::{Kind, Script};
+
+/// Runs, unless somebody asks for more.
+const SEEDS: u64 = 60;
+const STEPS: usize = 300;
+
+/// Room in the log for whatever one call writes.
+const ROOM: u64 = 16 * 1024;
+
+struct Server {
+    disk: Disk,
+    access: Access,
+    wal: Wal,
+}
+
+impl Server {
+    fn start(disk: Disk, stage: &Stage, now: Time) -> Server {
+        let mut engine = Engine::new(stage.limits.clone());
+        let how = settings(64 * 1024, SyncMode::Always);
+        let opened = open(Arc::new(disk.clone()), how, &mut engine, now, &mut |_| {}).expect("a log");
+        assert!(opened.report.problems.is_empty(), "{:?}", opened.report.problems);
+        engine.check();
+        let (journal, wal): (Journal, Wal) = (opened.journal, opened.wal);
+        Server { disk, access: Access((journal, engine).into()), wal }
+    }
+
+    /// Everything is written, synced, and compacted as far as need be.
+    fn settle(&self) {
+        for _ in 0..20 {
+            self.wal.maintain(&self.access);
+            assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
+        }
+    }
+}
+
+fn play(kind: Kind, seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let mut script = Script::new(kind, seed);
+    let stage =
+        Stage { limits: script.limits.clone(), names: script.names(), start: script.start, steps: script.steps };
+    let mut now = stage.start;
+    let mut model = Model::new(stage.limits.clone());
+    let mut server = Server::start(Disk::new(seed), &stage, now);
+    // As it was when the log was written last.
+    let mut written = model.clone();
+    for left in (0..STEPS).rev() {
+        if random.once_in(40) {
+            let settled = random.once_in(2);
+            if settled {
+                server.settle();
+                written = model.clone();
+            }
+            let disk = if settled { server.disk.power_cut(seed) } else { server.disk.kill(seed) };
+            server = Server::start(disk, &stage, now);
+            model = written.clone();
+            let (_, engine) = &*server.access.0.borrow();
+            model.restart(engine, now);
+            compare(engine, &model, now, stage.names)
+                .map_err(|problem| format!("{left} left, restarted at {now:?}: {problem}"))?;
+        }
+        let (at, call) = script.next(&model, now, left);
+        now = at;
+        if !call.is_legal(&model) {
+            continue;
+        }
+        server.wal.reserve(&server.access, ROOM);
+        {
+            let (journal, engine) = &mut *server.access.0.borrow_mut();
+            engine.set_log_room(journal.engine_room());
+            model = step(engine, model, &call, now, &stage)
+                .map_err(|problem| format!("{left} left, {call:?}: {problem}"))?;
+            journal.append(engine);
+        }
+        if random.once_in(3) {
+            assert!(server.wal.write(&server.access));
+            written = model.clone();
+        }
+        server.access.with(|_, engine| engine.check());
+    }
+    Ok(())
+}
+
+fn play_seeds(kind: Kind, percent: u64) {
+    let wished = std::env::var("BEANPOLE_SEEDS").ok().filter(|text| !text.is_empty());
+    let seeds = wished.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
+    for seed in 0..(seeds * percent).div_ceil(100) {
+        if let Err(problem) = play(kind, seed) {
+            panic!("{kind:?}, seed {seed}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn what_beanstalkd_has_comes_back_as_the_model_says() {
+    play_seeds(Kind::Moments, 25);
+    play_seeds(Kind::Ties, 15);
+}
+
+#[test]
+fn what_beanstalkd_has_not_comes_back_as_the_model_says() {
+    play_seeds(Kind::Extended, 40);
+    play_seeds(Kind::ExtendedTies, 20);
+}

@@ -1,0 +1,197 @@
+//! Very many who come at once, peers that vanish in the middle of something, and answers behind new keys.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::{address, ask, config, connect, folder, read_line, start, Secure};
+use crate::daemon::{wait_until, PATIENCE};
+
+/// How many come at once, and the threads that they are shared among here.
+const CROWD: usize = 5000;
+const THREADS: usize = 16;
+
+fn session(config: &Arc<ClientConfig>) -> ClientConnection {
+    let name = ServerName::try_from("localhost").expect("a name");
+    ClientConnection::new(config.clone(), name).expect("a session")
+}
+
+/// A figure of `stats`.
+fn figure(client: &mut Secure, key: &str) -> String {
+    client.write_all(b"stats\r\n").expect("a peer that reads");
+    let size = read_line(client).expect("an answer")["OK ".len()..].parse::<usize>().expect("a length");
+    let mut stats = vec![0; size + 2];
+    client.read_exact(&mut stats).expect("figures");
+    let stats = String::from_utf8_lossy(&stats).into_owned();
+    let value = stats.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
+    value.unwrap_or_else(|| panic!("no {key}")).to_owned()
+}
+
+fn wait_for_quiet(client: &mut Secure) {
+    wait_until("all others are gone", || figure(client, "current-connections") == "1");
+}
+
+#[test]
+fn five_thousand_handshakes_at_once() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let (at, config) = (address(&daemon, ""), config(&folder, None));
+    let mut early = connect(&folder, &at, None);
+    assert_eq!(ask(&mut early, "use a").expect("an answer"), "USING a");
+    let served = Arc::new(AtomicUsize::new(0));
+    let threads = (0..THREADS).map(|_| {
+        let (at, config, served) = (at.clone(), config.clone(), served.clone());
+        std::thread::spawn(move || {
+            // All say their first words before any hears an answer.
+            let greet = |_| {
+                let mut stream = TcpStream::connect(&at).expect("a connection");
+                stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+                let mut session = session(&config);
+                let mut hello = Vec::new();
+                session.write_tls(&mut hello).expect("a greeting");
+                // It may have been turned away by now.
+                let _ = stream.write_all(&hello);
+                StreamOwned::new(session, stream)
+            };
+            let streams: Vec<_> = (0..CROWD / THREADS).map(greet).collect();
+            for mut stream in streams {
+                match ask(&mut stream, "list-tube-used") {
+                    Ok(answer) if answer == "USING default" => _ = served.fetch_add(1, Ordering::Relaxed),
+                    Ok(answer) => assert_eq!(answer, "", "it was turned away, or told something else"),
+                    Err(error) => assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "neither served nor closed"),
+                }
+            }
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().expect("a client"));
+    assert!(served.load(Ordering::Relaxed) > 0, "nobody was served");
+    assert_eq!(ask(&mut early, "list-tube-used").expect("an answer"), "USING a", "who was there before stays");
+    wait_for_quiet(&mut early);
+    assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
+}
+
+#[test]
+fn peers_that_vanish_leave_nothing_behind() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let (at, config) = (address(&daemon, ""), config(&folder, None));
+    let mut watcher = connect(&folder, &at, None);
+    let id = ask(&mut watcher, "put 0 0 600 5\r\nhello").expect("an answer").replace("INSERTED ", "");
+    for round in 0..120 {
+        let stream = TcpStream::connect(&at).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        let mut session = session(&config);
+        // A part of the greeting, or the whole of it and no more.
+        if round % 4 < 2 {
+            let mut hello = Vec::new();
+            session.write_tls(&mut hello).expect("a greeting");
+            let part = if round % 4 == 0 { hello.len() * (round + 1) / 121 } else { hello.len() };
+            (&stream).write_all(&hello[..part]).expect("a peer that reads");
+        } else {
+            let mut client = StreamOwned::new(session, stream.try_clone().expect("the same"));
+            assert_eq!(ask(&mut client, "reserve").expect("an answer"), format!("RESERVED {id} 5"));
+            // With the job in its hands, in the middle of a record, and sometimes with answers that it never reads.
+            let mut record = Vec::new();
+            client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("room");
+            if round % 4 == 3 {
+                client.conn.writer().write_all(&b"stats\r\n".repeat(500)).expect("room");
+            }
+            client.conn.write_tls(&mut record).expect("a record");
+            let _ = (&stream).write_all(&record[..record.len() / 2]);
+        }
+        // A reset, or an end.
+        let linger = if round % 8 < 4 { Some(Duration::ZERO) } else { None };
+        socket2::SockRef::from(&stream).set_linger(linger).expect("an option");
+        drop(stream);
+        if round % 4 >= 2 {
+            wait_until("the job is given back", || figure(&mut watcher, "current-jobs-ready") == "1");
+        }
+    }
+    wait_for_quiet(&mut watcher);
+    assert_eq!(figure(&mut watcher, "current-jobs-reserved"), "0");
+}
+
+/// The records that a session has to send.
+fn records(session: &mut ClientConnection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut bytes).expect("records");
+    }
+    bytes
+}
+
+/// Sends bytes in two parts, so that the server very likely reads them one after the other.
+fn send_cut(stream: &mut TcpStream, bytes: &[u8], cut: usize) {
+    stream.write_all(&bytes[..cut]).expect("a peer that reads");
+    std::thread::sleep(Duration::from_millis(1));
+    stream.write_all(&bytes[cut..]).expect("a peer that reads");
+}
+
+/// The answer to a command that was sent: the records that come until a line is whole.
+fn answer(session: &mut ClientConnection, stream: &mut TcpStream) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        assert_ne!(session.read_tls(stream).expect("an answer"), 0, "the end instead of an answer");
+        session.process_new_packets().expect("records that are right");
+        match session.reader().read_to_end(&mut line) {
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            Ok(_) => panic!("the end instead of an answer"),
+        }
+    }
+    String::from_utf8_lossy(&line).trim_end().to_owned()
+}
+
+#[test]
+fn the_answer_to_a_command_behind_the_handshake_comes_wherever_it_is_cut() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let (at, config) = (address(&daemon, ""), config(&folder, None));
+    let mut cut = 0;
+    loop {
+        let mut stream = TcpStream::connect(&at).expect("a connection");
+        stream.set_nodelay(true).expect("an option");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        let mut session = session(&config);
+        let hello = records(&mut session);
+        stream.write_all(&hello).expect("a peer that reads");
+        while session.is_handshaking() {
+            assert_ne!(session.read_tls(&mut stream).expect("the server's part"), 0);
+            session.process_new_packets().expect("records that are right");
+        }
+        session.writer().write_all(b"list-tube-used\r\n").expect("room");
+        let flight = records(&mut session);
+        send_cut(&mut stream, &flight, cut.min(flight.len()));
+        assert_eq!(answer(&mut session, &mut stream), "USING default", "cut at {cut}");
+        if cut >= flight.len() {
+            return;
+        }
+        cut += 1;
+    }
+}
+
+#[test]
+fn the_answer_behind_new_keys_comes_wherever_the_records_are_cut() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let mut client = connect(&folder, &address(&daemon, ""), None);
+    assert_eq!(ask(&mut client, "use a").expect("an answer"), "USING a");
+    let StreamOwned { conn: mut session, sock: mut stream } = client;
+    let mut cut = 0;
+    loop {
+        // The server must say that it has taken them before it says anything else.
+        session.refresh_traffic_keys().expect("1.3");
+        session.writer().write_all(b"list-tube-used\r\n").expect("room");
+        let bytes = records(&mut session);
+        send_cut(&mut stream, &bytes, cut.min(bytes.len()));
+        assert_eq!(answer(&mut session, &mut stream), "USING a", "cut at {cut}");
+        if cut >= bytes.len() {
+            return;
+        }
+        cut += 1;
+    }
+}
