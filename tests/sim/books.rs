@@ -46,8 +46,9 @@ impl Books {
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
-        let path =
-            command.strip_prefix(b"POST /api/").map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
+        // In front of it may stand the body of the request before, which ends in no line.
+        let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
+        let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
         let expires = command.starts_with(b"put ") && has(b" ttl:");
         if is_sweep || expires || path.is_some() && has(b"/clear ") {

@@ -163,6 +163,7 @@ fn put(model: &mut Model, client: ClientId, tube: Name, object: &str, now: Time)
     let terms = (member(object, "pri") as u32, delay, ttr);
     match elsewhere(model, client, tube, |model| model.put(client, terms, body.into(), now)) {
         Ok(id) => json(&format!("{{\"id\":{}}}", id.0)),
+        Err(Refused::QueueFull) => reply("409 Conflict", "application/json", b"{\"error\":\"the tube is full\"}\n"),
         Err(_) => reply("503 Service Unavailable", "application/json", b"{\"error\":\"the server is draining\"}\n"),
     }
 }

@@ -201,8 +201,9 @@ impl Predicted {
         self.model.draining = true;
     }
 
-    /// Everything that is due happens, and clients whose wait has ended do what they have sent meanwhile, each in a turn of
-    /// its own, in front of which all happens that is due; there may be several ways. None if they are more than `most`.
+    /// Everything that is due happens, and clients whose wait has ended do what they have sent meanwhile, each in a
+    /// turn of its own, in front of which all happens that is due; there may be several ways. None if they are more
+    /// than `most`.
     pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
         while let Some(way) = open.pop() {

@@ -71,8 +71,8 @@ pub struct World {
     /// The clock went back once: delays and leases were cut to what they may still last, of which the log knows
     /// nothing.
     skewed: bool,
-    /// A sync may have failed in a log that promises none. What the system has dropped then is written again bit by bit,
-    /// and who is killed before has lost it.
+    /// A sync may have failed in a log that promises none. What the system has dropped then is written again bit by
+    /// bit, and who is killed before has lost it.
     unpromised: bool,
     /// Things might have gone too many ways, so that less was predicted than was meant to be.
     pub lost: bool,
@@ -297,8 +297,8 @@ impl World {
     fn read(&mut self, who: usize, most: usize) -> Result<(), String> {
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Replies of HTTP that nobody predicts tell of the process: neither their length nor their words follow from the
-        // seed, so they are read whole, and only their first lines count.
+        // Replies of HTTP that nobody predicts tell of the process: neither their length nor their words follow from
+        // the seed, so they are read whole, and only their first lines count.
         let loose = client.wire == Wire::Http && !self.manner.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
