@@ -20,7 +20,7 @@ use socket2::TcpKeepalive;
 #[cfg(feature = "tls")]
 pub use tls::{ClientTls, ClientTlsFiles};
 pub use transport::Closer;
-use transport::Transport;
+pub use transport::Transport;
 
 /// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
@@ -133,7 +133,7 @@ pub enum PutResult {
     New(u64),
     /// A job with the key is there, or was there a short time ago.
     Duplicate {
-        /// The number that it was given at its put.
+        /// The number of the job that is there, or was.
         id: u64,
         /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
         state: String,
@@ -145,9 +145,9 @@ pub enum PutResult {
 pub enum WaitResult {
     /// The job is gone: done, or deleted.
     Deleted,
-    /// It is set aside until somebody kicks it.
+    /// It is set aside, and may be kicked.
     Buried,
-    /// It is neither gone nor set aside yet.
+    /// Neither has happened in the given time.
     TimedOut,
 }
 
@@ -530,7 +530,7 @@ impl Client {
 }
 
 /// Connects to the first of these addresses that answers, each within this time.
-fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
+pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
     for address in addresses.to_socket_addrs()? {

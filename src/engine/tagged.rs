@@ -64,7 +64,7 @@ impl Engine {
             return Err(Refused::Draining);
         }
         let used = self.clients[client].used;
-        let known = tags.tube.as_ref().map_or(Some(used), |tube| self.tubes.find(tube));
+        let known = self.tube_of_tags(client, &tags);
         let (dedup_key, keep) = match tags.key {
             Some((key, keep)) => (DedupKey::Name(key), keep),
             None => (DedupKey::None, 0),
@@ -95,6 +95,20 @@ impl Engine {
         let id = self.jobs.get(slot).id;
         self.serve(number, now);
         Ok(Tagged::New(id))
+    }
+
+    /// The number of the tube that these tags mean, if it is there.
+    fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
+        tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
+    }
+
+    /// Bytes of log that a put with these tags needs for the job of its key, if that is in no log yet.
+    pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
+        let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
+        match self.find_keyed(&DedupKey::Name(key.clone()), number) {
+            Ok(Some(slot)) => self.adoption(slot),
+            _ => 0,
+        }
     }
 
     /// The job with this key in the tube with this number; a buried one if there is no other.
