@@ -5,6 +5,7 @@
 //! `Outbox`.
 
 mod access;
+mod account;
 #[cfg(feature = "tls")]
 mod secure;
 
@@ -34,9 +35,6 @@ const COMMAND: u64 = 8;
 
 /// Bytes read in a row, a little more or less, before the thread looks after its other connections.
 const READ_IN_A_ROW: usize = 512 * 1024;
-
-/// A connection that has more than this on account when it ends is dropped where nobody waits for it.
-const DISCARDED: u64 = 1 << 20;
 
 /// Reads in a row of what nobody will answer.
 const LAST_READS: usize = 16;
@@ -204,30 +202,6 @@ impl Connection {
         self.peer
     }
 
-    /// It is over: nothing is reported of it any more, and what it has on account is given back.
-    pub fn forget(self, hub: &Hub, registry: &mio::Registry) {
-        self.outbox.say_end();
-        // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here,
-        // which ends the reports as well.
-        let is_heavy = self.outbox.leave();
-        if is_heavy || Arc::strong_count(&self.outbox) > 1 {
-            let _ = self.outbox.stream().deregister(registry);
-        }
-        hub.memory().charge(self.ahead, 0);
-        hub.memory().charge_upload(self.uploading, 0);
-        if self.ahead + self.uploading > DISCARDED {
-            hub.discard((self.dialogue, self.pending));
-        }
-        if let Some(log) = hub.log() {
-            log.space().forget(self.claim, &self.outbox);
-        }
-        if is_heavy {
-            hub.discard(self.outbox);
-        }
-        // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
-        hub.give_back_soon();
-    }
-
     /// Takes note of what the poller saw.
     pub fn saw(&mut self, seen: Seen) {
         self.readable |= seen.readable || seen.urgent || seen.half_closed;
@@ -290,27 +264,9 @@ impl Connection {
         let mut input = self.take_up(thread);
         let next = self.work_through(&mut input, hub, thread);
         self.put_down(&input, thread);
-        let pending: u64 = self.pending.iter().map(Request::footprint).sum();
+        let pending = if self.pending.is_empty() { 0 } else { self.pending.iter().map(Request::footprint).sum() };
         self.charge(self.rest.0.len() as u64 + pending, hub);
         next
-    }
-
-    /// Takes on account what was read and is not done, and the body that is arriving.
-    fn charge(&mut self, ahead: u64, hub: &Hub) {
-        let uploading = self.dialogue.uploading();
-        hub.memory().charge(self.ahead, ahead);
-        hub.memory().charge_upload(self.uploading, uploading);
-        (self.ahead, self.uploading) = (ahead, uploading);
-        if ahead + uploading > 0 && std::mem::take(&mut self.spoke) {
-            self.heard = Some(Instant::now());
-        }
-    }
-
-    /// The bytes of memory that it takes beside what everybody takes, and since when it has neither sent nor read any.
-    pub fn burden(&self) -> (u64, Option<Instant>) {
-        let (unread, stuck) = self.outbox.burden();
-        let own = self.ahead + self.uploading;
-        (unread + own, stuck.max(self.heard.filter(|_| own > 0)))
     }
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> Next {
@@ -388,7 +344,11 @@ impl Connection {
             self.rest = Rest(thread.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
-            thread.pending = std::mem::take(&mut self.pending);
+            std::mem::swap(&mut self.pending, &mut thread.pending);
+            // Its own, of which nothing is left.
+            if self.pending.capacity() > 0 {
+                self.pending = VecDeque::new();
+            }
         }
     }
 
@@ -422,7 +382,9 @@ impl Connection {
             }
             Ok(count) => {
                 self.spoke = true;
-                self.dialogue.filled(count.min(gap_length));
+                if gap_length > 0 {
+                    self.dialogue.filled(count.min(gap_length));
+                }
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
@@ -515,7 +477,6 @@ impl Connection {
         out: &mut Output,
         turn_log: &mut TurnLog,
     ) -> Batch {
-        let max_output = hub.max_output();
         let mut is_first = true;
         loop {
             if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
@@ -530,10 +491,9 @@ impl Connection {
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);
             let is_spent = core.spend(COMMAND);
-            let goes_on = matches!(flow, Flow::Next) && !is_spent && out.len() <= max_output;
-            let Some(next) = goes_on.then(|| self.pending.pop_front()).flatten() else {
-                return Batch { flow, lacking: 0, is_spent };
-            };
+            let goes_on = matches!(flow, Flow::Next) && !is_spent && !self.pending.is_empty();
+            let next = if goes_on && out.len() <= hub.max_output() { self.pending.pop_front() } else { None };
+            let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
             now = hub.clock().after(now);
             is_first = false;
             core.deliver_events(hub, scratch, Some((self.client, &mut *out)));

@@ -30,9 +30,8 @@ use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
 use crate::lock_order::{Mutex, ENGINE};
-use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Request, Wire};
+use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Request, Wire};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
 /// that clients come in between.
@@ -205,7 +204,9 @@ impl Hub {
         }
         self.alarm.advance(next);
         self.deliver(scratch);
-        released.into_iter().for_each(|body| self.discard(body));
+        if !released.is_empty() {
+            released.into_iter().for_each(|body| self.discard(body));
+        }
         result
     }
 
@@ -239,7 +240,9 @@ impl Hub {
     }
 
     fn deliver(&self, scratch: &mut TurnScratch) {
-        scratch.notes.drain(..).for_each(Note::log);
+        if !scratch.notes.is_empty() {
+            scratch.notes.drain(..).for_each(Note::log);
+        }
         for (outbox, resume) in scratch.touched.drain(..) {
             outbox.flush_news(&mut scratch.event);
             if resume {

@@ -99,13 +99,19 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// The way out of a new connection; none if it cannot be had.
+/// The way out of a new connection, with TLS if it says what is spoken there; none if it cannot be had.
 #[cfg(feature = "tls")]
-fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
-    if !is_tls {
+fn outbox(
+    stream: Stream,
+    wire: Option<Wire>,
+    hub: &Hub,
+    owner: Arc<ThreadHandle>,
+    number: usize,
+) -> Option<Arc<Outbox>> {
+    let Some(wire) = wire else {
         return Some(Outbox::new(stream, owner, number));
-    }
-    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone()))? {
+    };
+    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone(), wire.unit()))? {
         Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
         Err(error) => {
             log::warn!("a connection with TLS cannot be begun: {error}");
@@ -116,8 +122,8 @@ fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, num
 
 /// The same for a program without TLS.
 #[cfg(not(feature = "tls"))]
-fn outbox(stream: Stream, is_tls: bool, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
-    (!is_tls).then(|| Outbox::new(stream, owner, number))
+fn outbox(stream: Stream, wire: Option<Wire>, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
+    wire.is_none().then(|| Outbox::new(stream, owner, number))
 }
 
 impl PoolThread {
@@ -208,8 +214,9 @@ impl PoolThread {
             }
         }
         // A few of them: other connections must be heard, and replies brought to the log.
-        self.scratch.turn.sharers = (self.inbox.len() / CROWD) as u64;
-        for _ in 0..self.inbox.len().min(CROWD) {
+        let notes = if self.inbox.is_empty() { 0 } else { self.inbox.len() };
+        self.scratch.turn.sharers = (notes / CROWD) as u64;
+        for _ in 0..notes.min(CROWD) {
             let Ok(note) = self.inbox.try_recv() else { break };
             match note {
                 Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
@@ -320,7 +327,8 @@ impl PoolThread {
         // With TLS, who it is comes with the end of the handshake.
         let gate = self.hub.gate().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
-        let Some(outbox) = outbox(stream, is_tls, &self.hub, self.owner.clone(), number) else {
+        let secure = is_tls.then_some(wire);
+        let Some(outbox) = outbox(stream, secure, &self.hub, self.owner.clone(), number) else {
             return self.hub.admission().leave(permit);
         };
         let client = self.hub.turn(&mut self.scratch.turn, |core, _, _| core.connect(outbox.clone(), wire, &peer));
