@@ -5,7 +5,7 @@
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{Name, Span, Tags};
-use crate::protocol::text::{is_tube_name, next_word, number32};
+use crate::protocol::text::{is_tube_name, next_word, number32, past, upto};
 
 /// What stands behind the four numbers of a put.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     if rest.is_empty() {
         return Tagging::Plain;
     }
-    if rest[0] != b' ' {
+    if !rest.starts_with(b" ") {
         return Tagging::Garbage;
     }
     while let Some((word, behind)) = next_word(left) {
@@ -87,7 +87,7 @@ fn read_one(extension: Extension, value: &[u8], tags: &mut Tags) -> Option<()> {
 /// What stands before a colon, and the number behind it if there is one.
 fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == b':') {
-        Some(at) => Some((&value[..at], Some(whole(&value[at + 1..])?))),
+        Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
         None => Some((value, None)),
     }
 }
