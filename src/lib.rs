@@ -37,7 +37,7 @@ mod role;
 mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
-pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
+pub use client::{Client, ClientError, Closer, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 #[cfg(feature = "tls")]
 pub use client::{ClientTls, ClientTlsFiles};
 pub use config::{Address, Config, Keepalive, TlsFiles};

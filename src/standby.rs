@@ -44,7 +44,14 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
         return Turn::Ended(ExitCode::from(code));
     }
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
-    let mut node = match Node::new(Arc::new(Etcd::new(&cluster.location)), folder, &cluster.node, &address) {
+    let journal = match Etcd::new(&cluster.location) {
+        Ok(journal) => Arc::new(journal),
+        Err(problem) => {
+            log::error!("--journal: {problem}");
+            return Turn::Ended(ExitCode::FAILURE);
+        }
+    };
+    let mut node = match Node::new(journal, folder, &cluster.node, &address) {
         Ok(node) => node,
         Err(error) => {
             log::error!("{}: {error}", folder.display());

@@ -62,7 +62,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
     ("binlog", &["engine", "lock_order"]),
     ("lease", &[]),
     ("role", &[]),
-    ("cluster", &["base64", "binlog", "lease", "role"]),
+    ("cluster", &["base64", "binlog", "client", "lease", "role"]),
     ("config", &["binlog", "lease", "machine", "protocol", "role"]),
     ("options", &["binlog", "cluster", "config", "machine"]),
     ("gearmand", &["config", "machine", "options"]),

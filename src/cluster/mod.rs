@@ -6,6 +6,7 @@
 //! its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know jobs,
 //! nor protocols but etcd's.
 
+mod channel;
 mod entry;
 mod etcd;
 mod gateway;

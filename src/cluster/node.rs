@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::entry::{EntryKind, Head};
 use super::mirror::{self, Mirror};
@@ -33,8 +33,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Entries read at a time.
 const MOST: usize = 32;
 
-/// Between two renewals of the lease.
-const PULSE: Duration = Duration::from_millis(250);
+/// Between two renewals of the lease in one way.
+const PULSE: Duration = Duration::from_millis(300);
+
+/// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
+const APART: u64 = 1000;
 
 /// Between two looks whether the lease is over.
 const WATCH: Duration = Duration::from_millis(20);
@@ -75,6 +78,8 @@ pub struct Node {
     board: Arc<RoleBoard>,
     /// When it was tried last to make space in a shared log that is full.
     tidied: Option<Instant>,
+    /// Its clock is not that of the active server.
+    is_apart: bool,
 }
 
 /// What a server that has just become active needs.
@@ -115,6 +120,7 @@ impl Node {
             patience: SILENCE + Duration::from_millis(random % SPREAD),
             board: Arc::default(),
             tidied: None,
+            is_apart: false,
         })
     }
 
@@ -147,6 +153,10 @@ impl Node {
         if heard {
             self.heard = Instant::now();
         }
+        let is_fresh = tail.epoch == self.tail.epoch && self.tail.beat > 0 && tail.beat != self.tail.beat;
+        if let (true, Some(theirs)) = (is_fresh, tail.clock) {
+            self.compare_clocks(theirs);
+        }
         self.tail = tail;
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
@@ -165,6 +175,24 @@ impl Node {
             return Ok(Step::Standby(more));
         }
         self.claim()
+    }
+
+    /// Notes how far the queue's time is ahead of this server's clock, and tells if that is much: the clock of one of
+    /// the two is wrong.
+    fn compare_clocks(&mut self, theirs: u64) {
+        let ahead = (theirs as i64).saturating_sub(clock() as i64);
+        let apart = ahead.unsigned_abs() > APART;
+        self.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
+        if apart == std::mem::replace(&mut self.is_apart, apart) {
+            return;
+        }
+        let name = self.active().0;
+        if apart {
+            let seconds = ahead as f64 / 1000.0;
+            log::warn!("journal: the queue's time at {name} is {seconds:.1} s ahead of this server's clock");
+        } else {
+            log::info!("journal: the queue's time at {name} is that of this server's clock again");
+        }
     }
 
     /// How long to wait before the next look.
@@ -280,34 +308,40 @@ impl Active {
         self.board.note(|figures| figures.role = Role::Closing);
     }
 
-    /// Starts the thread that renews the lease, which may hang with the network.
+    /// Starts the threads that renew the lease, which may hang with the network.
     fn keep_lease(&self) -> io::Result<()> {
-        let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
-        let (wanted, name) = (self.wanted.clone(), self.name.clone());
-        spawn("journal-lease", move || {
-            let mut troubled = false;
-            while !ended.load(Ordering::Acquire) && !lease.is_over() {
-                let sent = Instant::now();
-                match log.renew(epoch) {
-                    Ok(other) => {
-                        lease.extend(sent + LEASE);
-                        wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
-                        if std::mem::take(&mut troubled) {
-                            log::info!("journal: the lease is renewed again");
+        let troubled = Arc::new(AtomicBool::new(false));
+        // As the server does it: a wall clock that is set later moves nothing.
+        let (start, anchor) = (clock().saturating_add_signed(self.board.figures().ahead), Instant::now());
+        for way in 0..self.log.ways() {
+            let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
+            let (wanted, name, troubled) = (self.wanted.clone(), self.name.clone(), troubled.clone());
+            spawn("journal-lease", move || {
+                while !ended.load(Ordering::Acquire) && !lease.is_over() {
+                    let sent = Instant::now();
+                    match log.renew(way, epoch, start + anchor.elapsed().as_millis() as u64) {
+                        Ok(other) => {
+                            lease.extend(sent + LEASE);
+                            wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
+                            if troubled.swap(false, Ordering::AcqRel) {
+                                log::info!("journal: the lease is renewed");
+                            }
                         }
+                        Err(_) if ended.load(Ordering::Acquire) => return,
+                        Err(Fail::Fenced) => {
+                            log::error!("journal: another server has taken over");
+                            lease.end();
+                        }
+                        Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
+                            log::warn!("journal: a renewal of the lease failed: {fail}");
+                        }
+                        Err(_) => {}
                     }
-                    Err(Fail::Fenced) => {
-                        log::error!("journal: another server has taken over");
-                        lease.end();
-                    }
-                    Err(fail) if !std::mem::replace(&mut troubled, true) => {
-                        log::warn!("journal: the lease cannot be renewed: {fail}");
-                    }
-                    Err(_) => {}
+                    std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
                 }
-                std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
-            }
-        })
+            })?;
+        }
+        Ok(())
     }
 
     /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
@@ -326,28 +360,21 @@ impl Active {
                 std::thread::sleep(WATCH);
             }
         })?;
-        let (log, shipper, ended) = (self.log.clone(), self.shipper.clone(), self.ended.clone());
-        let (name, address, board) = (self.name.clone(), self.address.clone(), self.board.clone());
-        spawn("journal-purge", move || {
-            let (mut purged, mut tidied) = (0, Instant::now());
-            while !ended.load(Ordering::Acquire) {
-                std::thread::sleep(SAVE / 4);
-                let (end, _) = shipper.position();
-                let _ = log.tell(&name, &format!("active {end} {address}"));
-                let oldest = shipper.oldest_needed();
-                if oldest > purged && log.purge(oldest).is_ok() {
-                    purged = oldest;
-                }
-                if let Ok(room) = log.room() {
-                    board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
-                    let is_tight = room.used > room.quota / 2;
-                    if tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
-                        let _ = log.tidy_up();
-                        tidied = Instant::now();
-                    }
-                }
-            }
-        })
+        let (keeper, ended) = (self.keeper(), self.ended.clone());
+        spawn("journal-purge", move || keeper.run(&ended))
+    }
+
+    fn keeper(&self) -> Keeper {
+        Keeper {
+            log: self.log.clone(),
+            shipper: self.shipper.clone(),
+            board: self.board.clone(),
+            name: self.name.clone(),
+            address: self.address.clone(),
+            purged: 0,
+            tidied: Instant::now(),
+            troubled: false,
+        }
     }
 
     /// Ends in order, after the server has stopped: another may take its place at once.
@@ -360,6 +387,57 @@ impl Active {
         let _ = self.log.tell(&self.name, &format!("ended {done} {}", self.address));
         mirror::note_ended(&self.path, done, &created)
     }
+}
+
+/// Keeps the shared log small while this server is active, and tells how far it is.
+struct Keeper {
+    log: Arc<dyn SharedLog>,
+    shipper: Arc<Shipper>,
+    board: Arc<RoleBoard>,
+    name: String,
+    address: String,
+    /// Entries before this one were purged.
+    purged: Seq,
+    tidied: Instant,
+    /// The shared log could not be told to give space back.
+    troubled: bool,
+}
+
+impl Keeper {
+    fn run(mut self, ended: &AtomicBool) {
+        while !ended.load(Ordering::Acquire) {
+            std::thread::sleep(SAVE / 4);
+            let (end, _) = self.shipper.position();
+            // Only what operators are told depends on it.
+            let _ = self.log.tell(&self.name, &format!("active {end} {}", self.address));
+            let oldest = self.shipper.oldest_needed();
+            if oldest > self.purged && self.log.purge(oldest).is_ok() {
+                self.purged = oldest;
+            }
+            let Ok(room) = self.log.room() else { continue };
+            self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
+            let is_tight = room.used > room.quota / 2;
+            if self.tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
+                self.tidy_up();
+            }
+        }
+    }
+
+    fn tidy_up(&mut self) {
+        self.tidied = Instant::now();
+        match self.log.tidy_up() {
+            Ok(()) => self.troubled = false,
+            Err(error) if !std::mem::replace(&mut self.troubled, true) => {
+                log::warn!("journal: etcd could not be told to give space back: {error}");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What the wall clock says, in milliseconds since 1970.
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -20,7 +20,7 @@ pub fn command(arguments: &[String], out: &mut dyn Write) -> Result<(), String> 
 }
 
 fn open(url: &str) -> Result<Etcd, String> {
-    Location::parse(url).map(|location| Etcd::new(&location))
+    Location::parse(url).and_then(|location| Etcd::new(&location))
 }
 
 /// One line for the queue, and one for each server: its name, role, last entry and address, with tabs between them. A

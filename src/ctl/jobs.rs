@@ -133,6 +133,9 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     with_each(call, &mut |link, id| {
         let old = take(link, id)?;
         let pri = pri.map_or(old, u64::from);
-        link.expect(&format!("release {id} {pri} {delay}"), "RELEASED").map(|_| ())
+        if !link.release(id, pri, delay.into())? {
+            tell(&format!("that was the last try of job {id}, which is buried now"));
+        }
+        Ok(())
     })
 }

@@ -34,6 +34,7 @@ mod server;
 mod table;
 mod tail;
 mod top;
+mod wait;
 mod work;
 mod yaml;
 

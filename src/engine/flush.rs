@@ -47,7 +47,14 @@ pub struct FindReserved {
 impl Engine {
     /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it failed. Their keys may be
     /// used again at once.
-    pub fn flush(&mut self, flush: &mut Flush) -> Progress {
+    pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
+        let progress = self.flush_some(flush);
+        // What was reserved may have held up jobs of other tubes.
+        self.serve_unblocked(now);
+        progress
+    }
+
+    fn flush_some(&mut self, flush: &mut Flush) -> Progress {
         let last = *flush.last.get_or_insert(self.last_id);
         while let Some(number) = self.tubes.find(&flush.tube) {
             let tube = self.tubes.get(number);
@@ -115,7 +122,10 @@ impl Engine {
             return (Progress::More, None);
         }
         let found = find.best.and_then(|(_, id)| self.jobs.find(id));
-        let found = found.filter(|&slot| self.jobs.get(slot).state() == State::Reserved);
+        let found = found.filter(|&slot| {
+            let job = self.jobs.get(slot);
+            job.tube == number && job.state() == State::Reserved
+        });
         if found.is_none() {
             // It was given back meanwhile, and others may be there.
             *find = FindReserved::default();

@@ -63,8 +63,7 @@ impl Engine {
         if self.draining {
             return Err(Refused::Draining);
         }
-        let used = || self.tubes.get(self.clients[client].used).name.to_vec().into();
-        let tube: Box<[u8]> = tags.tube.unwrap_or_else(used);
+        let tube: Box<[u8]> = tags.tube.unwrap_or_else(|| self.used_name(client));
         let (dedup_key, keep) = match tags.key {
             Some((key, keep)) => (DedupKey::Name(key), keep),
             None => (DedupKey::None, 0),
@@ -91,6 +90,20 @@ impl Engine {
         let id = self.jobs.get(slot).id;
         self.serve(number, now);
         Ok(Tagged::New(id))
+    }
+
+    fn used_name(&self, client: ClientId) -> Box<[u8]> {
+        self.tubes.get(self.clients[client].used).name.to_vec().into()
+    }
+
+    /// Bytes of log that a put with these tags needs for the job of its key, if that is in no log yet.
+    pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
+        let Some((key, _)) = &tags.key else { return 0 };
+        let tube = tags.tube.clone().unwrap_or_else(|| self.used_name(client));
+        match self.find_keyed(&DedupKey::Name(key.clone()), &tube) {
+            Ok(Some(slot)) => self.adoption(slot),
+            _ => 0,
+        }
     }
 
     /// The job with this key in this tube; a buried one if there is no other.

@@ -21,4 +21,5 @@ mod runs;
 mod script;
 mod small;
 mod tagged;
+mod told;
 mod worlds;

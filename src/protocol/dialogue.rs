@@ -8,7 +8,7 @@ use super::upload::Upload;
 use super::{
     beanstalk, gearman, http, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, LogSubject, Output, Wire,
 };
-use crate::engine::{Engine, Event, ReservePolicy};
+use crate::engine::{ClientId, Engine, Event, ReservePolicy};
 
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
@@ -203,6 +203,27 @@ impl Request {
                 Continuation::Gearman(_) | Continuation::Workq(_) => 0,
                 Continuation::Guard(guarded) => guarded.request.log_size(),
             },
+        }
+    }
+
+    /// Bytes that its records take in the log if it finds a job there that no log has yet; zero if it finds none.
+    pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
+        match self {
+            Request::Beanstalk(request) => match &request.command {
+                beanstalk::Command::Put { tags: Some(tags), .. } => engine.adoption_of_tagged(client, tags),
+                _ => 0,
+            },
+            Request::Gearman(request) => match &request.command {
+                gearman::Command::Submit(job) if job.background => {
+                    engine.adoption_of(&job.function, &job.unique, job.body.len())
+                }
+                _ => 0,
+            },
+            Request::Continue(rest) => match &**rest {
+                Continuation::Guard(guarded) => guarded.request.adoption_size(engine, client),
+                _ => 0,
+            },
+            Request::Workq(_) | Request::Http(_) => 0,
         }
     }
 

@@ -29,7 +29,13 @@ fn wall() -> Time {
 
 impl Clock {
     pub fn system() -> Clock {
-        Clock::System { wall: wall(), anchor: Instant::now() }
+        Clock::ahead(0)
+    }
+
+    /// The machine's clock for a queue whose time is this many milliseconds ahead of it, or behind it.
+    pub fn ahead(millis: i64) -> Clock {
+        let nanos = wall().nanos().saturating_add_signed(millis.saturating_mul(1_000_000));
+        Clock::System { wall: Time::from_nanos(nanos), anchor: Instant::now() }
     }
 
     /// A clock that stands still at the present.

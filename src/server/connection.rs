@@ -203,7 +203,8 @@ impl Connection {
         self.outbox.say_end();
         // The client is gone, so nobody can come to hold the outbox any more. If nobody does, the socket closes here,
         // which ends the reports as well.
-        if Arc::strong_count(&self.outbox) > 1 {
+        let is_heavy = self.outbox.leave();
+        if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
         }
         hub.memory().charge(self.ahead, 0);
@@ -213,6 +214,9 @@ impl Connection {
         }
         if let Some(log) = hub.log() {
             log.space().forget(self.claim, &self.outbox);
+        }
+        if is_heavy {
+            hub.discard(self.outbox);
         }
         // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
         hub.give_back_soon();
@@ -507,9 +511,10 @@ impl Connection {
         let max_output = hub.max_output();
         let mut is_first = true;
         loop {
-            if !core.admits(hub, &mut self.claim, &request, is_first) {
+            let log_size = core.log_size(&request, self.client);
+            if !core.admits(hub, &mut self.claim, log_size, is_first) {
+                let lacking = log_size + self.pending.iter().map(Request::log_size).sum::<u64>();
                 self.pending.push_front(request);
-                let lacking = self.pending.iter().map(Request::log_size).sum();
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
             let mut context = core.context(hub, self.client, now, self.half_closed);

@@ -50,10 +50,14 @@ pub struct Memory {
     max: u64,
     /// What the engine holds, as of the last turn.
     engine: AtomicU64,
+    /// Bytes of it that replies alone still share.
+    shared: AtomicU64,
     /// What connections take but for bodies that are arriving.
     buffers: AtomicU64,
     /// Those, as far as they have come.
     uploads: AtomicU64,
+    /// Bytes of `buffers` whose connections are given up: they will soon be no more.
+    leaving: AtomicU64,
     /// The most that was taken since the allocator last let go of what was free.
     peak: AtomicU64,
     /// Up to here, in bytes of account, the system had memory.
@@ -70,8 +74,10 @@ impl Memory {
         Memory {
             max,
             engine: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
             uploads: AtomicU64::new(0),
+            leaving: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             tried: AtomicU64::new(0),
             exhausted: AtomicBool::new(false),
@@ -84,15 +90,23 @@ impl Memory {
         (max / KEPT).min(KEPT_MOST)
     }
 
-    /// What the engine holds, now that a turn is over.
-    pub fn set_engine(&self, bytes: u64) {
+    /// What the engine holds, now that a turn is over, and how much of it replies alone still share.
+    pub fn set_engine(&self, bytes: u64, shared: u64) {
         self.engine.store(bytes, Ordering::Relaxed);
+        self.shared.store(shared, Ordering::Relaxed);
     }
 
     /// Somebody who took `before` bytes takes `after` now.
     pub fn charge(&self, before: u64, after: u64) {
         if before != after {
             self.buffers.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Of what was charged, so many bytes instead of `before` belong to connections that are given up.
+    pub fn leave(&self, before: u64, after: u64) {
+        if before != after {
+            self.leaving.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -112,6 +126,17 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
+    /// Bytes on their way back, which nobody need be dropped for.
+    fn leaving(&self) -> u64 {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that wait to be read or to be carried out, by connections that stay.
+    pub fn waiting(&self) -> u64 {
+        let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
+        waiting.saturating_sub(self.leaving())
+    }
+
     /// Bytes left for what asks for more.
     pub fn room(&self) -> u64 {
         if self.is_exhausted() {
@@ -125,8 +150,7 @@ impl Memory {
         if self.is_exhausted() {
             return 0;
         }
-        let buffers = self.buffers.load(Ordering::Relaxed);
-        let left = (self.max / BUFFERS).saturating_sub(buffers).min(self.max.saturating_sub(self.taken()));
+        let left = (self.max / BUFFERS).saturating_sub(self.waiting()).min(self.max.saturating_sub(self.taken()));
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
@@ -138,13 +162,18 @@ impl Memory {
     /// Whether so little is left that somebody who does not read must go.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
-        let many = self.buffers.load(Ordering::Relaxed) > self.max / BUFFERS;
-        self.has_burden() && (many || self.taken() + LEAST_ROOM > self.max - kept || self.is_exhausted())
+        let taken = self.taken().saturating_sub(self.leaving());
+        self.has_burden() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
+    }
+
+    /// Whether what waits to be read or to be carried out takes more than its part.
+    pub fn is_crowded(&self) -> bool {
+        self.waiting() > self.max / BUFFERS
     }
 
     /// Whether connections take so much that some may have to go when memory gets short.
     pub fn has_burden(&self) -> bool {
-        self.buffers() > Memory::kept(self.max) / 2
+        self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
     /// Whether the system has no memory for more, as of the last trial.
@@ -219,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_not_given_to_what_asks_for_more() {
         let memory = Memory::new(64 << 20);
-        memory.set_engine(61 << 20);
+        memory.set_engine(61 << 20, 0);
         assert_eq!(memory.room(), 0);
         assert!(memory.allowance() > 0 && !memory.is_tight(), "nobody is dropped for what jobs take");
         memory.charge(0, 3 << 20);

@@ -46,6 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Connections that are told of a new access file before others have their turn.
 const RENEWALS: usize = 1024;
 
+/// Connections that are dropped at a time, before others are served.
+const DROPPED: usize = 64;
+
 /// Bytes for which nobody is dropped: there are always some who take more.
 const LIGHT: u64 = 4 * 1024;
 
@@ -232,10 +235,10 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// While memory is short: drops the connection of this thread that takes the most, of those that have neither sent
-    /// nor read anything for a while. Tells when to look again.
+    /// While memory is short: drops connections of this thread that have neither sent nor read anything for a while,
+    /// those first that take the most, until it no longer is. Tells when to look again.
     fn relieve(&mut self) -> Option<Duration> {
-        let memory = self.hub.memory();
+        let memory = self.hub.memory().clone();
         if !memory.is_tight() {
             // Another thread may make it so, and its connections be lighter than ours.
             return memory.has_burden().then_some(PATIENCE);
@@ -244,13 +247,19 @@ impl PoolThread {
         if self.relieved.is_some_and(|at| now.duration_since(at) < RELIEF) {
             return Some(RELIEF);
         }
-        self.relieved = Some(now);
-        let burdens = self.connections.iter().filter_map(|(number, connection)| {
+        let mut burdens: Vec<(u64, Duration, usize)> = Vec::new();
+        for (number, connection) in &self.connections {
             let (bytes, since) = connection.burden();
-            let still = now.saturating_duration_since(since?);
-            (bytes > LIGHT && still >= PATIENCE).then_some((bytes, still, number))
-        });
-        if let Some((bytes, still, number)) = burdens.max() {
+            let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            if bytes > LIGHT && still >= PATIENCE {
+                burdens.push((bytes, still, number));
+            }
+        }
+        burdens.sort_unstable_by(|one, other| other.cmp(one));
+        for &(bytes, still, number) in burdens.iter().take(DROPPED) {
+            if !memory.is_tight() {
+                break;
+            }
             let peer = self.connections[number].peer();
             log::warn!(
                 "{peer}: dropped, since memory is short: {bytes} bytes wait for it, and it has neither sent nor read any for {} s",
@@ -258,7 +267,10 @@ impl PoolThread {
             );
             self.close(number);
         }
-        Some(RELIEF)
+        // Others have their turns before the next of very many are dropped.
+        let has_more = burdens.len() > DROPPED && memory.is_tight();
+        self.relieved = (!has_more).then_some(now);
+        Some(if has_more { Duration::ZERO } else { RELIEF })
     }
 
     /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells
@@ -463,5 +475,75 @@ impl PoolThread {
             // Not all the rest at once: another thread may be sending a connection's last words, and tells nobody.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::super::clock::Clock;
+    use super::*;
+    use crate::config::Config;
+
+    const MAX: u64 = 256 << 20;
+    const CLIENTS: usize = 300;
+
+    /// A thread whose clients have asked for more than their sockets take, and read nothing of it.
+    fn thread_with_stuck_clients() -> (PoolThread, Vec<UnixStream>) {
+        let config = Config { max_memory: MAX, ..Config::embedded() };
+        let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
+        let (mut thread, owner) = PoolThread::new(hub.clone()).expect("a poller");
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let (ours, theirs) = UnixStream::pair().expect("two sockets");
+            ours.set_nonblocking(true).expect("a socket");
+            let Ok(permit) = hub.admission().admit(&PeerAddress::Unix) else { panic!("no room for a connection") };
+            let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
+            owner.send(Note::Adopt(stream, PeerAddress::Unix, Wire::Beanstalk, permit));
+            clients.push(theirs);
+        }
+        while thread.round() {}
+        for client in &mut clients {
+            client.set_nonblocking(true).expect("a socket");
+            let commands = b"stats\r\n".repeat(250);
+            assert_eq!(std::io::Write::write(client, &commands).expect("room in the socket"), commands.len());
+        }
+        while thread.round() {}
+        (thread, clients)
+    }
+
+    #[test]
+    fn as_many_are_dropped_as_memory_asks_for_and_no_more() {
+        let (mut thread, clients) = thread_with_stuck_clients();
+        let memory = thread.hub.memory().clone();
+        let burdens = |thread: &PoolThread| {
+            let mut all: Vec<u64> = thread.connections.iter().map(|(_, connection)| connection.burden().0).collect();
+            all.sort_unstable();
+            all
+        };
+        let heavy = burdens(&thread);
+        assert!(heavy[0] > LIGHT, "{heavy:?}");
+        std::thread::sleep(PATIENCE);
+        assert!(!memory.is_tight());
+        thread.relieve();
+        assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
+        // Others take so much that the heaviest third of the clients is too much.
+        let third: u64 = heavy[CLIENTS / 3 * 2..].iter().sum();
+        let others = MAX / 4 - memory.buffers() + third;
+        memory.charge(0, others);
+        let mut looks = 0;
+        while memory.is_tight() {
+            thread.relieve();
+            looks += 1;
+        }
+        assert_eq!(looks, (CLIENTS / 3).div_ceil(DROPPED), "looks without a pause between them");
+        assert_eq!(burdens(&thread), heavy[..CLIENTS / 3 * 2], "the lighter ones stay");
+        // What goes is on account until it is gone.
+        assert!(memory.buffers() > MAX / 4);
+        while memory.buffers() > MAX / 4 {
+            thread.hub.clear_discarded();
+        }
+        drop(clients);
     }
 }

@@ -39,6 +39,8 @@ pub const ROWS: &[Row] = &[
     row("M6", "40 Workq results of 1 MiB that nobody waits for", "memory for one copy each, and it comes back", false, bodies::results),
     row("M8", "1,000 clients in reserve pipeline 256 KiB each", BOUNDED, true, unread::read_ahead),
     row("M9", "4,000 clients send half of a body of 60 KB", BOUNDED, true, bodies::half_sent),
+    row("M10", "a Gearman worker tells 3,000 who read nothing", "no put is refused; those who do not read are dropped", false, unread::news),
+    row("M11", "Gearman data of 20 MB that nobody reads", BOUNDED, false, unread::large_packets),
     row("T1", "kick of 1 M delayed jobs", KICKED, true, bursts::kick),
     row("T2", "kick of 400 k delayed jobs with -b -F", KICKED, true, bursts::kick_with_a_binlog),
     row("T3", "hang-up with 1 M reserved jobs", "all are ready again, by priority and id; others are served", true, bursts::hang_up_with_jobs),

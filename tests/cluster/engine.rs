@@ -32,6 +32,8 @@ pub struct Engine {
     pub is_full: bool,
     /// The paths that were asked for, but for transactions and ranges.
     pub asked: Vec<String>,
+    /// Milliseconds by which the times in beats are shown later than they were written.
+    pub ahead: u64,
     /// User and password that it demands, and what it gives for them.
     pub login: Option<(String, String)>,
 }
@@ -225,8 +227,12 @@ impl Engine {
     fn range(&self, request: &Value) -> String {
         let most = text(request, "limit").parse().unwrap_or(usize::MAX);
         let shown = self.named(request).into_iter().take(most).map(|key| {
-            let Entry { value, version, modified, .. } = &self.keys[&key];
-            let (key, value) = (encode(&key), encode(value));
+            let Entry { mut value, version, modified, .. } = self.keys[&key].clone();
+            if key.ends_with(b"/beat") && self.ahead > 0 {
+                let written: u64 = String::from_utf8_lossy(&value).parse().expect("a time");
+                value = (written + self.ahead).to_string().into_bytes();
+            }
+            let (key, value) = (encode(&key), encode(&value));
             format!(r#"{{"key":"{key}","version":"{version}","mod_revision":"{modified}","value":"{value}"}}"#)
         });
         format!(r#"{{"kvs":[{}]}}"#, shown.collect::<Vec<_>>().join(","))

@@ -174,6 +174,23 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
 }
 
 #[test]
+fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    // The clock of the first one is an hour ahead, as far as the second one can see.
+    served.engine().ahead = 3_600_000;
+    let second = Member::start(&served, "b", &[]);
+    second.daemon.wait_log("s ahead of this server's clock");
+    let id = first.client().put(b"x", 0, 7200, 60).expect("a job");
+    first.daemon.signal(Signal::SIGTERM);
+    second.wait_active();
+    let left: u64 = second.client().figure(&format!("stats-job {id}"), "time-left").expect("a figure").parse().unwrap();
+    assert!((3500..=3600).contains(&left), "the time of the queue is an hour further: {left}");
+    served.engine().ahead = 0;
+}
+
+#[test]
 fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
     let served = Served::start();
     served.engine().is_full = true;
@@ -207,6 +224,7 @@ fn a_client_that_may_shut_down_the_active_server_lets_another_in() {
     let gearman = free_address();
     let first = Member::start(&served, "a", &["--allow-shutdown", &format!("--gearman={gearman}")]);
     first.wait_active();
+    wait_until("it listens for Gearman too", || TcpStream::connect(gearman).is_ok());
     TcpStream::connect(gearman).expect("a server").write_all(b"shutdown\n").expect("a command");
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(first.daemon.log().contains("journal: released"), "{}", first.daemon.log());

@@ -194,9 +194,9 @@ fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
         verb(&mut life, |engine, now| {
             ids[..10].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
         });
-        verb(&mut life, |engine, _| {
+        verb(&mut life, |engine, now| {
             engine.grant_steps(64);
-            assert_eq!(engine.flush(&mut flush), Progress::More);
+            assert_eq!(engine.flush(&mut flush, now), Progress::More);
             engine.grant_steps(u64::MAX);
         });
         life.wal.write(&life.access);

@@ -26,6 +26,8 @@ pub struct Played {
     pub actions: Vec<Action>,
     pub steps: usize,
     pub hash: u64,
+    /// Less was predicted than was meant to be.
+    pub lost: bool,
     pub manner: String,
 }
 
@@ -39,7 +41,7 @@ fn manner(seed: u64) -> (Random, Manner) {
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, manner) = manner(seed);
     let told = format!("{manner:?}");
-    let (mut actions, mut hash) = (Vec::new(), 0);
+    let (mut actions, mut hash, mut lost) = (Vec::new(), 0, false);
     let result = quietly(|| {
         let mut world = World::new(manner);
         for _ in 0..steps {
@@ -49,10 +51,10 @@ pub fn play_seed(seed: u64, steps: usize) -> Played {
             hash = world.hash;
         }
         world.finish()?;
-        hash = world.hash;
+        (hash, lost) = (world.hash, world.lost);
         Ok(())
     });
-    Played { problem: result.err(), steps: actions.len(), actions, hash, manner: told }
+    Played { problem: result.err(), steps: actions.len(), actions, hash, lost, manner: told }
 }
 
 fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {

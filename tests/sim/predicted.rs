@@ -3,7 +3,8 @@
 //! Owns the way from bytes to the reference model's verbs and from its answers to bytes, in the plainest words. Shares
 //! no code with the server: not its decoder, its replies or its order of turns.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
 
 use beanpole::internals::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
 
@@ -13,7 +14,7 @@ use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
 /// A client of the model, and what it must be sent.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Peer {
     id: ClientId,
     /// What it has sent that is no whole command yet.
@@ -26,7 +27,7 @@ struct Peer {
 }
 
 /// See the module's page.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Predicted {
     model: Model,
     peers: BTreeMap<usize, Peer>,
@@ -57,6 +58,14 @@ fn whole(bytes: &[u8]) -> Option<usize> {
 fn yaml(names: impl Iterator<Item = Name>) -> Vec<u8> {
     let list: String = std::iter::once("---\n".to_owned()).chain(names.map(|name| format!("- {name}\n"))).collect();
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
+}
+
+/// Leaves one of those that are the same.
+pub fn only_different<T: Debug>(all: &mut Vec<T>) {
+    if all.len() > 1 {
+        let mut seen = BTreeSet::new();
+        all.retain(|one| seen.insert(format!("{one:?}")));
+    }
 }
 
 impl Predicted {
@@ -183,10 +192,18 @@ impl Predicted {
         self.model.draining = true;
     }
 
-    /// Everything that is due happens; there may be several ways.
-    pub fn tick(self, now: Time) -> Vec<Predicted> {
+    /// Everything that is due happens; there may be several ways. None if they are more than `most`.
+    pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
         let Predicted { model, peers, next, woken } = self;
-        let models = model.ticked(now, usize::MAX);
+        let mut models = vec![model];
+        while models.iter().any(|model| model.next_deadline() <= now) {
+            // One alarm at a time: what rings at the same moment in another order mostly comes to the same.
+            models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
+            only_different(&mut models);
+            if models.len() > most {
+                return None;
+            }
+        }
         let mut ways: Vec<Predicted> = models
             .into_iter()
             .map(|model| Predicted { model, peers: peers.clone(), next, woken: woken.clone() })
@@ -195,7 +212,7 @@ impl Predicted {
             way.tell();
             way.go_on(now);
         }
-        ways
+        Some(ways)
     }
 
     fn work(&mut self, who: usize, now: Time) {

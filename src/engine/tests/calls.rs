@@ -247,7 +247,7 @@ impl Call {
             }
             Flush(tube, buried) => {
                 let mut flush = super::super::Flush::new(tube.as_bytes().into(), buried);
-                in_turns(engine, now, |engine| (engine.flush(&mut flush) == Progress::Done).then_some(()));
+                in_turns(engine, now, |engine| (engine.flush(&mut flush, now) == Progress::Done).then_some(()));
                 Answer::Count(flush.done)
             }
             PeekReserved(client) => {

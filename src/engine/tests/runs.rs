@@ -56,6 +56,11 @@ fn with_what_beanstalkd_has_not_at_the_same_moments() {
     play_seeds(Kind::ExtendedTies, 40);
 }
 
+#[test]
+fn with_what_beanstalkd_has_not_in_turns_of_few_steps() {
+    play_seeds(Kind::ExtendedSteps, 40);
+}
+
 /// Plays runs of one kind, which is to have so many of a hundred seeds.
 fn play_seeds(kind: Kind, percent: u64) {
     let seeds: u64 = option_env!("BEANPOLE_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));

@@ -85,7 +85,7 @@ fn a_flush_and_a_list_stop_when_their_steps_are_used_up() {
     let mut flush = Flush::new((*b"t").into(), false);
     loop {
         engine.grant_steps(100);
-        let progress = engine.flush(&mut flush);
+        let progress = engine.flush(&mut flush, now);
         assert!(engine.steps().used() < 150);
         engine.check();
         if progress == Progress::Done {

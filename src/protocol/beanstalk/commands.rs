@@ -250,7 +250,7 @@ fn delete_batch(args: &[u8], _: Extensions) -> Option<Command> {
     while !rest.is_empty() && ids.len() <= BATCH as usize {
         let (id, behind) = number(rest)?;
         ids.push(JobId(id));
-        rest = if behind.is_empty() { behind } else { spaced(behind)? };
+        rest = if behind.is_empty() { behind } else { spaced(behind).filter(|next| !next.is_empty())? };
     }
     (1..=BATCH as usize).contains(&ids.len()).then(|| Command::DeleteBatch(ids.into()))
 }

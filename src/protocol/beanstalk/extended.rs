@@ -120,7 +120,7 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Tur
             (Progress::More, _) => return TurnResult::Later(Continuation::TouchAll(touch)),
             (Progress::Done, held) => reply::numbered(out, b"TOUCHED_ALL", held as u64),
         },
-        Continuation::Flush(mut flush) => match context.engine.flush(&mut flush) {
+        Continuation::Flush(mut flush) => match context.engine.flush(&mut flush, now) {
             Progress::More => return TurnResult::Later(Continuation::Flush(flush)),
             Progress::Done => reply::numbered(out, b"FLUSHED", flush.done),
         },

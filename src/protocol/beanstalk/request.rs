@@ -233,20 +233,19 @@ impl Decoder {
         input: &mut &[u8],
         limits: &DecodeLimits,
     ) -> Option<Request> {
-        if size > limits.max_job_size {
-            let left = u64::from(size) + 2;
-            self.state = Reading::Skip { left, answer: reply::JOB_TOO_BIG, counts_producer: false };
+        let refusal = match tagging {
+            Tagging::Malformed => Some(reply::BAD_FORMAT),
+            _ if size > limits.max_job_size => Some(reply::JOB_TOO_BIG),
+            _ => None,
+        };
+        if let Some(answer) = refusal {
+            self.state = Reading::Skip { left: u64::from(size) + 2, answer, counts_producer: false };
             return None;
         }
         let tags = match tagging {
             Tagging::Plain => None,
             Tagging::Tagged(tags) => Some(tags),
-            Tagging::Malformed => {
-                let left = u64::from(size) + 2;
-                self.state = Reading::Skip { left, answer: reply::BAD_FORMAT, counts_producer: false };
-                return None;
-            }
-            Tagging::Garbage => {
+            Tagging::Malformed | Tagging::Garbage => {
                 return Some(Request { counts: Some(CommandName::Put), command: Command::BadFormat });
             }
         };
