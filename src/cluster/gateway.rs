@@ -14,6 +14,9 @@ use crate::client::Transport;
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
 
+/// How long it may take to log in: etcd makes it slow on purpose, and it is seldom.
+const LOGIN: Duration = Duration::from_secs(3);
+
 /// A socket's time limit cannot be nothing.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -45,8 +48,8 @@ impl Gateway {
 
     /// Sends the request to a server and reads its answer. After an error it may have been done or not.
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+        self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
-        self.log_in(end)?;
         let answer = self.ask_by(path, body, end)?;
         match answer.status {
             // A token lasts for some minutes.
