@@ -37,6 +37,9 @@ mod disk;
 #[path = "crash/model.rs"]
 #[allow(dead_code)]
 mod durable;
+#[path = "../src/engine/tests/shortening.rs"]
+mod shortening;
+
 #[path = "crash/random.rs"]
 #[allow(dead_code)]
 mod random;

@@ -75,7 +75,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Tur
         Command::DeleteBatch(ids) => return go_on(Continuation::Delete(ids, 0, 0), context, out),
         Command::TouchAll => return go_on(Continuation::TouchAll(TouchAll::new(context.now)), context, out),
         Command::Wait(id, timeout) => return wait(id, timeout, context, out),
-        Command::Flush { tube, buried } => return go_on(Continuation::Flush(Flush::new(tube, buried)), context, out),
+        Command::Flush { tube, states } => return go_on(Continuation::Flush(Flush::new(tube, states)), context, out),
         Command::PeekReserved => return go_on(Continuation::FindReserved(FindReserved::default()), context, out),
         Command::ListJobs { tube, state, above, limit } => {
             return go_on(Continuation::ListJobs(IdPage::new(tube, state, above, limit)), context, out);

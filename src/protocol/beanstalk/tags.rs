@@ -5,7 +5,7 @@
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{Name, Span, Tags};
-use crate::protocol::text::{is_tube_name, number32};
+use crate::protocol::text::{is_tube_name, number32, past, upto};
 
 /// What stands behind the four numbers of a put.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     }
     let words = || rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let known = |word: &[u8]| WORDS.iter().find(|(tag, on)| word.starts_with(tag) && extensions.has(*on));
-    if rest[0] != b' ' || words().next().and_then(known).is_none() {
+    if !rest.starts_with(b" ") || words().next().and_then(known).is_none() {
         return Tagging::Garbage;
     }
     let (mut tags, mut seen) = (Tags::default(), Extensions::NONE);
@@ -48,7 +48,7 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
             return Tagging::Malformed;
         };
         seen = seen.with(*extension);
-        if read_one(*extension, &word[tag.len()..], &mut tags).is_none() {
+        if read_one(*extension, past(word, tag.len()), &mut tags).is_none() {
             return Tagging::Malformed;
         }
     }
@@ -80,7 +80,7 @@ fn read_one(extension: Extension, value: &[u8], tags: &mut Tags) -> Option<()> {
 /// What stands before a colon, and the number behind it if there is one.
 fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == b':') {
-        Some(at) => Some((&value[..at], Some(whole(&value[at + 1..])?))),
+        Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
         None => Some((value, None)),
     }
 }
