@@ -20,7 +20,7 @@ use socket2::TcpKeepalive;
 #[cfg(feature = "tls")]
 pub use tls::{ClientTls, ClientTlsFiles};
 pub use transport::Closer;
-use transport::Transport;
+pub use transport::Transport;
 
 /// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
@@ -84,6 +84,71 @@ pub struct ReservedJob {
     pub id: u64,
     /// The body, byte for byte, without the CR LF behind it.
     pub body: Vec<u8>,
+}
+
+/// What a job may have that beanstalkd does not know; the server must offer the extensions. Names follow the rules of
+/// names of tubes. beanpole-beanstalk(7) says what each means.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PutTags {
+    /// No other job with this key is put while it lives, and so many seconds longer.
+    pub unique: Option<(String, u32)>,
+    /// It is put into this tube, instead of the used one.
+    pub tube: Option<String>,
+    /// It is buried after so many lost or released reservations; each lost one is followed by a delay that begins with
+    /// so many seconds and doubles.
+    pub tries: Option<(u8, u32)>,
+    /// It is deleted after so many seconds if it is ready or delayed then.
+    pub ttl: Option<u32>,
+    /// Of the jobs with this key, so many may be reserved at a time.
+    pub concurrency: Option<(String, u32)>,
+}
+
+impl fmt::Display for PutTags {
+    /// As they stand behind the numbers of a put, each with a space before it.
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        let PutTags { unique, tube, tries, ttl, concurrency } = self;
+        if let Some((key, seconds)) = unique {
+            write!(formatter, " idp:{key}:{seconds}")?;
+        }
+        if let Some(tube) = tube {
+            write!(formatter, " tub:{tube}")?;
+        }
+        if let Some((count, seconds)) = tries {
+            write!(formatter, " try:{count}:{seconds}")?;
+        }
+        if let Some(seconds) = ttl {
+            write!(formatter, " ttl:{seconds}")?;
+        }
+        if let Some((key, most)) = concurrency {
+            write!(formatter, " con:{key}:{most}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of a put with tags.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PutResult {
+    /// This is the new job.
+    New(u64),
+    /// A job with the key is there, or was there a short time ago.
+    Duplicate {
+        /// The number of the job that is there, or was.
+        id: u64,
+        /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
+        state: String,
+    },
+}
+
+/// How a wait for a job has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitResult {
+    /// The job is gone: done, or deleted.
+    Deleted,
+    /// It is set aside, and may be kicked.
+    Buried,
+    /// Neither has happened in the given time.
+    TimedOut,
 }
 
 type Result<T> = std::result::Result<T, ClientError>;
@@ -166,6 +231,120 @@ impl Client {
         }
     }
 
+    /// Puts a job with tags; see [`Client::put`]. A server that does not know them takes the body for commands: ask for
+    /// its [`Client::extensions`] first.
+    pub fn put_tagged(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32, tags: &PutTags) -> Result<PutResult> {
+        let mut message = format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).into_bytes();
+        message.extend_from_slice(body);
+        message.extend_from_slice(b"\r\n");
+        self.send(&message)?;
+        let line = self.line()?;
+        let mut words = line.strip_prefix("INSERTED ").into_iter().flat_map(|rest| rest.split(' '));
+        let Some(id) = words.next().and_then(|id| id.parse().ok()) else { return Err(ClientError::Refused(line)) };
+        Ok(match words.next() {
+            Some(state) => PutResult::Duplicate { id, state: state.to_owned() },
+            None => PutResult::New(id),
+        })
+    }
+
+    /// What the server has that beanstalkd has not, by the words of `stats`; nothing if it is a beanstalkd.
+    pub fn extensions(&mut self) -> Result<Vec<String>> {
+        let text = self.text("stats")?;
+        let words = text.lines().find_map(|line| line.strip_prefix("extensions: "));
+        Ok(words.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Reserves up to `count` jobs, at most 1,000, waiting at most `timeout` seconds for the first one; not at all if
+    /// that is none.
+    pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
+        let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
+        self.command(&format!("reserve-batch {count}{timeout}"))?;
+        let reserved = self.number("RESERVED_BATCH ")?;
+        let mut jobs = Vec::new();
+        for _ in 0..reserved {
+            let line = self.line()?;
+            jobs.push(self.job(&line, "RESERVED ")?);
+        }
+        Ok(jobs)
+    }
+
+    /// Deletes up to 1,000 jobs; returns how many of them there were.
+    pub fn delete_batch(&mut self, ids: &[u64]) -> Result<u64> {
+        let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
+        self.command(&format!("delete-batch{ids}"))?;
+        let line = self.line()?;
+        let deleted = line.strip_prefix("DELETED_BATCH ").and_then(|rest| rest.split(' ').next()?.parse().ok());
+        deleted.ok_or(ClientError::Refused(line))
+    }
+
+    /// Starts the times to run of all reserved jobs again; returns how many those are.
+    pub fn touch_all(&mut self) -> Result<u64> {
+        self.command("touch-all")?;
+        self.number("TOUCHED_ALL ")
+    }
+
+    /// Waits at most so many seconds until a job is gone or set aside.
+    pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
+        self.command(&format!("wait {id} {seconds}"))?;
+        let line = self.line()?;
+        match line.split(' ').next() {
+            Some("DELETED") => Ok(WaitResult::Deleted),
+            Some("BURIED") => Ok(WaitResult::Buried),
+            Some("TIMED_OUT") => Ok(WaitResult::TimedOut),
+            _ => Err(ClientError::Refused(line)),
+        }
+    }
+
+    /// Deletes all jobs of a tube; returns how many.
+    pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
+        self.command(&format!("flush-tube {tube}"))?;
+        self.number("FLUSHED ")
+    }
+
+    /// Deletes the buried jobs of a tube; returns how many.
+    pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
+        self.command(&format!("flush-buried {tube}"))?;
+        self.number("FLUSHED ")
+    }
+
+    /// The ids above this one of a tube's jobs that are `ready`, `delayed`, `reserved` or `buried`, at most 1,000 of
+    /// them.
+    pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
+        let list = self.text(&format!("list-jobs {tube} {state} {above} {count}"))?;
+        Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
+    }
+
+    /// Puts a job into another tube, ready again after `delay` seconds.
+    pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
+        self.expect(&format!("move-job {id} {tube} {pri} {delay}"), "MOVED")
+    }
+
+    /// Puts up to `bound` jobs of a tube that are `ready`, `delayed` or `buried` into another one; returns how many.
+    pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
+        self.command(&format!("move-tube {from} {to} {state} {bound}"))?;
+        self.number("MOVED ")
+    }
+
+    /// A tube with so many jobs takes no more; zero: without a limit.
+    pub fn limit_tube(&mut self, tube: &str, count: u32) -> Result<()> {
+        self.expect(&format!("limit-tube {tube} {count}"), "LIMITED")
+    }
+
+    /// The server takes no more jobs, or takes them again.
+    pub fn drain(&mut self, drains: bool) -> Result<()> {
+        match drains {
+            true => self.expect("drain", "DRAINING"),
+            false => self.expect("undrain", "NOT_DRAINING"),
+        }
+    }
+
+    /// As [`Client::watch`]; the weight counts while the client reserves by weights, which it does from now on.
+    pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
+        self.expect("reserve-mode weighted", "USING weighted")?;
+        self.command(&format!("watch {tube} {weight}"))?;
+        self.number("WATCHING ")
+    }
+
     /// Reserves this job, ready or not, in whatever tube.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
         self.ask_for_job(&format!("reserve-job {id}"), "RESERVED ")
@@ -176,7 +355,7 @@ impl Client {
         self.expect(&format!("delete {id}"), "DELETED")
     }
 
-    /// Gives a reserved job back, ready again after `delay` seconds.
+    /// Gives a reserved job back, ready again after `delay` seconds. Refused with `BURIED` if that was its last try.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<()> {
         self.expect(&format!("release {id} {pri} {delay}"), "RELEASED")
     }
@@ -237,6 +416,11 @@ impl Client {
     /// Looks at the job of the used tube that was buried first.
     pub fn peek_buried(&mut self) -> Result<ReservedJob> {
         self.ask_for_job("peek-buried", "FOUND ")
+    }
+
+    /// Looks at the reserved job of the used tube whose time to run ends first.
+    pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
+        self.ask_for_job("peek-reserved", "FOUND ")
     }
 
     /// Gives out no job of a tube for so many seconds.
@@ -346,7 +530,7 @@ impl Client {
 }
 
 /// Connects to the first of these addresses that answers, each within this time.
-fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
+pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
     for address in addresses.to_socket_addrs()? {

@@ -22,6 +22,7 @@ mod ctl;
 mod engine;
 #[allow(missing_docs)]
 mod gearmand;
+mod json;
 mod lease;
 mod lock_order;
 #[allow(missing_docs)]
@@ -37,7 +38,7 @@ mod role;
 mod server;
 
 pub use binlog::{BinlogSettings, SyncMode};
-pub use client::{Client, ClientError, Closer, Reply, ReservedJob};
+pub use client::{Client, ClientError, Closer, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 #[cfg(feature = "tls")]
 pub use client::{ClientTls, ClientTlsFiles};
 pub use config::{Address, Config, Keepalive, TlsFiles};

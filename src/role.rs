@@ -47,6 +47,9 @@ pub struct RoleFigures {
     pub used: u64,
     /// Bytes that it may take; 0 until it was asked.
     pub quota: u64,
+    /// Milliseconds by which the queue's time is ahead of this server's clock: a server that takes over goes on with
+    /// the time of the one before.
+    pub ahead: i64,
 }
 
 /// Where they are noted; its lock is a leaf.

@@ -44,7 +44,14 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
         return Turn::Ended(ExitCode::from(code));
     }
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
-    let mut node = match Node::new(Arc::new(Etcd::new(&cluster.location)), folder, &cluster.node, &address) {
+    let journal = match Etcd::new(&cluster.location) {
+        Ok(journal) => Arc::new(journal),
+        Err(problem) => {
+            log::error!("--journal: {problem}");
+            return Turn::Ended(ExitCode::FAILURE);
+        }
+    };
+    let mut node = match Node::new(journal, folder, &cluster.node, &address) {
         Ok(node) => node,
         Err(error) => {
             log::error!("{}: {error}", folder.display());
@@ -107,9 +114,9 @@ impl Follower {
         }
         self.epoch = node.epoch();
         let (name, address) = node.active();
+        self.relay.iter().for_each(|relay| relay.point_to(&address));
         log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
-        self.relay.iter().for_each(|relay| relay.point_to(&address));
     }
 
     fn complain(&mut self, error: &std::io::Error) {

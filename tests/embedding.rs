@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use beanpole::internals::protocol::Wire;
-use beanpole::{Address, Client, ClientError, Config, JobState, JobTotals, Server};
+use beanpole::{Address, Client, ClientError, Config, JobState, JobTotals, PutResult, PutTags, Server, WaitResult};
 
 /// The path of a socket that no other test uses; nothing is there yet.
 fn socket(name: &str) -> PathBuf {
@@ -60,6 +60,69 @@ fn the_client_has_all_commands() {
     is_refused(client.put(&[0; 70_000], 0, 0, 60), "JOB_TOO_BIG");
     server.drain();
     is_refused(client.put(b"", 0, 0, 60), "DRAINING");
+    server.check();
+}
+
+#[test]
+fn the_client_has_all_extensions() {
+    let server = Server::start().unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let words = client.extensions().unwrap();
+    assert!(words.first().is_some_and(|word| word == "idp") && words.last().is_some_and(|word| word == "times"));
+    let tags = PutTags {
+        unique: Some(("k".to_owned(), 60)),
+        tube: Some("mail".to_owned()),
+        tries: Some((1, 5)),
+        ttl: Some(1000),
+        concurrency: Some(("c".to_owned(), 1)),
+    };
+    let duplicate = |id, state: &str| PutResult::Duplicate { id, state: state.to_owned() };
+    assert_eq!(client.put_tagged(b"one", 9, 0, 60, &tags).unwrap(), PutResult::New(1));
+    assert_eq!(client.put_tagged(b"two", 5, 0, 60, &tags).unwrap(), duplicate(1, "READY"));
+    assert_eq!(
+        client.put_tagged(b"two", 5, 0, 60, &PutTags { unique: None, ..tags.clone() }).unwrap(),
+        PutResult::New(2)
+    );
+    assert_eq!(client.put_tagged(b"three", 5, 0, 60, &PutTags::default()).unwrap(), PutResult::New(3));
+    assert_eq!(client.watch_weighted("mail", 9999).unwrap(), 2);
+    // Of the two with the bound, one is reserved at a time.
+    let jobs = client.reserve_batch(10, Some(1)).unwrap();
+    let mut ids: Vec<u64> = jobs.iter().map(|job| job.id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 3]);
+    assert_eq!(client.reserve_batch(10, None).unwrap(), []);
+    assert_eq!(client.touch_all().unwrap(), 2);
+    client.use_tube("mail").unwrap();
+    assert_eq!(client.peek_reserved().unwrap().body, b"one");
+    assert_eq!(client.list_jobs("mail", "reserved", 0, 1000).unwrap(), [1]);
+    assert_eq!(client.list_jobs("mail", "ready", 1, 1).unwrap(), [2]);
+    assert_eq!(client.delete_batch(&[1, 1, 3]).unwrap(), 2);
+    assert_eq!(client.put_tagged(b"four", 5, 0, 60, &tags).unwrap(), duplicate(1, "DELETED"));
+    client.move_job(2, "other", 3, 0).unwrap();
+    is_refused(client.move_job(9, "other", 3, 0), "NOT_FOUND");
+    assert_eq!(client.move_tube("other", "mail", "ready", 10).unwrap(), 1);
+    assert_eq!(client.wait(2, 0).unwrap(), WaitResult::TimedOut);
+    client.reserve_job(2).unwrap();
+    client.bury(2, 0).unwrap();
+    assert_eq!(client.wait(2, 10).unwrap(), WaitResult::Buried);
+    is_refused(client.wait(9, 0), "NOT_FOUND");
+    client.limit_tube("mail", 1).unwrap();
+    client.put(b"five", 0, 0, 60).unwrap();
+    is_refused(client.put(b"six", 0, 0, 60), "TUBE_FULL");
+    let mut other = Client::connect(server.address()).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| other.wait(4, 3600));
+        while client.figure("stats", "cmd-wait").unwrap() != "4" {
+            std::thread::yield_now();
+        }
+        client.delete(4).unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), WaitResult::Deleted);
+    });
+    assert_eq!((client.flush_buried("mail").unwrap(), client.flush_tube("mail").unwrap()), (1, 0));
+    client.drain(true).unwrap();
+    is_refused(client.put(b"", 0, 0, 60), "DRAINING");
+    client.drain(false).unwrap();
+    client.put(b"", 0, 0, 60).unwrap();
     server.check();
 }
 

@@ -16,6 +16,10 @@ mod action;
 mod books;
 #[path = "sim/chance.rs"]
 mod chance;
+#[path = "sim/extended.rs"]
+mod extended;
+#[path = "sim/operators.rs"]
+mod operators;
 #[path = "sim/play.rs"]
 mod play;
 #[path = "sim/predicted.rs"]
@@ -33,13 +37,20 @@ mod disk;
 #[path = "crash/model.rs"]
 #[allow(dead_code)]
 mod durable;
+#[path = "../src/engine/tests/shortening.rs"]
+mod shortening;
+
 #[path = "crash/random.rs"]
 #[allow(dead_code)]
 mod random;
 
 use std::time::{Duration, Instant};
 
+use beanpole::internals::engine::{Span, Time};
+use beanpole::internals::protocol::Wire;
+
 use play::{explain, play_seed, Played};
+use predicted::{only_different, Predicted};
 
 /// Seeds that an ordinary run plays, and the steps of each.
 const SEEDS: u64 = 60;
@@ -86,6 +97,29 @@ fn seeds_that_failed_once_end_well() {
     }
 }
 
+/// Five jobs whose times to run end at one moment, and so many clients that wait for whichever comes first.
+#[test]
+fn what_falls_due_at_one_moment_may_go_in_any_order() {
+    let now = Time::from_nanos(1);
+    let later = now + Span::from_secs(1);
+    let due = |waiting: usize| {
+        let mut way = Predicted::new();
+        for who in 0..5 + waiting {
+            let words = if who < 5 { "put 0 0 1 1\r\nx\r\nreserve\r\n" } else { "reserve\r\n" };
+            way.connect(who, Wire::Beanstalk);
+            way.hear(who, words.as_bytes(), now);
+        }
+        way
+    };
+    // Without anybody who waits, the order makes no difference.
+    assert_eq!(due(0).tick(later, 100).map(|ways| ways.len()), Some(1));
+    let mut ways = due(5).tick(later, 1000).expect("not too many");
+    only_different(&mut ways);
+    assert_eq!(ways.len(), 120);
+    // Some of them would not do.
+    assert!(due(5).tick(later, 100).is_none());
+}
+
 /// For `make sim`: one seed, or fresh ones for so many seconds.
 #[test]
 #[ignore = "takes as long as it is told to; see make sim"]
@@ -104,11 +138,16 @@ fn seeds_as_asked() {
     let length = Duration::from_secs(wished("SECONDS").unwrap_or(60));
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let first = wished("FIRST").unwrap_or(wall.as_secs() % 1_000_000_000 * 100_000);
-    let (mut seed, mut total) = (first, 0);
+    let (mut seed, mut total, mut lost) = (first, 0, 0);
     while start.elapsed() < length {
-        total += must_pass(seed, steps).steps;
+        let played = must_pass(seed, steps);
+        total += played.steps;
+        lost += u64::from(played.lost);
         seed += 1;
     }
     let rate = total as f64 / start.elapsed().as_secs_f64();
-    println!("seeds {first} to {}: {total} steps, {rate:.0} a second", seed - 1);
+    println!(
+        "seeds {first} to {}: {total} steps, {rate:.0} a second; {lost} had too many ways to predict all",
+        seed - 1
+    );
 }

@@ -12,13 +12,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::gateway::Gateway;
+use super::channel::{ChannelFiles, Security};
+use super::gateway::{Answer, Gateway};
 use super::json::Document;
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 use crate::base64::encode;
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);
+
+/// Servers by which the lease is renewed at a time: more than one are seldom slow together.
+const WAYS: usize = 3;
 
 /// How long maintenance may take, which nobody waits for.
 const LONG: Duration = Duration::from_secs(60);
@@ -32,13 +36,15 @@ pub struct Etcd {
     spare: Mutex<Gateway>,
     /// For maintenance, which takes long.
     slow: Mutex<Gateway>,
-    /// For the lease: an append that hangs must not hold it up.
-    pulse: Mutex<Gateway>,
+    /// For the lease: an append that hangs must not hold it up, nor one server that does not answer.
+    pulses: Vec<Mutex<Gateway>>,
     prefix: String,
     quota: u64,
 }
 
-/// Where the log is: `etcd://HOST[:PORT],...[/NAME][?quota=BYTES]`, with `USER:PASSWORD@` before the hosts if need be.
+/// Where the log is: `etcd://HOST[:PORT],...[/NAME]`, with `USER:PASSWORD@` before the hosts if need be, and `?` and
+/// what else there is to say behind it, with `&` between: `quota=BYTES`, and for TLS, which `etcds://` asks for,
+/// `ca=FILE`, `cert=FILE` and `key=FILE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
     /// Host and port of each server.
@@ -48,24 +54,40 @@ pub struct Location {
     pub login: Option<(String, String)>,
     /// What etcd was told by `--quota-backend-bytes`.
     pub quota: u64,
+    /// What TLS needs, if it is spoken.
+    pub files: Option<ChannelFiles>,
 }
 
 impl Location {
     /// Reads it; the error is one line.
     pub fn parse(text: &str) -> Result<Location, String> {
         let wrong = || format!("invalid journal: {text}; it must be etcd://HOST[:PORT],.../NAME");
-        let rest = text.strip_prefix("etcd://").ok_or_else(wrong)?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let mut files = match scheme {
+            "etcd" => None,
+            "etcds" if cfg!(feature = "tls") => Some(ChannelFiles::default()),
+            "etcds" => return Err("this program was built without TLS; make TLS=1 builds one that has it".to_owned()),
+            _ => return Err(wrong()),
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match hosts.rsplit_once('@') {
             Some((login, hosts)) => (Some(login.split_once(':').ok_or_else(wrong)?), hosts),
             None => (None, hosts),
         };
-        let quota = match query.strip_prefix("quota=") {
-            Some(number) => number.parse().map_err(|_| wrong())?,
-            None if query.is_empty() => QUOTA,
-            None => return Err(wrong()),
-        };
+        let mut quota = QUOTA;
+        for word in query.split('&').filter(|word| !word.is_empty()) {
+            match (word.split_once('='), &mut files) {
+                (Some(("quota", number)), _) => quota = number.parse().map_err(|_| wrong())?,
+                (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
+                (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
+                (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
+                _ => return Err(format!("invalid journal: {text}; {word} is not known there")),
+            }
+        }
+        if files.as_ref().is_some_and(|files| files.key.is_some() && files.certificate.is_none()) {
+            return Err(format!("invalid journal: {text}; key needs cert"));
+        }
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         if hosts.split(',').any(str::is_empty) || !is_plain(name) {
             return Err(wrong());
@@ -84,22 +106,29 @@ impl Location {
             name: if name.is_empty() { "default".to_owned() } else { name.to_owned() },
             login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
             quota,
+            files,
         })
     }
 }
 
 impl Etcd {
-    /// The log at this place; nothing is asked yet.
-    pub fn new(location: &Location) -> Etcd {
-        let gateway = |timeout| Mutex::new(Gateway::new(location.endpoints.clone(), location.login.clone(), timeout));
-        Etcd {
+    /// The log at this place; nothing is asked yet. The error is one line: a file that TLS needs is not there.
+    pub fn new(location: &Location) -> Result<Etcd, String> {
+        let security = Security::load(location.files.as_ref())?;
+        let begin_at = |first: usize, timeout| {
+            let mut endpoints = location.endpoints.clone();
+            endpoints.rotate_left(first);
+            Mutex::new(Gateway::new(endpoints, security.clone(), location.login.clone(), timeout))
+        };
+        let gateway = |timeout| begin_at(0, timeout);
+        Ok(Etcd {
             gateway: gateway(TIMEOUT),
             spare: gateway(TIMEOUT),
             slow: gateway(LONG),
-            pulse: gateway(TIMEOUT),
+            pulses: (0..location.endpoints.len().min(WAYS)).map(|first| begin_at(first, TIMEOUT)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
-        }
+        })
     }
 
     fn key(&self, name: &str) -> String {
@@ -151,6 +180,14 @@ fn refusal(body: &[u8]) -> Fail {
     Fail::Unknown(io::Error::other(format!("etcd refuses: {}", text.trim_end())))
 }
 
+/// That the request was carried out.
+fn done(answer: Answer) -> io::Result<()> {
+    match answer.status {
+        200 => Ok(()),
+        _ => Err(io::Error::other(refusal(&answer.body).to_string())),
+    }
+}
+
 impl SharedLog for Etcd {
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
         let mut compare = vec![self.is_epoch(known), self.is_free(after + 1)];
@@ -200,16 +237,21 @@ impl SharedLog for Etcd {
         let version = |place: usize, name: &str| {
             pairs(place).first().and_then(|pair| pair.get(name)).and_then(Document::number).unwrap_or(0)
         };
-        let tail =
-            Tail { epoch: version(1, "version"), note: value(1), beat: version(2, "mod_revision"), wanted: value(3) };
+        let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
+        let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
+        let tail = Tail { epoch, note: value(1), beat, clock, wanted: value(3) };
         Ok((entries, tail))
     }
 
-    fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail> {
+    fn ways(&self) -> usize {
+        self.pulses.len()
+    }
+
+    fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let compare = [self.is_epoch(epoch)];
         let wanted = format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key("wanted"));
-        let then = [self.put(&self.key("beat"), b"."), wanted];
-        let answer = self.transact(&self.pulse, &compare, &then)?.ok_or(Fail::Fenced)?;
+        let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), wanted];
+        let answer = self.transact(&self.pulses[way], &compare, &then)?.ok_or(Fail::Fenced)?;
         let responses = Document::new(&answer).get("responses").map(Document::elements).unwrap_or_default();
         let range = responses.get(1).and_then(|response| response.get("response_range"));
         let pairs = range.and_then(|range| range.get("kvs")).map(Document::elements).unwrap_or_default();
@@ -241,17 +283,12 @@ impl SharedLog for Etcd {
 
     fn retire(&self, node: &str) -> io::Result<()> {
         let body = format!(r#"{{"key":"{}"}}"#, self.key(&format!("nodes/{node}")));
-        self.spare.lock().ask("/v3/kv/deleterange", &body).map(drop)
+        self.spare.lock().ask("/v3/kv/deleterange", &body).and_then(done)
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(0), self.entry_key(below));
-        let answer = self.spare.lock().ask("/v3/kv/deleterange", &body)?;
-        if answer.status == 200 {
-            Ok(())
-        } else {
-            Err(io::Error::other(refusal(&answer.body).to_string()))
-        }
+        self.spare.lock().ask("/v3/kv/deleterange", &body).and_then(done)
     }
 
     fn room(&self) -> io::Result<Room> {
@@ -264,40 +301,50 @@ impl SharedLog for Etcd {
     }
 
     /// Compaction forgets old revisions. Defragmentation gives their space back, server by server, and is left out
-    /// where there is little to give back, since that server answers nobody meanwhile. Then the alarm can be ended.
+    /// where there is little to give back, since that server answers nobody meanwhile. Then alarms can be ended.
     fn tidy_up(&self) -> io::Result<()> {
         let mut slow = self.slow.lock();
+        let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
+        let alarms = Document::new(&answer.body).get("alarms").map(Document::elements).unwrap_or_default();
         let answer = slow.ask("/v3/maintenance/status", "{}")?;
         let revision = Document::new(&answer.body).get("header").and_then(|header| header.get("revision"));
         if let Some(revision) = revision.and_then(Document::number) {
-            slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            let answer = slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            // A full etcd has no new revisions, so this one may be forgotten already.
+            if !String::from_utf8_lossy(&answer.body).contains("has been compacted") {
+                done(answer)?;
+            }
         }
         let mut defragmented = Ok(());
         for _ in 0..slow.servers() {
-            match self.defragment(&mut slow) {
+            match self.defragment(&mut slow, !alarms.is_empty()) {
                 Ok(()) => slow.leave(),
                 // It is away and left already; it has to be tidied another time.
                 Err(error) => defragmented = Err(error),
             }
         }
-        let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
-        if Document::new(&answer.body).get("alarms").is_some_and(|alarms| !alarms.elements().is_empty()) {
-            log::warn!("journal: etcd had reached its quota; its alarm is ended now that space is back");
-            slow.ask("/v3/maintenance/alarm", r#"{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"0"}"#)?;
+        // Each server has one of its own.
+        for member in alarms.iter().filter_map(|alarm| alarm.get("memberID").and_then(Document::number)) {
+            let body = format!(r#"{{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"{member}"}}"#);
+            slow.ask("/v3/maintenance/alarm", &body).and_then(done)?;
+        }
+        if !alarms.is_empty() {
+            log::warn!("journal: etcd had reached its quota; it was told to give space back, and to take more");
         }
         defragmented
     }
 }
 
 impl Etcd {
-    /// Has the server that is next give back what it does not use, if that is much.
-    fn defragment(&self, gateway: &mut Gateway) -> io::Result<()> {
+    /// Has the server that is next give back what it does not use, if that is much, or if etcd is full: without writes
+    /// it does not know what compaction has freed.
+    fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let answer = gateway.ask("/v3/maintenance/status", "{}")?;
         let document = Document::new(&answer.body);
         let number = |name| document.get(name).and_then(Document::number).unwrap_or(0);
         let (size, used) = (number("dbSize"), number("dbSizeInUse"));
-        if size > self.quota / 2 && used < size - size / 4 {
-            gateway.ask("/v3/maintenance/defragment", "{}")?;
+        if is_full || (size > self.quota / 2 && used < size - size / 4) {
+            gateway.ask("/v3/maintenance/defragment", "{}").and_then(done)?;
         }
         Ok(())
     }
@@ -316,7 +363,25 @@ mod tests {
         assert_eq!(location.login, Some(("user".to_owned(), "secret".to_owned())));
         assert_eq!(location.quota, 1000);
         assert_eq!(Location::parse("etcd://a").expect("a location").name, "default");
-        for wrong in ["http://a/x", "etcd:///x", "etcd://a,,b/x", "etcd://a/x/y", "etcd://u@a/x", "etcd://a/x?y=1"] {
+        let files = |text: &str| Location::parse(text).map(|location| location.files.expect("TLS"));
+        if cfg!(feature = "tls") {
+            assert_eq!(files("etcds://a/q"), Ok(ChannelFiles::default()));
+            let (certificate, key) = (Some("c.pem".into()), Some("k.pem".into()));
+            let wanted = ChannelFiles { authority: Some("/etc/ca.pem".into()), certificate, key };
+            assert_eq!(files("etcds://a/q?ca=/etc/ca.pem&cert=c.pem&key=k.pem&quota=9"), Ok(wanted));
+            assert!(Location::parse("etcds://a/q?key=k.pem").is_err());
+        } else {
+            assert!(Location::parse("etcds://a/q").is_err_and(|problem| problem.contains("without TLS")));
+        }
+        for wrong in [
+            "etcd://a/x?ca=f",
+            "http://a/x",
+            "etcd:///x",
+            "etcd://a,,b/x",
+            "etcd://a/x/y",
+            "etcd://u@a/x",
+            "etcd://a/x?y=1",
+        ] {
             assert!(Location::parse(wrong).is_err(), "{wrong}");
         }
     }

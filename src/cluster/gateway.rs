@@ -1,20 +1,24 @@
 //! Requests to the HTTP gateway of one of several etcd servers.
 //!
-//! Owns the connection: HTTP/1.1 over a blocking socket, kept for the next request. After anything but a whole answer
+//! Owns the connection: HTTP/1.1 over a blocking channel, kept for the next request. After anything but a whole answer
 //! it is closed, so that no late answer is ever taken for that of another request, and the next request goes to the
 //! next server.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
+use super::channel::Security;
 use super::json::Document;
+use crate::client::Transport;
 
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
 
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_millis(300);
+/// How long it may take to log in: etcd makes it slow on purpose, and it is seldom.
+const LOGIN: Duration = Duration::from_secs(3);
+
+/// A socket's time limit cannot be nothing.
+const LEAST: Duration = Duration::from_millis(1);
 
 pub struct Answer {
     pub status: u16,
@@ -23,27 +27,36 @@ pub struct Answer {
 
 pub struct Gateway {
     endpoints: Vec<String>,
+    security: Security,
     login: Option<(String, String)>,
     token: Option<String>,
     timeout: Duration,
     current: usize,
-    connection: Option<TcpStream>,
+    connection: Option<Transport>,
 }
 
 impl Gateway {
     /// To these servers, given as host and port; nothing is sent yet. `timeout` is for a whole request.
-    pub fn new(endpoints: Vec<String>, login: Option<(String, String)>, timeout: Duration) -> Gateway {
-        Gateway { endpoints, login, token: None, timeout, current: 0, connection: None }
+    pub fn new(
+        endpoints: Vec<String>,
+        security: Security,
+        login: Option<(String, String)>,
+        timeout: Duration,
+    ) -> Gateway {
+        Gateway { endpoints, security, login, token: None, timeout, current: 0, connection: None }
     }
 
     /// Sends the request to a server and reads its answer. After an error it may have been done or not.
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+        self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
-        self.log_in(end)?;
         let answer = self.ask_by(path, body, end)?;
-        // A token lasts for some minutes.
-        if answer.status == 401 {
-            self.token = None;
+        match answer.status {
+            // A token lasts for some minutes.
+            401 => self.token = None,
+            // It has no leader, or is on its way out.
+            500.. => self.leave(),
+            _ => {}
         }
         Ok(answer)
     }
@@ -66,10 +79,16 @@ impl Gateway {
 
     fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let answer = self.try_ask(path, body, end);
-        if answer.is_err() {
+        answer.map_err(|error| {
+            let endpoint = self.endpoints[self.current].clone();
             self.leave();
-        }
-        answer
+            // A socket says of its time limit that it would block.
+            let kind = if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut } else { error.kind() };
+            match kind {
+                ErrorKind::TimedOut => io::Error::new(kind, format!("etcd at {endpoint} does not answer in time")),
+                kind => io::Error::new(kind, format!("etcd at {endpoint}: {error}")),
+            }
+        })
     }
 
     /// Leaves this server for the next one.
@@ -79,13 +98,14 @@ impl Gateway {
     }
 
     /// The connection, or a new one to the first server that takes it: nothing has been sent yet, so any will do.
-    fn connected(&mut self, end: Instant) -> io::Result<TcpStream> {
+    fn connected(&mut self, end: Instant) -> io::Result<Transport> {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
         }
         let mut tries = 1;
         loop {
-            match connect(&self.endpoints[self.current]) {
+            let left = end.saturating_duration_since(Instant::now()).max(LEAST);
+            match self.security.connect(&self.endpoints[self.current], left) {
                 Err(_) if tries < self.endpoints.len() && Instant::now() < end => self.leave(),
                 connected => return connected,
             }
@@ -110,27 +130,13 @@ impl Gateway {
     }
 }
 
-fn connect(endpoint: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, format!("{endpoint}: no such host"));
-    for address in endpoint.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 /// Reads one answer, within the time of its request.
 struct Reader {
-    stream: TcpStream,
+    stream: Transport,
     end: Instant,
     bytes: Vec<u8>,
 }
@@ -142,8 +148,7 @@ impl Reader {
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.set_write_timeout(Some(left))
+        self.stream.set_timeout(Some(left))
     }
 
     fn more(&mut self) -> io::Result<()> {

@@ -142,12 +142,13 @@ impl SharedLog for MemoryLog {
         Ok((entries.map(|(seq, entry)| (*seq, entry.clone())).collect(), state.tail.clone()))
     }
 
-    fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail> {
+    fn renew(&self, _: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let mut state = self.state.lock();
         if state.tail.epoch != epoch {
             return Err(Fail::Fenced);
         }
         state.tail.beat += 1;
+        state.tail.clock = Some(clock);
         Ok(state.tail.wanted.clone())
     }
 

@@ -6,6 +6,7 @@
 //! its lease, one of them claims the log ([`node`]), reads the rest, and starts as from any binlog. Must not know jobs,
 //! nor protocols but etcd's.
 
+mod channel;
 mod entry;
 mod etcd;
 mod gateway;
@@ -21,6 +22,7 @@ mod status;
 pub use entry::{EntryKind, Head};
 pub use etcd::{Etcd, Location};
 pub use memory::{Faults, MemoryLog};
+pub use mirror::go_alone;
 pub use node::{Active, Node, Step};
 pub use relay::Relay;
 pub use shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};

@@ -3,11 +3,12 @@
 //! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from
 //! handing out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::entry::{EntryKind, Head};
 use super::mirror::{self, Mirror};
@@ -33,8 +34,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Entries read at a time.
 const MOST: usize = 32;
 
-/// Between two renewals of the lease.
-const PULSE: Duration = Duration::from_millis(250);
+/// Between two renewals of the lease in one way.
+const PULSE: Duration = Duration::from_millis(300);
+
+/// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
+const APART: u64 = 1000;
+
+/// Of so many beats one at least is seen soon after it was written.
+const BEATS: usize = 10;
 
 /// Between two looks whether the lease is over.
 const WATCH: Duration = Duration::from_millis(20);
@@ -70,11 +77,19 @@ pub struct Node {
     /// When the active server was heard of last.
     heard: Instant,
     released: bool,
+    /// The last entry is of a binlog that was not taken in to its end.
+    importing: bool,
+    /// The last entry that was read and not applied, since the folder holds a binlog of its own.
+    passed: Seq,
     saved: Instant,
     patience: Duration,
     board: Arc<RoleBoard>,
     /// When it was tried last to make space in a shared log that is full.
     tidied: Option<Instant>,
+    /// Milliseconds by which the times in the last beats were ahead of this server's clock.
+    differences: VecDeque<i64>,
+    /// They are so by much.
+    is_apart: bool,
 }
 
 /// What a server that has just become active needs.
@@ -111,10 +126,14 @@ impl Node {
             tail: Tail::default(),
             heard: Instant::now(),
             released: false,
+            importing: false,
+            passed: 0,
             saved: Instant::now(),
             patience: SILENCE + Duration::from_millis(random % SPREAD),
             board: Arc::default(),
             tidied: None,
+            differences: VecDeque::new(),
+            is_apart: false,
         })
     }
 
@@ -141,18 +160,25 @@ impl Node {
 
     /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
-        let (entries, tail) = self.log.read(self.mirror.done + 1, MOST)?;
+        let (entries, tail) = self.log.read(self.end() + 1, MOST)?;
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {
             self.heard = Instant::now();
+        }
+        let is_fresh = tail.epoch == self.tail.epoch && self.tail.beat > 0 && tail.beat != self.tail.beat;
+        if let (true, Some(theirs)) = (is_fresh, tail.clock) {
+            self.compare_clocks(theirs);
+        }
+        if tail.epoch != self.tail.epoch {
+            self.differences.clear();
         }
         self.tail = tail;
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
         }
         self.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
-        if self.saved.elapsed() >= SAVE {
+        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
             self.mirror.save()?;
             self.saved = Instant::now();
             // Only what operators are told depends on it.
@@ -161,10 +187,44 @@ impl Node {
                 self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
             }
         }
-        if more || !self.may_claim() {
-            return Ok(Step::Standby(more));
+        if more {
+            return Ok(Step::Standby(true));
+        }
+        if self.mirror.is_foreign && self.tail.epoch > 0 && !self.is_own_import() {
+            let path = self.path.display();
+            let problem =
+                format!("{path} holds a binlog that is not of this journal; move it away, or take another folder");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+        }
+        if !self.may_claim() {
+            return Ok(Step::Standby(false));
         }
         self.claim()
+    }
+
+    /// Notes how far the queue's time is ahead of this server's clock, and tells if that is much: the clock of one of
+    /// the two is wrong. A beat is never seen before it is written, so the largest difference of several is the true
+    /// one.
+    fn compare_clocks(&mut self, theirs: u64) {
+        if self.differences.len() == BEATS {
+            self.differences.pop_front();
+        }
+        self.differences.push_back((theirs as i64).saturating_sub(clock() as i64));
+        let Some(ahead) = self.differences.iter().max().copied().filter(|_| self.differences.len() == BEATS) else {
+            return;
+        };
+        let apart = ahead.unsigned_abs() > APART;
+        self.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
+        if apart == std::mem::replace(&mut self.is_apart, apart) {
+            return;
+        }
+        let name = self.active().0;
+        if apart {
+            let seconds = ahead as f64 / 1000.0;
+            log::warn!("journal: the queue's time at {name} is {seconds:.1} s ahead of this server's clock");
+        } else {
+            log::info!("journal: the queue's time at {name} is that of this server's clock again");
+        }
     }
 
     /// How long to wait before the next look.
@@ -172,7 +232,23 @@ impl Node {
         LOOK
     }
 
+    /// The last entry that is known.
+    fn end(&self) -> Seq {
+        self.mirror.done.max(self.passed)
+    }
+
+    /// Whether the log ends within the import of the binlog that is in this server's folder.
+    fn is_own_import(&self) -> bool {
+        self.importing && self.mirror.is_foreign && self.active().0 == self.name
+    }
+
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
+        if self.mirror.is_foreign {
+            // It is another queue's, or was made of what is in the folder: in any case the folder stays as it is.
+            self.importing = Head::open(entry).is_some_and(|(head, _)| head.kind == EntryKind::Import);
+            self.passed = seq;
+            return Ok(());
+        }
         if seq != self.mirror.done + 1 {
             // What was before is purged: nothing that lives needs it, so everything there is begins here.
             if self.mirror.done > 0 {
@@ -184,10 +260,14 @@ impl Node {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
         };
         self.released = head.kind == EntryKind::Release;
+        self.importing = head.kind == EntryKind::Import;
         self.mirror.apply(seq, operations)
     }
 
     fn may_claim(&self) -> bool {
+        if self.importing && !self.is_own_import() {
+            return false;
+        }
         let is_wanted = self.tail.wanted == self.name.as_bytes();
         let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.heard.elapsed();
@@ -200,12 +280,13 @@ impl Node {
 
     /// Becomes the active server, unless there is more to read or somebody else was faster.
     fn claim(&mut self) -> io::Result<Step> {
-        let after = self.mirror.done;
+        let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
             return Ok(Step::Standby(true));
         }
-        let is_foreign = self.mirror.is_foreign()?;
-        self.mirror.save()?;
+        if !is_foreign {
+            self.mirror.save()?;
+        }
         let head =
             Head { kind: EntryKind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let note = format!("{} {}", self.name, self.address);
@@ -221,7 +302,9 @@ impl Node {
             Err(Fail::Full) => return self.make_space(),
             Err(_) => return Ok(Step::Standby(true)),
         };
-        self.mirror.note_active()?;
+        if !is_foreign {
+            self.mirror.note_active()?;
+        }
         self.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
@@ -241,6 +324,8 @@ impl Node {
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
             storage.ship_all()?;
+            // Not before: until now the folder was all that there is of the queue.
+            self.mirror.note_active()?;
         }
         Ok(Step::Active(active))
     }
@@ -280,34 +365,40 @@ impl Active {
         self.board.note(|figures| figures.role = Role::Closing);
     }
 
-    /// Starts the thread that renews the lease, which may hang with the network.
+    /// Starts the threads that renew the lease, which may hang with the network.
     fn keep_lease(&self) -> io::Result<()> {
-        let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
-        let (wanted, name) = (self.wanted.clone(), self.name.clone());
-        spawn("journal-lease", move || {
-            let mut troubled = false;
-            while !ended.load(Ordering::Acquire) && !lease.is_over() {
-                let sent = Instant::now();
-                match log.renew(epoch) {
-                    Ok(other) => {
-                        lease.extend(sent + LEASE);
-                        wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
-                        if std::mem::take(&mut troubled) {
-                            log::info!("journal: the lease is renewed again");
+        let troubled = Arc::new(AtomicBool::new(false));
+        // As the server does it: a wall clock that is set later moves nothing.
+        let (start, anchor) = (clock().saturating_add_signed(self.board.figures().ahead), Instant::now());
+        for way in 0..self.log.ways() {
+            let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
+            let (wanted, name, troubled) = (self.wanted.clone(), self.name.clone(), troubled.clone());
+            spawn("journal-lease", move || {
+                while !ended.load(Ordering::Acquire) && !lease.is_over() {
+                    let sent = Instant::now();
+                    match log.renew(way, epoch, start + anchor.elapsed().as_millis() as u64) {
+                        Ok(other) => {
+                            lease.extend(sent + LEASE);
+                            wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
+                            if troubled.swap(false, Ordering::AcqRel) {
+                                log::info!("journal: the lease is renewed");
+                            }
                         }
+                        Err(_) if ended.load(Ordering::Acquire) => return,
+                        Err(Fail::Fenced) => {
+                            log::error!("journal: another server has taken over");
+                            lease.end();
+                        }
+                        Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
+                            log::warn!("journal: a renewal of the lease failed: {fail}");
+                        }
+                        Err(_) => {}
                     }
-                    Err(Fail::Fenced) => {
-                        log::error!("journal: another server has taken over");
-                        lease.end();
-                    }
-                    Err(fail) if !std::mem::replace(&mut troubled, true) => {
-                        log::warn!("journal: the lease cannot be renewed: {fail}");
-                    }
-                    Err(_) => {}
+                    std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
                 }
-                std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
-            }
-        })
+            })?;
+        }
+        Ok(())
     }
 
     /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
@@ -326,28 +417,21 @@ impl Active {
                 std::thread::sleep(WATCH);
             }
         })?;
-        let (log, shipper, ended) = (self.log.clone(), self.shipper.clone(), self.ended.clone());
-        let (name, address, board) = (self.name.clone(), self.address.clone(), self.board.clone());
-        spawn("journal-purge", move || {
-            let (mut purged, mut tidied) = (0, Instant::now());
-            while !ended.load(Ordering::Acquire) {
-                std::thread::sleep(SAVE / 4);
-                let (end, _) = shipper.position();
-                let _ = log.tell(&name, &format!("active {end} {address}"));
-                let oldest = shipper.oldest_needed();
-                if oldest > purged && log.purge(oldest).is_ok() {
-                    purged = oldest;
-                }
-                if let Ok(room) = log.room() {
-                    board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
-                    let is_tight = room.used > room.quota / 2;
-                    if tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
-                        let _ = log.tidy_up();
-                        tidied = Instant::now();
-                    }
-                }
-            }
-        })
+        let (keeper, ended) = (self.keeper(), self.ended.clone());
+        spawn("journal-purge", move || keeper.run(&ended))
+    }
+
+    fn keeper(&self) -> Keeper {
+        Keeper {
+            log: self.log.clone(),
+            shipper: self.shipper.clone(),
+            board: self.board.clone(),
+            name: self.name.clone(),
+            address: self.address.clone(),
+            purged: 0,
+            tidied: Instant::now(),
+            troubled: false,
+        }
     }
 
     /// Ends in order, after the server has stopped: another may take its place at once.
@@ -360,6 +444,57 @@ impl Active {
         let _ = self.log.tell(&self.name, &format!("ended {done} {}", self.address));
         mirror::note_ended(&self.path, done, &created)
     }
+}
+
+/// Keeps the shared log small while this server is active, and tells how far it is.
+struct Keeper {
+    log: Arc<dyn SharedLog>,
+    shipper: Arc<Shipper>,
+    board: Arc<RoleBoard>,
+    name: String,
+    address: String,
+    /// Entries before this one were purged.
+    purged: Seq,
+    tidied: Instant,
+    /// The shared log could not be told to give space back.
+    troubled: bool,
+}
+
+impl Keeper {
+    fn run(mut self, ended: &AtomicBool) {
+        while !ended.load(Ordering::Acquire) {
+            std::thread::sleep(SAVE / 4);
+            let (end, _) = self.shipper.position();
+            // Only what operators are told depends on it.
+            let _ = self.log.tell(&self.name, &format!("active {end} {}", self.address));
+            let oldest = self.shipper.oldest_needed();
+            if oldest > self.purged && self.log.purge(oldest).is_ok() {
+                self.purged = oldest;
+            }
+            let Ok(room) = self.log.room() else { continue };
+            self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
+            let is_tight = room.used > room.quota / 2;
+            if self.tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
+                self.tidy_up();
+            }
+        }
+    }
+
+    fn tidy_up(&mut self) {
+        self.tidied = Instant::now();
+        match self.log.tidy_up() {
+            Ok(()) => self.troubled = false,
+            Err(error) if !std::mem::replace(&mut self.troubled, true) => {
+                log::warn!("journal: etcd could not be told to give space back: {error}");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What the wall clock says, in milliseconds since 1970.
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -45,6 +45,8 @@ pub struct Tail {
     pub note: Vec<u8>,
     /// Changes whenever the writer renews its lease.
     pub beat: u64,
+    /// The queue's time then, in milliseconds since 1970.
+    pub clock: Option<u64>,
     /// Somebody has asked for a switch.
     pub wanted: Vec<u8>,
 }
@@ -68,8 +70,13 @@ pub trait SharedLog: Send + Sync {
     /// Reads up to `most` entries from `from` on, in order, and what the last writer has said. The first that is left
     /// may be a later one, if those before were purged.
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)>;
-    /// Says that the writer of this epoch is alive; tells whether a switch is wanted.
-    fn renew(&self, epoch: Epoch) -> Result<Vec<u8>, Fail>;
+    /// In how many ways at a time the lease can be renewed, so that one that hangs does not end it.
+    fn ways(&self) -> usize {
+        1
+    }
+    /// Says in one of the ways that the writer of this epoch is alive, and the queue's time; tells whether a switch is
+    /// wanted.
+    fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
     /// Asks the active server to hand over to the server of this name, or to any if it is empty.
     fn want(&self, node: &[u8]) -> io::Result<()>;
     /// Tells the others where the server of this name is, in words.

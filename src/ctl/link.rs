@@ -123,6 +123,18 @@ impl Link {
         }
     }
 
+    /// Gives back a job that this connection has reserved. False if that was its last try, and it is buried now.
+    #[inline(never)]
+    pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
+        let command = format!("release {id} {pri} {delay}");
+        let reply = self.ask(&command)?;
+        match first_word(&reply.line) {
+            "RELEASED" => Ok(true),
+            "BURIED" => Ok(false),
+            _ => Err(refusal(&command, &reply.line)),
+        }
+    }
+
     /// The figures that this command asks for; none if what they are about is not there.
     #[inline(never)]
     pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {

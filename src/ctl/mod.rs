@@ -17,7 +17,6 @@ mod figures;
 mod identity;
 mod import;
 mod jobs;
-mod json;
 mod link;
 mod list;
 mod moving;
@@ -34,6 +33,7 @@ mod server;
 mod table;
 mod tail;
 mod top;
+mod wait;
 mod work;
 mod yaml;
 

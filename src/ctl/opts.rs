@@ -44,6 +44,11 @@ pub static PRI: Flag = value(Some('p'), "pri", "PRI", "priority, 0 is the most u
 pub static NEW_PRI: Flag = value(Some('p'), "pri", "PRI", "a new priority (default: as it is)");
 pub static DELAY: Flag = value(Some('d'), "delay", "SECONDS", "ready only after so long (default 0)");
 pub static TTR: Flag = value(Some('r'), "ttr", "SECONDS", "time to run (default 60)");
+pub static UNIQUE: Flag =
+    value(None, "unique", "KEY", "no second job with this key; KEY:SECONDS: and none so long after");
+pub static TTL: Flag = value(None, "ttl", "SECONDS", "delete a job that nobody has after so long");
+pub static TRY: Flag = value(None, "try", "N", "bury what was lost or released so often; N:SECONDS: delay it first");
+pub static UNTIL: Flag = value(Some('w'), "wait", "SECONDS", "wait for so long (default: without end)");
 pub static LINES: Flag = flag(Some('l'), "lines", "each line of the input is a job");
 pub static FILE: Flag = value(Some('f'), "file", "FILE", "read this file instead of stdin; may be repeated");
 pub static WAIT: Flag = value(Some('w'), "wait", "SECONDS", "wait for a job for so long (default: without end)");

@@ -6,14 +6,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 
 use super::call::{tube, Call};
-use super::feed::{put, Feed};
-use super::json::Json;
+use super::feed::{put_tagged, Feed};
 use super::link::{first_word, refusal, Link};
-use super::opts::{DELAY, FILE, JSON, LINES, PRI, TTR, TUBE};
+use super::opts::{Flag, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
 use super::tell;
+use crate::json;
 
 /// Refusals that are told one by one.
 const TOLD: u64 = 10;
@@ -23,11 +23,45 @@ struct Put {
     pri: u32,
     delay: u32,
     ttr: u32,
+    /// What the server must know more than beanstalkd does, each with a space before it.
+    tags: String,
     /// Whether ids are printed, and as objects.
     ids: Option<bool>,
     what: &'static str,
     done: u64,
+    /// Those of them whose key had a job already.
+    known: u64,
     refused: u64,
+}
+
+/// The tags that are options, and the words that a server has for them.
+const TAGS: [(&Flag, &str); 3] = [(&UNIQUE, "idp"), (&TTL, "ttl"), (&TRY, "try")];
+
+/// The tags of the command line. What would not be one word of a tag must not reach a server.
+fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
+    let mut tags = Vec::new();
+    for (opt, word) in TAGS {
+        let Some(value) = call.value(opt) else { continue };
+        let plain = value.split(':').all(|part| tube(part).is_ok());
+        if !plain {
+            return Err(Problem::usage(format!("--{}: {value}", opt.long)));
+        }
+        tags.push((word, format!(" {word}:{value}")));
+    }
+    Ok(tags)
+}
+
+/// A server that does not know a tag would take the body for commands.
+fn demand(link: &mut Link, tags: &[(&str, String)]) -> Result<(), Problem> {
+    if tags.is_empty() {
+        return Ok(());
+    }
+    let offered = link.stats()?.text("extensions").to_owned();
+    let known = |word: &str| offered.trim_matches('"').split(' ').any(|other| other == word);
+    match tags.iter().find(|(word, _)| !known(word)) {
+        Some((word, _)) => Err(Problem::refused(format!("the server does not know {word}, which this needs"))),
+        None => Ok(()),
+    }
 }
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -38,13 +72,16 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         return Err(Problem::usage("either bodies or --lines or --file"));
     }
     let ids = if lines && !call.has(&JSON) { None } else { Some(call.has(&JSON)) };
+    let tags = tags(call)?;
     let mut state = Put {
         pri: call.short_number(&PRI)?.unwrap_or(1024),
         delay: call.short_number(&DELAY)?.unwrap_or(0),
         ttr: call.short_number(&TTR)?.unwrap_or(60),
+        tags: tags.iter().map(|(_, tag)| tag.as_str()).collect(),
         ids,
         what: if lines { "line" } else { "job" },
         done: 0,
+        known: 0,
         refused: 0,
     };
     let from_stdin = call.operands.is_empty() && files.is_empty();
@@ -53,6 +90,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     tube(&name)?;
     let mut link = Link::open(call)?;
+    demand(&mut link, &tags)?;
     link.expect(&format!("use {name}"), "USING")?;
     let mut feed = Feed::new();
     for body in &call.operands {
@@ -71,14 +109,15 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     feed.finish(&mut link, &mut |(), reply| state.hear(out, &reply.line))?;
     if lines {
         out.flush()?;
-        tell(&format!("{} jobs are in tube {name}, {} were refused", state.done, state.refused));
+        let known = if state.known > 0 { format!(", {} had been put before", state.known) } else { String::new() };
+        tell(&format!("{} jobs are in tube {name}{known}, {} were refused", state.done, state.refused));
     }
     Ok(if state.refused == 0 { DONE } else { REFUSED })
 }
 
 impl Put {
     fn add(&mut self, feed: &mut Feed<()>, link: &mut Link, out: &mut Out, body: &[u8]) -> Result<(), Problem> {
-        put(feed.add(()), self.pri, self.delay, self.ttr, body);
+        put_tagged(feed.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
         feed.flow(link, &mut |(), reply| self.hear(out, &reply.line))
     }
 
@@ -135,15 +174,19 @@ impl Put {
                 return Ok(());
             }
         }
-        let id = line.split(' ').nth(1).and_then(|id| id.parse().ok()).unwrap_or(0);
+        let mut words = line.split(' ').skip(1);
+        let id = words.next().and_then(|id| id.parse().ok()).unwrap_or(0);
+        let known = words.next();
+        self.known += u64::from(known.is_some());
         match self.ids {
             None => Ok(()),
             Some(false) => out.line(&id.to_string()),
-            Some(true) => {
-                let mut json = Json::object();
+            Some(true) => out.line(&json::object(|json| {
                 json.number("id", id);
-                out.line(&json.end())
-            }
+                if let Some(state) = known {
+                    json.text("duplicate-of", state.to_ascii_lowercase().as_bytes());
+                }
+            })),
         }
     }
 }

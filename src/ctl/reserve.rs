@@ -9,6 +9,7 @@ use super::link::{first_word, refusal, Link};
 use super::opts::{BURY, DELETE, WAIT};
 use super::out::Out;
 use super::problem::{Problem, DONE};
+use super::tell;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if call.has(&DELETE) && call.has(&BURY) {
@@ -35,10 +36,11 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     // Its priority stays, whoever gets it next.
     let figures = link.figures(&format!("stats-job {id}"))?.unwrap_or_default();
     let pri = figures.number("pri");
-    match delivered.is_ok() && call.has(&BURY) {
-        true => link.expect(&format!("bury {id} {pri}"), "BURIED")?,
-        false => link.expect(&format!("release {id} {pri} 0"), "RELEASED")?,
-    };
+    if delivered.is_ok() && call.has(&BURY) {
+        link.expect(&format!("bury {id} {pri}"), "BURIED")?;
+    } else if !link.release(id, pri, 0)? {
+        tell(&format!("that was the last try of job {id}, which is buried now"));
+    }
     delivered.map(|()| DONE)
 }
 

@@ -8,7 +8,7 @@ use super::out::Out;
 use super::problem::Problem;
 use super::{
     backup, check, check_access, clear, cluster, export, figures, import, jobs, list, moving, pausing, put, reserve,
-    tail, top, work,
+    tail, top, wait, work,
 };
 
 /// What operands are, for those who complete them.
@@ -63,7 +63,7 @@ impl Subcommand {
 
 const MANY: usize = usize::MAX;
 
-pub static SUBCOMMANDS: [Subcommand; 25] = [
+pub static SUBCOMMANDS: [Subcommand; 26] = [
     Subcommand {
         name: "stats",
         operands: "[TUBE...]",
@@ -98,7 +98,7 @@ pub static SUBCOMMANDS: [Subcommand; 25] = [
         name: "put",
         operands: "[BODY...]",
         help: "put jobs: each BODY, or else what stdin or files have",
-        options: &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &LINES, &FILE],
+        options: &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &TTL, &TRY, &LINES, &FILE],
         takes: OperandKind::Text,
         least: 0,
         most: MANY,
@@ -173,6 +173,16 @@ pub static SUBCOMMANDS: [Subcommand; 25] = [
         least: 1,
         most: MANY,
         run: jobs::release,
+    },
+    Subcommand {
+        name: "wait",
+        operands: "ID...",
+        help: "wait until jobs are gone or set aside",
+        options: &[&SERVER, &TIMEOUT, &UNTIL],
+        takes: OperandKind::Job,
+        least: 1,
+        most: MANY,
+        run: wait::run,
     },
     Subcommand {
         name: "pause",

@@ -23,8 +23,8 @@ impl Account {
 }
 
 impl Engine {
-    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone counts as a buffer as long
-    /// as a reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have
+    /// Bytes of all that clients cause, by what takes them. The body of a job that is gone, and what workers tell about
+    /// theirs, counts as a buffer as long as a reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have
     /// left counts as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
         let mut memory = self.memory;
@@ -38,11 +38,21 @@ impl Engine {
         self.memory.total() - self.memory.buffers + self.jobs.in_flight() + self.jobs.spare()
     }
 
+    /// Bytes of those that replies alone still share.
+    pub fn memory_in_flight(&self) -> u64 {
+        self.jobs.in_flight()
+    }
+
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so
     /// that the sum of all is bounded; and whether the system has no memory for more.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.memory.buffers = bytes;
         self.exhausted = exhausted;
+    }
+
+    /// A reply shares a body that no job has: counts it as long as one does.
+    pub fn reply_shares(&mut self, body: &Body) {
+        self.jobs.note_in_flight(body);
     }
 
     /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.

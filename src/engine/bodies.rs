@@ -244,8 +244,9 @@ impl Bodies {
         }
     }
 
-    /// Takes a body that is none of those here any more on account, until no reply shares it. Only for large ones.
-    fn note_in_flight(&mut self, body: &Body) {
+    /// Takes a body that is none of those here, or no more, on account, until no reply shares it. Only for large ones:
+    /// small ones are copied.
+    pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();
             let kept = (length > RELEASED).then(|| bytes.clone());

@@ -13,7 +13,7 @@ use super::event::{Event, Outcome, Report};
 use super::job::{Cause, Job, JobId, JobView, Priority, State};
 use super::job_extras::JobExtras;
 use super::job_options::CompletionPolicy;
-use super::steps::{Progress, MOVE};
+use super::steps::{telling, Progress, TELL};
 use super::time::Time;
 use super::{Engine, JOB_COST};
 
@@ -190,7 +190,7 @@ impl Engine {
                 self.cancel_wait(client);
                 self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone() });
             }
-            self.steps.take(MOVE);
+            self.steps.take(TELL);
             if self.steps.are_used_up() {
                 return Progress::More;
             }
@@ -318,8 +318,9 @@ impl Engine {
             self.extras_store.get_mut(number).rare_mut().progress = (done, total);
             self.memory.jobs += self.extras_store.get(number).cost() - before;
         }
-        if self.jobs.get(slot).is_bound() {
+        if self.is_awaited(slot) {
             self.extras_store.begin_report(self.extras_store.of(slot));
+            self.reply_shares(report.body());
         }
         true
     }
@@ -335,7 +336,7 @@ impl Engine {
         while let Some(client) = self.extras_store.next_to_hear(number) {
             let client = ClientId(client);
             self.events.push_back(Event::Report { client, job: id, report: report.clone() });
-            self.steps.take(MOVE);
+            self.steps.take(telling(report.body().len()));
             if self.steps.are_used_up() {
                 return Progress::More;
             }
@@ -383,7 +384,8 @@ impl Engine {
     pub(super) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
-        let size = self.logged_size(slot);
+        // Nobody asks without a log.
+        let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory.jobs -= JOB_COST + job.body.len() as u64;
@@ -407,6 +409,7 @@ impl Engine {
         if self.extras_store.first_attached(number).is_none() {
             return;
         }
+        outcome.body().into_iter().for_each(|body| self.reply_shares(body));
         let outcome = Arc::new(outcome);
         if self.tell_on(number, id, &outcome) == Progress::More {
             let before = self.extras_store.get(number).cost();
@@ -418,6 +421,7 @@ impl Engine {
 
     /// Tells some of those who wait for an outcome; nobody does afterwards.
     pub(super) fn tell_on(&mut self, extras: u32, job: JobId, outcome: &Arc<Outcome>) -> Progress {
+        let length = outcome.body().map_or(0, Body::len);
         while let Some((member, client)) = self.extras_store.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);
@@ -426,7 +430,7 @@ impl Engine {
                 self.stop_waiting(client);
             }
             self.events.push_back(Event::Outcome { client, job, outcome: outcome.clone() });
-            self.steps.take(MOVE);
+            self.steps.take(telling(length));
             if self.steps.are_used_up() && self.extras_store.first_attached(extras).is_some() {
                 return Progress::More;
             }

@@ -98,6 +98,27 @@ impl Engine {
         oldest
     }
 
+    /// Bytes of log that a durable job needs for its duplicate, if that is in no log yet, whatever its own body takes.
+    pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
+        match dedup_key {
+            // Of those that no two jobs may share, none is adopted.
+            DedupKey::None | DedupKey::Id(_) => 0,
+            _ => match self.find_duplicate(dedup_key, tube, length) {
+                Ok(Some(slot)) => self.adoption(slot),
+                _ => 0,
+            },
+        }
+    }
+
+    /// The same for the job in `slot`.
+    pub(super) fn adoption(&self, slot: u32) -> u64 {
+        if self.jobs.get(slot).is_volatile() {
+            self.adoption_size(slot)
+        } else {
+            0
+        }
+    }
+
     /// Somebody submits again what is in `slot`.
     pub(super) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.jobs.get(slot);

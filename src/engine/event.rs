@@ -21,6 +21,16 @@ pub enum Outcome {
     Gone,
 }
 
+impl Outcome {
+    /// What those who wait are told with it.
+    pub fn body(&self) -> Option<&Body> {
+        match self {
+            Outcome::Done(body) | Outcome::Failed(body) | Outcome::Fault(body) => Some(body),
+            Outcome::Gone => None,
+        }
+    }
+}
+
 /// What a worker says about a job that it is at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {

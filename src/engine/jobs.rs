@@ -54,6 +54,11 @@ impl Jobs {
         self.bodies.in_flight()
     }
 
+    /// Takes a body that no job has on account until no reply shares it.
+    pub fn note_in_flight(&mut self, body: &Body) {
+        self.bodies.note_in_flight(body);
+    }
+
     /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].
     pub fn spare(&self) -> u64 {
         (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)

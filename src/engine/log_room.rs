@@ -19,7 +19,9 @@ pub const CHANGE_SIZE: u64 = 45;
 /// Bytes for which the options of a job count beside its name and its reducer.
 pub const OPTIONS_SIZE: usize = 68;
 
-/// How much the log can still take.
+/// How much the log can still take. It is four figures, since one would break a promise. A change to a job that is
+/// there is never refused while the disk is well, however little is ready for new jobs, which must fit into segments
+/// that are made; many changes at once must leave the deletes their room; and ids run out apart from bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
     /// Bytes that new jobs and results may take.
@@ -64,10 +66,14 @@ impl Engine {
         true
     }
 
+    /// Bytes of writing down as it is a job that no log knew until now, which takes a little more than a new one.
+    pub(super) fn adoption_size(&self, slot: u32) -> u64 {
+        PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
+    }
+
     /// Claims room for writing down a job that no log knew until now; false if there is none.
     pub(super) fn claim_adoption(&mut self, slot: u32) -> bool {
-        // As it is, which takes a little more than a new one.
-        let logged = PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64;
+        let logged = self.adoption_size(slot);
         let has_room = logged <= self.log_room.puts;
         if has_room {
             self.log_room.puts -= logged;

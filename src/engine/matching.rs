@@ -11,7 +11,7 @@ use super::client::{ClientId, ClientState, IdleState, ReservePolicy};
 use super::event::Event;
 use super::job::Cause;
 use super::list::NIL;
-use super::steps::MOVE;
+use super::steps::{MOVE, TELL};
 use super::time::{Span, Time};
 use super::Engine;
 
@@ -78,7 +78,10 @@ impl Engine {
             let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
             self.notify(client, number);
             if self.limits.wakeups == 0 && self.steps.are_used_up() {
-                return self.serve_later(number);
+                if !self.tubes.get(number).idle.is_empty() {
+                    self.serve_later(number);
+                }
+                return;
             }
         }
         let tube = self.tubes.get_mut(number);
@@ -101,7 +104,7 @@ impl Engine {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
         self.events.push_back(Event::Work { client });
-        self.steps.take(1);
+        self.steps.take(TELL);
     }
 
     /// The job that a tube would give next to clients of this reserve policy.

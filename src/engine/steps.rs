@@ -10,6 +10,19 @@ pub const MOVE: u64 = 4;
 /// Steps of a tube that begins or ends.
 pub const TUBE: u64 = 8;
 
+/// Steps of a client that is told something: its news is written into its output, and behind the lock, by the same
+/// thread, to its socket.
+pub const TELL: u64 = 32;
+
+/// Bytes of news that are a step more to write to a socket, and the most that one takes at a time.
+const TOLD: usize = 512;
+const TOLD_MOST: usize = 256 * 1024;
+
+/// Steps of a client that is told so many bytes.
+pub fn telling(bytes: usize) -> u64 {
+    TELL + (bytes.min(TOLD_MOST) / TOLD) as u64
+}
+
 /// What is left of a turn's budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
 /// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so
@@ -32,6 +33,7 @@ pub enum Chunk {
 }
 
 impl Chunk {
+    #[expect(clippy::indexing_slicing, reason = "a part is one of the body that it came with")]
     fn bytes(&self) -> &[u8] {
         match self {
             Chunk::Bytes(bytes) => bytes,
@@ -46,20 +48,63 @@ pub struct Output {
     chunks: VecDeque<Chunk>,
     /// How much of the first chunk is gone already.
     gone: usize,
+    /// Sums over all chunks but the last, which still grows: a client that does not read may have thousands, and how
+    /// much waits for it is asked with every reply.
+    settled: Sums,
+}
+
+/// How much some chunks are, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    length: usize,
+    /// What their own buffers can hold.
+    capacity: usize,
+    /// What they share with jobs or other outputs.
+    shared: usize,
+}
+
+impl Sums {
+    fn of(chunk: &Chunk) -> Sums {
+        match chunk {
+            Chunk::Bytes(bytes) => Sums { length: bytes.len(), capacity: bytes.capacity(), shared: 0 },
+            Chunk::Shared(_, part) => Sums { length: part.len(), capacity: 0, shared: part.len() },
+        }
+    }
+
+    fn add(&mut self, other: Sums) {
+        self.length += other.length;
+        self.capacity += other.capacity;
+        self.shared += other.shared;
+    }
+
+    fn take(&mut self, other: Sums) {
+        self.length -= other.length;
+        self.capacity -= other.capacity;
+        self.shared -= other.shared;
+    }
 }
 
 impl Output {
     /// An empty queue, which allocates nothing.
     pub const fn new() -> Output {
-        Output { chunks: VecDeque::new(), gone: 0 }
+        Output { chunks: VecDeque::new(), gone: 0, settled: Sums { length: 0, capacity: 0, shared: 0 } }
     }
 
     /// Bytes that are not consumed yet.
     pub fn len(&self) -> usize {
-        if let Some(only) = self.only() {
-            return only.len();
-        }
-        self.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>() - self.gone
+        let last = self.chunks.back().map_or(0, |chunk| chunk.bytes().len());
+        self.settled.length + last - self.gone
+    }
+
+    fn sums(&self) -> Sums {
+        let mut sums = self.settled;
+        self.chunks.back().into_iter().for_each(|last| sums.add(Sums::of(last)));
+        sums
+    }
+
+    fn push(&mut self, chunk: Chunk) {
+        self.settled = self.sums();
+        self.chunks.push_back(chunk);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -81,7 +126,7 @@ impl Output {
     fn add_buffer(&mut self) {
         // Behind a full one, more of the same will come, and a buffer that doubles would be half empty.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
-        self.chunks.push_back(Chunk::Bytes(Vec::with_capacity(size)));
+        self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }
 
     /// Appends a job's body: copied if it is small, shared with the job if it is large.
@@ -92,10 +137,11 @@ impl Output {
         }
     }
 
-    /// Appends a part of a job's body.
+    /// Appends a part of a job's body, which it must have.
+    #[expect(clippy::indexing_slicing, reason = "the caller's part is one of the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
-            BodyRef::Large(bytes) if part.len() > COPY_MAX => self.chunks.push_back(Chunk::Shared(bytes.clone(), part)),
+            BodyRef::Large(bytes) if part.len() > COPY_MAX => self.push(Chunk::Shared(bytes.clone(), part)),
             _ => self.text().extend_from_slice(&body.bytes()[part]),
         }
     }
@@ -110,22 +156,24 @@ impl Output {
         for chunk in other.chunks.drain(..) {
             match chunk {
                 Chunk::Bytes(bytes) if bytes.len() <= MOVED => self.text().extend_from_slice(&bytes),
-                large => self.chunks.push_back(large),
+                large => self.push(large),
             }
         }
+        other.settled = Sums::default();
     }
 
     /// The stretches that wait, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut gone = self.gone;
-        self.chunks.iter().map(move |chunk| &chunk.bytes()[std::mem::take(&mut gone)..])
+        self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut gone)))
     }
 
     /// What waits, if it is all in one piece.
     pub fn only(&self) -> Option<&[u8]> {
-        match self.chunks.len() {
-            0 => Some(&[]),
-            1 => Some(&self.chunks[0].bytes()[self.gone..]),
+        let mut chunks = self.chunks.iter();
+        match (chunks.next(), chunks.next()) {
+            (None, _) => Some(&[]),
+            (Some(only), None) => Some(past(only.bytes(), self.gone)),
             _ => None,
         }
     }
@@ -143,8 +191,10 @@ impl Output {
             match self.chunks.front_mut() {
                 // The last buffer is kept, cleared, for the replies to come.
                 Some(Chunk::Bytes(bytes)) if last => return bytes.clear(),
-                _ => drop(self.chunks.pop_front()),
+                Some(first) if !last => self.settled.take(Sums::of(first)),
+                _ => {}
             }
+            self.chunks.pop_front();
         }
         assert_eq!(self.gone, 0, "more was sent than there was");
     }
@@ -162,11 +212,19 @@ impl Output {
             }
         }
         self.chunks.shrink_to_fit();
+        self.settled = Sums::default();
+        let settled = self.chunks.iter().rev().skip(1).map(Sums::of);
+        settled.for_each(|sums| self.settled.add(sums));
     }
 
-    /// How much memory the buffers hold beyond what waits in them.
+    /// How much memory the buffers hold, with what waits in them.
     pub fn capacity(&self) -> usize {
-        self.chunks.iter().map(|chunk| if let Chunk::Bytes(bytes) = chunk { bytes.capacity() } else { 0 }).sum()
+        self.sums().capacity
+    }
+
+    /// Bytes of what waits that it shares with jobs or other outputs.
+    pub fn shared(&self) -> usize {
+        self.sums().shared
     }
 }
 
@@ -187,6 +245,33 @@ mod tests {
             output.consume(output.len() - 5000);
         }
         assert!(output.capacity() <= 4 * CHUNK, "{} bytes for 5000", output.capacity());
+    }
+
+    #[test]
+    fn its_sums_are_those_of_its_chunks_whatever_is_done_to_it() {
+        let large = Body::from(vec![b'x'; 5000]);
+        let (mut output, mut more) = (Output::new(), Output::new());
+        for round in 0..2000_usize {
+            match round * 7 % 11 {
+                0 | 1 => output.body(large.borrow()),
+                2 => output.consume(output.len() * (round % 3) / 2),
+                3 => output.shrink(),
+                4 => {
+                    more.text().extend_from_slice(&[b'z'; 6000][..round % 6000]);
+                    more.body(large.borrow());
+                    output.append(&mut more);
+                }
+                _ => output.text().extend_from_slice(&[b'y'; 9000][..round * 13 % 9000]),
+            }
+            for output in [&output, &more] {
+                let all = output.chunks.iter().fold(Sums::default(), |mut sum, chunk| {
+                    sum.add(Sums::of(chunk));
+                    sum
+                });
+                assert_eq!((output.capacity(), output.shared()), (all.capacity, all.shared), "round {round}");
+                assert_eq!(output.len(), output.chunks().map(<[u8]>::len).sum::<usize>(), "round {round}");
+            }
+        }
     }
 
     #[test]

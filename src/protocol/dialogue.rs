@@ -6,9 +6,10 @@
 use super::guard::{self, Guarded};
 use super::upload::Upload;
 use super::{
-    beanstalk, gearman, http, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, LogSubject, Output, Wire,
+    beanstalk, gearman, http, workq, ClientRegistry, CommandPlace, Context, DecodeLimits, Flow, Host, LogSubject,
+    Output, Wire,
 };
-use crate::engine::{Engine, Event, ReservePolicy};
+use crate::engine::{ClientId, Engine, Event, ReservePolicy};
 
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
@@ -50,6 +51,16 @@ impl Wire {
             Wire::Beanstalk | Wire::Http => ReservePolicy::PerConnection,
             Wire::Gearman => ReservePolicy::Notified,
             Wire::Workq => ReservePolicy::Lease,
+        }
+    }
+
+    /// Tells how many of these bytes of replies go into a record of TLS without others. Some libraries for Gearman see
+    /// a second packet in a record only when more comes.
+    #[cfg(feature = "tls")]
+    pub fn unit(self) -> fn(&[u8]) -> usize {
+        match self {
+            Wire::Gearman => gearman::packet_length,
+            Wire::Beanstalk | Wire::Workq | Wire::Http => <[u8]>::len,
         }
     }
 
@@ -141,6 +152,9 @@ impl Dialogue {
     }
 
     fn carry_out(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
+        if let Some(place) = request.place() {
+            context.counters.count(place);
+        }
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => {
@@ -196,6 +210,27 @@ impl Request {
         }
     }
 
+    /// Bytes that its records take in the log if it finds a job there that no log has yet; zero if it finds none.
+    pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
+        match self {
+            Request::Beanstalk(request) => match &request.command {
+                beanstalk::Command::Put { tags: Some(tags), .. } => engine.adoption_of_tagged(client, tags),
+                _ => 0,
+            },
+            Request::Gearman(request) => match &request.command {
+                gearman::Command::Submit(job) if job.background => {
+                    engine.adoption_of(&job.function, &job.unique, job.body.len())
+                }
+                _ => 0,
+            },
+            Request::Continue(rest) => match &**rest {
+                Continuation::Guard(guarded) => guarded.request.adoption_size(engine, client),
+                _ => 0,
+            },
+            Request::Workq(_) | Request::Http(_) => 0,
+        }
+    }
+
     /// Bytes of memory that it takes while it waits for its turn.
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
@@ -223,14 +258,23 @@ impl Request {
         }
     }
 
+    /// As what it is counted; none if it is no command, or the rest of one.
+    fn place(&self) -> Option<CommandPlace> {
+        match self {
+            Request::Beanstalk(request) => request.place(),
+            Request::Gearman(request) => request.place(),
+            Request::Workq(request) => request.place(),
+            Request::Http(request) => request.place.map(CommandPlace::http),
+            Request::Continue(_) => None,
+        }
+    }
+
     /// Its name in its protocol, for the log.
     pub fn name(&self) -> &'static str {
-        match self {
-            Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
-            Request::Gearman(request) => request.name,
-            Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
-            Request::Http(request) => request.name(),
-            Request::Continue(_) => "the rest of a command",
+        match (self, self.place()) {
+            (Request::Continue(_), _) => "the rest of a command",
+            (_, Some(place)) => place.name().1,
+            (_, None) => "no command",
         }
     }
 }

@@ -5,8 +5,8 @@
 //! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
 //! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
+use portable_atomic::{AtomicBool, Ordering};
 use std::io::{self, ErrorKind, IoSlice};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -34,6 +34,18 @@ const ROUNDS: usize = 4;
 /// A buffer above this capacity is given back rather than kept for the next replies. Those of pipelined commands must
 /// be kept: to have the system map so much memory for each turn costs more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
+
+/// An outbox with more than this to free when it ends is dropped where nobody waits for it.
+const DISCARDED: u64 = 64 * 1024;
+
+/// Bytes that a client may have to read already when it is told something unasked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewsLimits {
+    /// As long as its socket takes what there is.
+    pub reading: usize,
+    /// When its socket took nothing more, when it was last tried.
+    pub stuck: usize,
+}
 
 /// The way to the thread that owns a connection.
 #[derive(Debug)]
@@ -109,8 +121,9 @@ struct OutboxState {
     broken: bool,
     /// Because it did not read its news.
     overflown: bool,
-    /// Bytes of output that are on account.
+    /// Bytes of output that are on account, and how many of those will not be any more, for it was given up.
     charged: u64,
+    leaving: u64,
     /// When the socket took no more, and has taken nothing since.
     stuck: Option<Instant>,
 }
@@ -140,11 +153,18 @@ impl OutboxState {
         }
     }
 
-    /// The client does not read its news. True if its owner must be told.
-    fn overflow(&mut self) -> bool {
-        self.output = Output::new();
+    /// The client does not read its news. True if its owner must be told. What waits stays until the connection is
+    /// dropped, for to free it takes long.
+    fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
+        self.leave(memory);
         !std::mem::replace(&mut self.broken, true)
+    }
+
+    /// What is on account will soon be no more.
+    fn leave(&mut self, memory: &Memory) {
+        memory.leave(self.leaving, self.charged);
+        self.leaving = self.charged;
     }
 }
 
@@ -256,10 +276,18 @@ impl Outbox {
         !state.output.is_empty() && state.holds == 0
     }
 
-    /// Bytes of output that are on account, and since when none of them was sent.
+    /// Bytes that wait to be read, shared ones too, and since when none of them was sent.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
-        (state.charged, state.stuck)
+        (state.charged + state.output.shared() as u64, state.stuck)
+    }
+
+    /// Nobody will send any more: what is on account counts as on its way back. True if it is so much that to free it
+    /// takes long.
+    pub fn leave(&self) -> bool {
+        let mut state = self.state.lock();
+        state.leave(&self.owner.memory);
+        state.charged + state.output.shared() as u64 > DISCARDED
     }
 
     /// News that come next promise what the log does not hold yet: nothing leaves before [`Outbox::release`]. With the
@@ -297,14 +325,13 @@ impl Outbox {
     }
 
     /// Appends news, which end the client's wait if it waits, with the engine locked. True if its owner must be told. A
-    /// client with more than `most` bytes to read already is given up: news come whether it reads or not.
-    pub fn tell(&self, out: &mut Output, most: usize) -> bool {
+    /// client that has more to read already than the limits say is given up: news come whether it reads or not.
+    pub fn tell(&self, out: &mut Output, limits: NewsLimits) -> bool {
         let mut state = self.state.lock();
+        let most = if state.stuck.is_some() { limits.stuck } else { limits.reading };
         if state.broken || state.output.len() > most {
             *out = Output::new();
-            let told = state.overflow();
-            state.charge(&self.owner.memory);
-            return told;
+            return state.overflow(&self.owner.memory);
         }
         state.output.append(out);
         state.charge(&self.owner.memory);
@@ -312,13 +339,9 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// The same for more news than that which came of the client's own command, behind the replies in `out`.
-    pub fn give_up(&self, out: &mut Output) -> bool {
-        *out = Output::new();
-        let mut state = self.state.lock();
-        let told = state.overflow();
-        state.charge(&self.owner.memory);
-        told
+    /// The same for more news than that which came of the client's own command.
+    pub fn give_up(&self) -> bool {
+        self.state.lock().overflow(&self.owner.memory)
     }
 
     /// Whether it was given up because it did not read its news.
@@ -387,9 +410,26 @@ impl Outbox {
         false
     }
 
+    /// Sends news, unless the socket took nothing when it was last tried: then the poller tells the owner when it does.
+    pub fn flush_news(&self, spare: &mut Output) {
+        let state = self.state.lock();
+        if state.stuck.is_none() || state.flushing {
+            self.flush_locked(state, spare);
+        }
+    }
+
     /// Sends what waits, as far as the socket takes it. Gives a used-up buffer to `spare`.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
         self.flush_locked(self.state.lock(), spare)
+    }
+
+    /// The peer is gone. What was to be sent stays until the connection is dropped, for to free it takes long.
+    fn break_off(&self, mut state: MutexGuard<'_, OutboxState>, output: Output) -> Flushed {
+        (state.output, state.broken, state.flushing) = (output, true, false);
+        state.charge(&self.owner.memory);
+        drop(state);
+        self.wake_owner();
+        Flushed::Broken
     }
 
     /// The same for who has taken the lock, which is let go of during each write and at the end.
@@ -401,7 +441,7 @@ impl Outbox {
             state.again = true;
             return Flushed::Later;
         }
-        if state.output.is_empty() {
+        if state.broken || state.output.is_empty() {
             return if state.broken { Flushed::Broken } else { Flushed::Done };
         }
         state.flushing = true;
@@ -413,10 +453,12 @@ impl Outbox {
             state = self.state.lock();
             let some = output.len() < before;
             let again = std::mem::take(&mut state.again);
+            if sent.is_ok() {
+                state.stuck = None;
+            }
             match sent {
                 Ok(()) if state.output.is_empty() => {
                     state.flushing = false;
-                    state.stuck = None;
                     state.charge(&self.owner.memory);
                     let resume = !state.waiting && std::mem::take(&mut state.resume);
                     drop(state);
@@ -446,13 +488,8 @@ impl Outbox {
                     }
                 }
                 Err(_) => {
-                    state.output = Output::new();
-                    state.broken = true;
-                    state.flushing = false;
-                    state.charge(&self.owner.memory);
-                    drop(state);
-                    self.wake_owner();
-                    return Flushed::Broken;
+                    output.append(&mut state.output);
+                    return self.break_off(state, output);
                 }
             }
         }
@@ -466,7 +503,9 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.owner.memory.charge(self.state.get_mut().charged, 0);
+        let state = self.state.get_mut();
+        self.owner.memory.charge(state.charged, 0);
+        self.owner.memory.leave(state.leaving, 0);
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
             self.owner.memory.charge(SESSION_COST, 0);
@@ -553,6 +592,37 @@ mod tests {
         assert!(read[..sent].iter().enumerate().all(|(place, &byte)| byte == place as u8));
         assert_eq!(&read[sent..], b"behind");
         assert_eq!(outbox.write_state(1 << 30, false, false), WriteState::Clear);
+    }
+
+    #[test]
+    fn who_does_not_read_is_told_less_when_others_need_the_memory() {
+        let (outbox, peer) = pair();
+        let memory = outbox.owner.memory.clone();
+        let mut out = Output::new();
+        let mut news = |length: usize, limits: NewsLimits| {
+            out.text().extend(std::iter::repeat_n(b'x', length));
+            outbox.tell(&mut out, limits);
+            outbox.flush_news(&mut out);
+            assert!(out.is_empty());
+            !outbox.is_overflown()
+        };
+        let (much, little) = (1 << 30, 4 << 10);
+        let limits = NewsLimits { reading: much, stuck: much };
+        while outbox.burden().1.is_none() {
+            assert!(news(10_000, limits));
+        }
+        while outbox.burden().0 < 50_000 {
+            assert!(news(10_000, limits));
+        }
+        assert!(news(10_000, limits), "its socket is full, and there is memory");
+        let before = memory.buffers();
+        assert!(!news(10_000, NewsLimits { reading: much, stuck: little }));
+        // It goes with the connection, not under the lock.
+        assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
+        assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);
+        assert_eq!(outbox.flush(&mut out), Flushed::Broken);
+        drop((outbox, peer));
+        assert_eq!((memory.buffers(), memory.waiting()), (0, 0));
     }
 
     #[test]

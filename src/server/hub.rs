@@ -30,28 +30,16 @@ use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
 use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
 use crate::lock_order::{Mutex, ENGINE};
-use crate::protocol::beanstalk::CommandCounters;
 use crate::protocol::workq::MAX_DATA;
-use crate::protocol::{tell, ClientRegistry, Context, DecodeLimits, Output, Request, Wire};
+use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Request, Wire};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
 /// that clients come in between.
 const OTHERS: u64 = 2;
 
-/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that
-/// time.
-const GIVE_BACK: Span = Span::from_secs(1);
-
 /// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some,
 /// and a deadline by itself is still kept to the moment.
 const TICK_REST: Span = Span::from_millis(1);
-
-/// A client that is told things unasked may have this many times the usual output waiting before it is dropped: what is
-/// sent to it cannot wait until it reads.
-const NEWS: usize = 16;
-
-/// Bytes of it that it may have waiting when all memory is taken.
-const LEAST_NEWS: usize = 16 << 10;
 
 /// Everything behind the engine's lock.
 #[derive(Debug)]
@@ -93,13 +81,13 @@ pub struct Hub {
     core: Mutex<Core, ENGINE>,
     log: Option<Durability>,
     clock: Clock,
-    alarm: Alarm,
+    pub(super) alarm: Alarm,
     pub(super) process: Process,
     config: Config,
-    memory: Arc<Memory>,
+    pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
     /// What is still to be dropped; see [`Hub::discard`].
-    discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
+    pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     admission: Admission,
     pub(super) gate: Option<Gate>,
     /// What new connections with TLS share.
@@ -169,6 +157,7 @@ impl Hub {
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of
     /// it. Of several verbs, [`Core::deliver_events`] must come after each but the last.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
+        self.look_at_resident();
         let asked = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
         if let Some(asked) = asked {
@@ -201,8 +190,8 @@ impl Hub {
             self.shutdown.ask();
         }
         let next = if core.engine.has_deferred() { now } else { core.next_tick() };
-        self.memory.set_engine(core.engine.memory_held());
-        let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
+        self.memory.set_engine(core.engine.memory_held(), core.engine.memory_in_flight());
+        let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
             // The timer would have the lock again before anybody else.
@@ -215,23 +204,10 @@ impl Hub {
         }
         self.alarm.advance(next);
         self.deliver(scratch);
-        released.into_iter().for_each(|body| self.discard(body));
-        result
-    }
-
-    /// Drops something large on the timer's thread. With a manual clock there is none, and it is dropped here.
-    pub fn discard(&self, thing: impl Send + 'static) {
-        if self.clock.is_manual() {
-            return;
+        if !released.is_empty() {
+            released.into_iter().for_each(|body| self.discard(body));
         }
-        self.discarded.lock().push(Box::new(thing));
-        self.alarm.advance(Time::default());
-    }
-
-    /// Drops what [`Hub::discard`] collected; may take long.
-    pub fn clear_discarded(&self) {
-        let discarded = std::mem::take(&mut *self.discarded.lock());
-        drop(discarded);
+        result
     }
 
     /// Lets pass what is due, and goes on with what earlier turns have left, some of both.
@@ -264,9 +240,11 @@ impl Hub {
     }
 
     fn deliver(&self, scratch: &mut TurnScratch) {
-        scratch.notes.drain(..).for_each(Note::log);
+        if !scratch.notes.is_empty() {
+            scratch.notes.drain(..).for_each(Note::log);
+        }
         for (outbox, resume) in scratch.touched.drain(..) {
-            outbox.flush(&mut scratch.event);
+            outbox.flush_news(&mut scratch.event);
             if resume {
                 outbox.wake_owner();
             }
@@ -301,21 +279,6 @@ impl Hub {
         }
     }
 
-    /// Has the timer call [`Hub::give_back`] within a second, if clients have freed much memory.
-    pub fn give_back_soon(&self) {
-        if self.memory.has_fallen() {
-            self.alarm.advance(self.clock.now() + GIVE_BACK);
-        }
-    }
-
-    /// Lets the allocator give back to the system what clients have given back, if that is much; takes a while.
-    pub fn give_back(&self) {
-        if self.memory.has_fallen() {
-            self.memory.let_go();
-            self.config.give_back.iter().for_each(|give_back| give_back());
-        }
-    }
-
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -336,15 +299,6 @@ impl Hub {
         let extensions = protocols.extensions;
         let (max_job_size, fingerprints, is_stranger) = (*max_job_size, self.fingerprints, false);
         DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions, is_stranger }
-    }
-
-    pub fn memory(&self) -> &Arc<Memory> {
-        &self.memory
-    }
-
-    /// Bytes of unread replies at which the server stops reading a client.
-    pub fn max_output(&self) -> usize {
-        self.config.max_output.min(self.memory.allowance())
     }
 
     pub fn admission(&self) -> &Admission {
@@ -507,13 +461,20 @@ impl Core {
         }
     }
 
+    /// The most bytes that the records of a request take in the log; zero if there is none.
+    pub fn log_size(&mut self, request: &Request, client: ClientId) -> u64 {
+        match &self.journal {
+            Some(_) => request.log_size().max(request.adoption_size(&mut self.engine, client)),
+            None => 0,
+        }
+    }
+
     /// Whether a command may be carried out, or must wait for space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
-    pub fn admits(&self, hub: &Hub, claim: &mut Claim, request: &Request, first: bool) -> bool {
-        let (Some(log), Some(journal)) = (&hub.log, &self.journal) else { return true };
-        match request.log_size() {
-            0 => true,
-            bytes => log.space().admits(claim, journal, bytes, first),
+    pub fn admits(&mut self, hub: &Hub, claim: &mut Claim, request: &Request, client: ClientId, first: bool) -> bool {
+        match (&hub.log, self.log_size(request, client), &self.journal) {
+            (Some(log), bytes @ 1.., Some(journal)) => log.space().admits(claim, journal, bytes, first),
+            _ => true,
         }
     }
 
@@ -557,7 +518,7 @@ impl Core {
     }
 
     fn spread(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
-        let most = hub.config.max_output.saturating_mul(NEWS);
+        let most = hub.most_news();
         while let Some(event) = self.engine.take_event() {
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
             let own = match own {
@@ -575,13 +536,14 @@ impl Core {
                 }
             }
             let resume = if let Some(out) = own {
-                outbox.give_up(out)
+                hub.discard(std::mem::take(out));
+                outbox.give_up()
             } else if tell(&event, &self.engine, &mut self.registry, &hub.process, &mut scratch.event) {
                 if log::log_enabled!(log::Level::Trace) {
                     let note = Note::told(event.client(), &scratch.event, &self.engine, &self.registry, scratch.now);
                     scratch.notes.push(note);
                 }
-                outbox.tell(&mut scratch.event, if hub.memory.is_full() { most.min(LEAST_NEWS) } else { most })
+                outbox.tell(&mut scratch.event, hub.news_limits())
             } else {
                 continue;
             };

@@ -16,6 +16,7 @@ mod gate;
 mod http;
 mod hub;
 mod hub_access;
+mod hub_memory;
 mod idle;
 mod listener;
 mod memory;
@@ -195,7 +196,8 @@ impl Server {
     /// The same with a log in `storage`, whatever the configured folder; for tests with a disk that misbehaves.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
-        Server::launch(config, Clock::system(), Vec::new(), Some(storage))
+        let ahead = config.role.as_ref().map_or(0, |board| board.figures().ahead);
+        Server::launch(config, Clock::ahead(ahead), Vec::new(), Some(storage))
     }
 
     /// The same on listeners that were inherited, if there are any; `config` says where to listen if not.

@@ -19,11 +19,16 @@ const PIECE: usize = 1 << 15;
 /// Many that send are done if the server has taken nothing more for so long.
 const STALLED: Duration = Duration::from_millis(700);
 
-/// A connection to where the program speaks another protocol: `Gearman` or `Workq`.
-pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
+/// Where the program speaks another protocol: `Gearman` or `Workq`.
+pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     let mark = format!(" ({protocol})");
-    let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse::<SocketAddr>().ok());
-    let stream = TcpStream::connect(address.expect("an address for this protocol")).expect("a connection");
+    let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse().ok());
+    address.expect("an address for this protocol")
+}
+
+/// A connection to it.
+pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
+    let stream = TcpStream::connect(address_of(daemon, protocol)).expect("a connection");
     stream.set_nodelay(true).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
     stream
@@ -171,12 +176,17 @@ pub struct Crowd {
 impl Crowd {
     /// Connects; with a receive buffer of so many bytes if one is given.
     pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Crowd {
+        Crowd::open_at(daemon.address(), count, receive_buffer)
+    }
+
+    /// The same to one address of the program's.
+    pub fn open_at(address: SocketAddr, count: usize, receive_buffer: Option<usize>) -> Crowd {
         let connect = |_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
             if let Some(size) = receive_buffer {
                 socket.set_recv_buffer_size(size).expect("a smaller buffer");
             }
-            socket.connect(&daemon.address().into()).expect("a connection");
+            socket.connect(&address.into()).expect("a connection");
             socket.set_tcp_nodelay(true).expect("a connection");
             socket.set_nonblocking(true).expect("a connection");
             (TcpStream::from(socket), 0)

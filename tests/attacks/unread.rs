@@ -1,9 +1,12 @@
 //! Many connections that make the server hold something for each: replies, watched tubes, commands.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
-use crate::traffic::Crowd;
+use crate::traffic::{address_of, connect_to, Crowd};
 use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
@@ -83,6 +86,79 @@ pub fn read_ahead(trial: &mut Trial) {
             trial.same("connections ended", crowd.ended, 0);
             let waiting = crate::wire::stat(&daemon, "current-waiting");
             trial.check(waiting >= WAITING as u64, || format!("{waiting} wait"));
+        });
+    });
+}
+
+/// Kinds of Gearman's packets.
+const CAN_DO: u32 = 1;
+const SUBMIT_JOB: u32 = 7;
+const GRAB_JOB: u32 = 9;
+const JOB_ASSIGN: u32 = 11;
+const ECHO_REQ: u32 = 16;
+const WORK_DATA: u32 = 28;
+
+fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
+    let data = arguments.join(&0);
+    [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), &data].concat()
+}
+
+/// A worker of one function, which was given its first job, and the job's handle.
+fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
+    let mut worker = connect_to(daemon, "Gearman");
+    worker.write_all(&[packet(CAN_DO, &[function]), packet(GRAB_JOB, &[])].concat()).expect("a connection");
+    let mut head = [0; 12];
+    worker.read_exact(&mut head).expect("an answer");
+    assert_eq!(head[4..8], JOB_ASSIGN.to_be_bytes(), "a job");
+    let mut data = vec![0; u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize];
+    worker.read_exact(&mut data).expect("the rest of it");
+    let handle = data.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
+    (worker, handle)
+}
+
+/// What a worker tells to very many clients that wait for its job and read nothing, until all are dropped.
+pub fn news(trial: &mut Trial) {
+    const CLIENTS: usize = 3000;
+    const LONGEST: Duration = Duration::from_secs(60);
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
+    let dropped = || daemon.log().lines().filter(|line| line.contains("dropped")).count();
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |trial| {
+            let mut crowd = Crowd::open_at(address_of(&daemon, "Gearman"), CLIENTS, Some(4096));
+            crowd.push(&packet(SUBMIT_JOB, &[b"f", b"same", b"x"]));
+            let (mut worker, handle) = worker_at(&daemon, b"f");
+            let data = packet(WORK_DATA, &[&handle, &[b'y'; 60_000]]);
+            let (began, mut sent) = (Instant::now(), 0);
+            while dropped() < CLIENTS && began.elapsed() < LONGEST {
+                worker.write_all(&data).expect("a connection that takes bytes");
+                sent += 1;
+            }
+            trial.same("clients dropped", dropped(), CLIENTS);
+            trial.note(format!("told {sent} times"));
+        });
+    });
+}
+
+/// Large packets that come back to those who sent them, or to others, and that nobody reads.
+pub fn large_packets(trial: &mut Trial) {
+    const EACH: usize = 20;
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
+    let data = vec![b'y'; 20_000_000];
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        trial.beside(&daemon, |trial| {
+            let mut all = Vec::new();
+            for number in 0..EACH {
+                let function = format!("f{number}");
+                let mut client = connect_to(&daemon, "Gearman");
+                client.write_all(&packet(SUBMIT_JOB, &[function.as_bytes(), b"", b"x"])).expect("a connection");
+                let (mut worker, handle) = worker_at(&daemon, function.as_bytes());
+                // Beyond what there is room for, they are cut off.
+                let _ = worker.write_all(&packet(WORK_DATA, &[&handle, &data]));
+                let mut echoed = connect_to(&daemon, "Gearman");
+                let _ = echoed.write_all(&packet(ECHO_REQ, &[&data]));
+                all.push((client, worker, echoed));
+            }
+            trial.wait_until_idle(&daemon);
         });
     });
 }

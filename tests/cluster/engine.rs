@@ -32,6 +32,8 @@ pub struct Engine {
     pub is_full: bool,
     /// The paths that were asked for, but for transactions and ranges.
     pub asked: Vec<String>,
+    /// Milliseconds by which the times in beats are shown later than they were written.
+    pub ahead: u64,
     /// User and password that it demands, and what it gives for them.
     pub login: Option<(String, String)>,
 }
@@ -144,19 +146,25 @@ impl Engine {
                     "/v3/kv/deleterange" => Ok(self.delete(request)),
                     "/v3/maintenance/status" => {
                         let (size, used): (u64, u64) =
-                            if self.is_full { (1 << 31, 1 << 30) } else { (100_000, 50_000) };
+                            if self.is_full { (1 << 31, 1 << 31) } else { (100_000, 50_000) };
                         Ok(format!(
                             r#"{{"header":{{"revision":"{revision}"}},"dbSize":"{size}","dbSizeInUse":"{used}"}}"#
                         ))
                     }
                     "/v3/maintenance/alarm" if text(request, "action") == "GET" => {
-                        let alarm = if self.is_full { r#"{"alarm":"NOSPACE"}"# } else { "" };
+                        let alarm = if self.is_full { r#"{"memberID":"7","alarm":"NOSPACE"}"# } else { "" };
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // Without space it would be raised again.
-                        self.is_full &= !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
+                        // Without space it would be raised again; and it is that of one server.
+                        self.is_full &= text(request, "memberID") != "7"
+                            || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())
+                    }
+                    "/v3/kv/compaction"
+                        if self.asked.iter().filter(|path| *path == "/v3/kv/compaction").count() > 1 =>
+                    {
+                        Err((400, r#"{"error":"etcdserver: mvcc: required revision has been compacted"}"#.to_owned()))
                     }
                     "/v3/kv/compaction" | "/v3/maintenance/defragment" => Ok("{}".to_owned()),
                     other => Err((404, format!(r#"{{"error":"{other}"}}"#))),
@@ -225,8 +233,12 @@ impl Engine {
     fn range(&self, request: &Value) -> String {
         let most = text(request, "limit").parse().unwrap_or(usize::MAX);
         let shown = self.named(request).into_iter().take(most).map(|key| {
-            let Entry { value, version, modified, .. } = &self.keys[&key];
-            let (key, value) = (encode(&key), encode(value));
+            let Entry { mut value, version, modified, .. } = self.keys[&key].clone();
+            if key.ends_with(b"/beat") && self.ahead > 0 {
+                let written: u64 = String::from_utf8_lossy(&value).parse().expect("a time");
+                value = (written + self.ahead).to_string().into_bytes();
+            }
+            let (key, value) = (encode(&key), encode(&value));
             format!(r#"{{"key":"{key}","version":"{version}","mod_revision":"{modified}","value":"{value}"}}"#)
         });
         format!(r#"{{"kvs":[{}]}}"#, shown.collect::<Vec<_>>().join(","))

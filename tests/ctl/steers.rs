@@ -1,4 +1,5 @@
-//! Subcommands that steer: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `pause`, `resume`, `move`, `clear`.
+//! Subcommands that steer: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `wait`, `pause`, `resume`,
+//! `move`, `clear`.
 
 use std::fs;
 
@@ -177,4 +178,64 @@ fn a_tube_is_cleared() {
         assert_eq!(server.ok(&["clear", "mail", "-y"]), "2\n");
         assert_eq!(server.run(&["clear", "mail", "--state", "reserved", "-y"]).code, 5);
     });
+}
+
+#[test]
+fn a_put_may_be_unique_and_have_bounds_of_tries_and_time() {
+    let server = Server::beanpole(&[]);
+    assert_eq!(server.ok(&["put", "-t", "t", "--unique", "k:60", "--ttl", "1000", "--try", "1:5", "a"]), "1\n");
+    assert_eq!(server.ok(&["put", "-t", "t", "--unique", "k", "b"]), "1\n");
+    let json = server.ok(&["put", "-t", "t", "--unique", "k", "--json", "c"]);
+    assert_eq!(json, "{\"id\":1,\"duplicate-of\":\"ready\"}\n");
+    let lines = server.feed(&["put", "-t", "t", "--unique", "k", "--lines"], b"d\ne\n");
+    assert!(lines.err.contains("2 jobs are in tube t, 2 had been put before, 0 were refused"), "{}", lines.err);
+    // Its only try is lost.
+    assert_eq!(server.ok(&["reserve", "t", "-w", "0"]), "a");
+    assert_eq!(server.count("t", "buried"), 1);
+    server.ok(&["delete", "1"]);
+    assert_eq!(
+        server.ok(&["put", "-t", "t", "--unique", "k", "--json", "f"]),
+        "{\"id\":1,\"duplicate-of\":\"deleted\"}\n"
+    );
+    for wrong in [["--unique", "a b"], ["--unique", "k\r\nquit"], ["--ttl", ""], ["--try", "1 2"]] {
+        assert_eq!(server.run(&[&["put"], &wrong[..], &["x"]].concat()).code, 5, "{wrong:?}");
+    }
+    assert_eq!(server.run(&["put", "--ttl", "no-number", "x"]).code, 1);
+    assert_eq!(server.count("default", "ready"), 0);
+}
+
+/// The body would be taken for commands.
+#[test]
+fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
+    let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];
+    for server in servers.iter().flatten() {
+        server.ok(&["put", "kept"]);
+        let ended = server.run(&["put", "--unique", "k", "delete 1"]);
+        assert_eq!(ended.code, 1);
+        assert!(ended.err.contains("the server does not know idp"), "{}", ended.err);
+        assert_eq!(server.count("default", "ready"), 1);
+        let ended = server.run(&["wait", "1", "-w", "1"]);
+        assert_eq!(ended.code, 1, "{}", ended.err);
+    }
+}
+
+#[test]
+fn one_can_wait_for_the_ends_of_jobs() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "a", "b", "c"]);
+    server.ok(&["delete", "3"]);
+    let mut client = server.daemon.client();
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.run(&["wait", "1", "2"]));
+        crate::daemon::wait_until("it waits", || server.figure("stats", "cmd-wait") == "1");
+        client.delete(1).expect("a job");
+        client.reserve(Some(0)).expect("a reply").expect("a job");
+        client.bury(2, 0).expect("a job");
+        waiting.join().expect("an end")
+    });
+    assert_eq!((waiting.code, waiting.out.as_str()), (1, "1 deleted\n2 buried\n"), "{}", waiting.err);
+    server.ok(&["kick", "2"]);
+    assert_eq!(server.run(&["wait", "2", "-w", "0"]).code, 2);
+    assert_eq!(server.run(&["wait", "3"]).code, 1);
+    assert_eq!(server.run(&["wait"]).code, 5);
 }

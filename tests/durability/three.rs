@@ -4,7 +4,7 @@
 //! no job which was acknowledged is lost, doubled, or back after its end was acknowledged.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Result;
+use std::io::{BufRead, BufReader, Result, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -82,6 +82,40 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
     assert!(SystemTime::now() >= moment - Duration::from_secs(1));
     ask(&mut client, format!("fail {} 5\r\nworse\r\n", ids[3]));
     assert_eq!(client.result(&ids[3])?, Some((false, "worse".to_owned())));
+    stop(daemon);
+    Ok(())
+}
+
+/// What a short command asks the log to keep may be a long job that it has not had until then.
+#[test]
+fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_background() -> Result<()> {
+    const LARGE: usize = 40_000;
+    let options = [&["-f0", "-s", "65536"], &ALL[..]].concat();
+    let home = Home::new();
+    let mut daemon = home.start(&options);
+    let (mut client, mut handles) = (Gearman::connect(&daemon)?, Vec::new());
+    for number in 0..30 {
+        // Segments of 64 KiB are left with more or less, but the next is not made before half of one is taken.
+        client.submit(SUBMIT_JOB_BG, &["fill", "", &"f".repeat(number * 997)])?;
+        let (unique, body) = (format!("u{number}"), "x".repeat(LARGE));
+        let handle = client.submit(SUBMIT_JOB, &["f", &unique, &body])?;
+        if number % 2 == 0 {
+            assert_eq!(client.submit(SUBMIT_JOB_BG, &["f", &unique, "x"])?, handle);
+        } else {
+            let id = handle.rsplit(':').next().expect("a number");
+            let mut producer = BufReader::new(daemon.tcp());
+            producer.get_mut().write_all(format!("put 0 0 60 1 tub:f idp:{unique}\r\nx\r\n").as_bytes())?;
+            let mut reply = String::new();
+            producer.read_line(&mut reply)?;
+            assert_eq!(reply, format!("INSERTED {id} READY 0\r\n"));
+        }
+        handles.push(handle);
+    }
+    daemon = restart(&home, daemon, &options);
+    client = Gearman::connect(&daemon)?;
+    for handle in handles {
+        assert!(client.knows(&handle)?, "{handle}");
+    }
     stop(daemon);
     Ok(())
 }

@@ -79,7 +79,7 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Space, true, "the space of a file is on the disk before it is used"),
     (Check::Start, true, "it starts"),
     (Check::Talk, true, "a running server says what it should"),
-    (Check::Adoption, false, "a foreground job of any size can be adopted"),
+    (Check::Adoption, true, "a foreground job of any size can be adopted"),
 ];
 
 impl Check {

@@ -152,8 +152,8 @@ impl Worker {
             Ok(child) => child,
             Err(error) => {
                 // Nothing is wrong with the job.
-                let command = format!("release {id} {} {}", job.pri, self.plan.backoff);
-                self.link().expect(&command, "RELEASED")?;
+                let backoff = self.plan.backoff;
+                self.link().release(id, job.pri, backoff)?;
                 let text = format!("work: {}: {}", self.plan.program.display(), plain(&error));
                 return Err(Problem::refused(text));
             }
@@ -229,16 +229,19 @@ impl Worker {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
             return Ok("deleted".to_owned());
         }
+        let buried = format!("buried after try {tries}");
         if matches!(outcome, Outcome::Stopped) {
-            self.link().expect(&format!("release {id} {pri} 0"), "RELEASED")?;
-            return Ok("released".to_owned());
+            let is_ready = self.link().release(id, *pri, 0)?;
+            return Ok(if is_ready { "released".to_owned() } else { buried });
         }
         if *tries > self.plan.retries {
             self.link().expect(&format!("bury {id} {pri}"), "BURIED")?;
-            return Ok(format!("buried after try {tries}"));
+            return Ok(buried);
         }
         let delay = delay(self.plan.backoff, *tries);
-        self.link().expect(&format!("release {id} {pri} {delay}"), "RELEASED")?;
+        if !self.link().release(id, *pri, delay)? {
+            return Ok(buried);
+        }
         Ok(format!("try {} in {delay} s", tries + 1))
     }
 }

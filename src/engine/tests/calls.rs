@@ -246,8 +246,9 @@ impl Call {
                 Answer::Count(held as u64)
             }
             Flush(tube, buried) => {
-                let mut flush = super::super::Flush::new(tube.as_bytes().into(), buried);
-                in_turns(engine, now, |engine| (engine.flush(&mut flush) == Progress::Done).then_some(()));
+                let states = if buried { &[State::Buried] } else { super::super::UNFINISHED };
+                let mut flush = super::super::Flush::new(tube.as_bytes().into(), states);
+                in_turns(engine, now, |engine| (engine.flush(&mut flush, now) == Progress::Done).then_some(()));
                 Answer::Count(flush.done)
             }
             PeekReserved(client) => {

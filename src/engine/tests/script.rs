@@ -64,6 +64,8 @@ pub enum Kind {
     Extended,
     /// The same, with several things at the same moment.
     ExtendedTies,
+    /// The same in turns of few steps.
+    ExtendedSteps,
 }
 
 /// What a run is like.
@@ -93,10 +95,10 @@ impl Script {
     /// The run of this kind and seed.
     pub fn new(kind: Kind, seed: u64) -> Script {
         let mut dice = Dice(seed);
-        let extended = matches!(kind, Kind::Extended | Kind::ExtendedTies);
+        let extended = matches!(kind, Kind::Extended | Kind::ExtendedTies | Kind::ExtendedSteps);
         let coarse = matches!(kind, Kind::Ties | Kind::ExtendedTies)
             || !matches!(kind, Kind::Moments | Kind::Extended) && dice.percent(50);
-        let steps = (kind == Kind::Steps).then(|| 1 + dice.below(6));
+        let steps = matches!(kind, Kind::Steps | Kind::ExtendedSteps).then(|| 1 + dice.below(6));
         let tick = if coarse || steps.is_some() { 1 } else { [1, 2, 3, 1000][dice.below(4) as usize] };
         let start = if dice.percent(30) { 0 } else { 1_700_000_000_000_000_000 + dice.below(1_000_000_000) };
         let short = if kind == Kind::Limits { 60 } else { 0 };
@@ -287,7 +289,8 @@ impl Script {
         let full = model.jobs.len() >= self.jobs;
         match (self.dice.below(60), idle) {
             (0..24, _) if !full => self.put_tagged(model),
-            (24..30, Some(client)) => Call::ReserveMore(client),
+            // In few steps, a batch may end though there are more.
+            (24..30, Some(client)) if self.steps.is_none() => Call::ReserveMore(client),
             (30..33, Some(client)) => Call::Wait { client, job: self.job(model), timeout: self.wait(6, 10) },
             (33..35, _) => Call::TouchAll(client),
             (35..36, _) => Call::Flush(self.name(), false),

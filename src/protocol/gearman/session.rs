@@ -47,7 +47,7 @@ impl Continuation {
     pub fn footprint(&self) -> u64 {
         match self {
             Continuation::GiveBack(Some(function), _) => function.len() as u64,
-            Continuation::Report(_, report) => report.body().len() as u64,
+            // What a worker says, the engine has on account.
             _ => 0,
         }
     }
@@ -70,7 +70,10 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
         Command::Submit(submission) => submit(*submission, context, out),
         Command::Grab(kind) => return grab(kind, context, out),
         Command::Work(work) => return self::work(work, session, context, out),
-        Command::Echo(data) => reply::packet(out, Kind::EchoRes, &[], Some(data.borrow())),
+        Command::Echo(data) => {
+            context.engine.reply_shares(&data);
+            reply::packet(out, Kind::EchoRes, &[], Some(data.borrow()));
+        }
         Command::GetStatus(handle) => {
             let job = job_of(&handle, &context.host.facts().handle_prefix).and_then(|id| context.engine.job(id));
             reply::status(out, Kind::StatusRes, &handle, &status(context.engine, job));

@@ -472,7 +472,7 @@ impl Model {
 
     /// The server has ended and come back with its log. What no log has is taken from `engine`: the order of tubes, and
     /// what was counted since the start.
-    #[allow(dead_code)] // by tests with a log only
+    #[allow(dead_code)] // for those who have a log
     pub fn restart(&mut self, engine: &Engine, now: Time) {
         self.clients.clear();
         self.waiting.clear();

@@ -1,0 +1,139 @@
+"""What a shared queue costs, and how long a take-over lasts: figures without a fault."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from load import Client
+from world import World, free_port
+
+# Seconds of one measurement.
+SECONDS = 5
+
+PUT = b"put 0 0 60 64\r\n" + b"x" * 64 + b"\r\n"
+
+
+def cpu(process):
+    """Seconds of processor time that it has taken."""
+    with open(f"/proc/{process.pid}/stat") as file:
+        words = file.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def puts(port, connections):
+    """How many puts are acknowledged in a second, if each connection waits for its answer."""
+    links = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
+    poll, by_file, count = select.epoll(), {}, 0
+    for link in links:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        poll.register(link, select.EPOLLIN)
+        by_file[link.fileno()] = link
+        link.sendall(PUT)
+    begin = time.time()
+    while time.time() < begin + SECONDS:
+        for file, _ in poll.poll(1):
+            link = by_file[file]
+            count += link.recv(4096).count(b"INSERTED")
+            link.sendall(PUT)
+    taken = time.time() - begin
+    for link in links:
+        link.close()
+    return count, taken
+
+
+def figure(port, key):
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        link.sendall(b"stats\r\nquit\r\n")
+        text = b""
+        while data := link.recv(65536):
+            text += data
+    for line in text.decode().splitlines():
+        if line.startswith(key + ": "):
+            return int(line.split(": ")[1])
+    return 0
+
+
+def measure_one(title, port, processes, engines):
+    for connections in (1, 16, 64):
+        before = [sum(map(cpu, group)) for group in (processes, engines)]
+        entries = figure(port, "journal-entries-written")
+        count, taken = puts(port, connections)
+        entries = figure(port, "journal-entries-written") - entries
+        after = [sum(map(cpu, group)) for group in (processes, engines)]
+        own, others = ((late - early) * 1e6 / count for early, late in zip(before, after))
+        print(f"{title}, {connections:2} connections: {count / taken:6.0f} puts/s, {entries / taken:4.0f} appends/s, "
+              f"{own:5.1f} us of CPU in beanpole and {others:5.1f} us in etcd for each put", flush=True)
+
+
+def measure(program, etcd):
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        command = [program, "-b", folder, "-f0", "-p", str(port)]
+        alone = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(1)
+            measure_one("alone, -f0  ", port, [alone], [])
+        finally:
+            alone.kill()
+            alone.wait()
+    world = World(program, etcd, options=())
+    try:
+        measure_one("with journal", world.active().port, [node.process for node in world.nodes], world.servers)
+    finally:
+        world.close()
+
+
+def fill(port, count):
+    """Puts so many jobs, many in one breath."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        left, breath = count, 1000
+        while left > 0:
+            now = min(left, breath)
+            link.sendall(PUT * now)
+            seen = 0
+            while seen < now:
+                seen += link.recv(1 << 20).count(b"\n")
+            left -= now
+
+
+def position(world, name):
+    for line in world.cluster("status").splitlines():
+        words = line.split("\t")
+        if words[0] == name:
+            return int(words[2])
+    return 0
+
+
+def take_over(program, etcd, counts):
+    """SIGKILL to the active server of so many jobs: the time until another gives one out."""
+    for count in counts:
+        world = World(program, etcd, options=())
+        try:
+            active, standby = world.active(), world.standby()
+            fill(active.port, count)
+            time.sleep(3)
+            while position(world, standby.name) < position(world, active.name) - 50:
+                time.sleep(0.5)
+            begin = time.time()
+            active.signal(signal.SIGKILL)
+            active.process.wait()
+            while not standby.serves():
+                time.sleep(0.002)
+            client = Client(world, "beanstalk")
+            client.turn = world.nodes.index(standby)
+            client.connect(time.time() + 60)
+            assert client.ask(b"reserve-with-timeout 0\r\n").startswith("RESERVED")
+            taken = time.time() - begin
+            assert figure(standby.port, "current-jobs-ready") == count - 1
+            lines = [line for line in standby.log().splitlines() if "active as" in line or "100 % read" in line]
+            print(f"{count:8} jobs: {taken:.2f} s after SIGKILL\n    " + "\n    ".join(lines), flush=True)
+        except BaseException:
+            print(world.nodes[0].log()[-2000:], world.nodes[1].log()[-2000:], file=sys.stderr)
+            raise
+        finally:
+            world.close()

@@ -1,0 +1,266 @@
+"""The faults, one function each, by their numbers. Each is done to a world under load, and asserts what only it can see."""
+
+import os
+import shutil
+import signal
+import socket
+import time
+
+from load import Client
+
+# How long a row's faults last at length, and otherwise.
+LONG = {"stopped": 30, "no quorum": 60}
+SHORT = {"stopped": 8, "no quorum": 10}
+
+
+def row_1(world, book, lengths):
+    """SIGKILL the active server"""
+    node = world.active()
+    node.kill()
+    time.sleep(4)
+    node.start()
+
+
+def row_2(world, book, lengths):
+    """SIGKILL the active server and etcd's leader"""
+    node, leader = world.active(), world.leader()
+    world.kill_etcd(leader)
+    node.kill()
+    time.sleep(6)
+    world.start_etcd(leader)
+    node.start()
+
+
+def row_3(world, book, lengths):
+    """SIGKILL etcd's leader"""
+    leader = world.leader()
+    world.kill_etcd(leader)
+    time.sleep(5)
+    world.start_etcd(leader)
+
+
+def row_4(world, book, lengths):
+    """SIGSTOP the active server for 5 s: nothing may be answered after it"""
+    node = world.active()
+    links = [socket.create_connection(("127.0.0.1", node.port), timeout=3) for _ in range(3)]
+    node.signal(signal.SIGSTOP)
+    for link in links:
+        link.sendall(b"put 0 0 60 4\r\nlate\r\nlist-tubes\r\n")
+    time.sleep(5)
+    node.signal(signal.SIGCONT)
+    for link in links:
+        assert end_of(link, 5) == b"", "a server that was stopped answers"
+
+
+def row_5(world, book, lengths):
+    """SIGSTOP etcd's leader"""
+    leader = world.servers[world.leader()]
+    leader.send_signal(signal.SIGSTOP)
+    time.sleep(lengths["stopped"])
+    leader.send_signal(signal.SIGCONT)
+
+
+def end_of(link, timeout):
+    """What comes before the connection ends."""
+    link.settimeout(timeout)
+    came = b""
+    try:
+        while data := link.recv(1000):
+            came += data
+    except ConnectionResetError:
+        pass
+    link.close()
+    return came
+
+
+def cut_off(world, node, ways):
+    """Cuts these ways for 10 s: the server closes before the other one opens."""
+    other = next(one for one in world.nodes if one is not node)
+    link = socket.create_connection(("127.0.0.1", node.port), timeout=15)
+    begin = time.time()
+    for way in ways:
+        way.cut = True
+    assert end_of(link, 15) == b""
+    closed, opened = time.time(), None
+    assert not other.serves(), "two servers are open at a time"
+    while opened is None and time.time() < begin + 30:
+        opened = time.time() if other.serves() else None
+        time.sleep(0.005)
+    assert opened is not None, "no other server is active"
+    assert not node.serves(), "two servers are open at a time"
+    time.sleep(max(0, begin + 10 - time.time()))
+    for way in ways:
+        way.cut = False
+    return f"closed after {closed - begin:.2f} s, the other opened after {opened - begin:.2f} s"
+
+
+def row_6(world, book, lengths):
+    """cut the machine of the active server off for 10 s"""
+    node = world.active()
+    return cut_off(world, node, [*node.ways, *node.doors.values()])
+
+
+def row_7(world, book, lengths):
+    """cut the active server from etcd, but not from its clients, for 10 s"""
+    node = world.active()
+    return cut_off(world, node, node.ways)
+
+
+def row_8(world, book, lengths):
+    """cut a standby from etcd for 10 s"""
+    epoch, other = world.epoch(), world.standby()
+    for way in other.ways:
+        way.cut = True
+    time.sleep(10)
+    for way in other.ways:
+        way.cut = False
+    time.sleep(3)
+    assert world.epoch() == epoch, "a standby took over that was cut off"
+    lines = [line.split("\t") for line in world.cluster("status").splitlines()[1:]]
+    entries = {line[0]: int(line[2]) for line in lines}
+    behind = max(entries.values()) - entries[other.name]
+    # It tells every 2 s how far it is.
+    assert behind < 1000, f"the copy is {behind} entries behind"
+    return f"{behind} entries behind"
+
+
+def row_9(world, book, lengths):
+    """answers of etcd cut off from the active server for 5 s; 30 % of packets lost for 15 s; 200 ms of delay for 10 s"""
+    first, node = world.epoch(), world.active()
+    for way in node.ways:
+        way.mute = True
+    time.sleep(5)
+    for way in node.ways:
+        way.mute = False
+    time.sleep(4)
+    second, ways = world.epoch(), [way for one in world.nodes for way in one.ways]
+    for way in ways:
+        way.loss = 0.3
+    time.sleep(15)
+    for way in ways:
+        way.loss, way.delay = 0, 0.2
+    time.sleep(10)
+    for way in ways:
+        way.delay = 0
+    third = world.epoch()
+    assert second - first <= 1 and third - second <= 1, f"epochs {first}, {second}, {third}"
+    return f"{second - first} switches, then {third - second}"
+
+
+def row_10(world, book, lengths):
+    """no quorum"""
+    stopped = world.servers[:2]
+    for server in stopped:
+        server.send_signal(signal.SIGSTOP)
+    begin = time.time()
+    time.sleep(lengths["no quorum"])
+    end = time.time()
+    for server in stopped:
+        server.send_signal(signal.SIGCONT)
+    late = [moment - begin for moment in list(book.answers) if begin + 1.2 < moment < end]
+    assert not late, f"answers {late} s after the quorum was lost"
+    while not any(moment > end for moment in book.moments[-20:]) and time.time() < end + 30:
+        time.sleep(0.02)
+    return f"serves {book.moments[-1] - end:.1f} s after it is back"
+
+
+def row_12(world, book, lengths):
+    """all lose power at once"""
+    for node in world.nodes:
+        node.kill()
+    for number in range(3):
+        world.kill_etcd(number)
+    for number in range(3):
+        world.start_etcd(number)
+    world.wait_for_etcd()
+    for node in world.nodes:
+        node.start()
+    world.active()
+    time.sleep(3)
+
+
+def row_13(world, book, lengths):
+    """a server whose clock is an hour ahead takes over, and then one whose clock is an hour behind"""
+    for _ in range(2):
+        node = world.active()
+        node.kill()
+        client = Client(world, "beanstalk")
+        end = time.time() + 20
+        while True:
+            try:
+                client.connect(end)
+                client.ask(b"use ttr\r\n")
+                client.ask(b"watch ttr\r\n")
+                client.ask(b"ignore default\r\n")
+                assert client.ask(b"put 0 0 5 1\r\nx\r\n").startswith("INSERTED")
+                job = client.ask(b"reserve\r\n").split()[1].encode()
+                break
+            except OSError:
+                client.drop()
+                assert time.time() < end, "no server is active"
+        client.body(1)
+        node.start()
+        time.sleep(3.9)
+        assert client.ask(b"touch %s\r\n" % job) == "TOUCHED", "a time to run has ended early"
+        assert client.ask(b"delete %s\r\n" % job) == "DELETED"
+    warned = [node.name for node in world.nodes if "of this server's clock" in node.log()]
+    assert warned, "nobody tells of the clock"
+    return f"warned by {' and '.join(warned)}"
+
+
+def row_14(world, book, lengths):
+    """an upgrade of one server after the other, a machine of etcd replaced, and a server replaced"""
+    standby, active = world.standby(), world.active()
+    standby.signal(signal.SIGTERM)
+    standby.process.wait(timeout=20)
+    standby.start()
+    time.sleep(3)
+    begin = time.time()
+    active.signal(signal.SIGTERM)
+    active.process.wait(timeout=20)
+    assert not active.serves()
+    while not standby.serves():
+        time.sleep(0.005)
+    switch = time.time() - begin
+    world.replace_etcd(0)
+    time.sleep(3)
+    # A new one with an empty folder in the place of the one that was active.
+    world.cluster("retire", active.name)
+    shutil.rmtree(active.folder)
+    active.start()
+    time.sleep(3)
+    begin = time.time()
+    world.cluster("promote", active.name)
+    while not active.serves() and time.time() < begin + 20:
+        time.sleep(0.005)
+    assert world.active() is active
+    return f"switches in {switch:.2f} s and {time.time() - begin:.2f} s"
+
+
+def row_15(world, book, lengths):
+    """purge beside a standby that is stopped"""
+    standby, client = world.standby(), Client(world, "beanstalk")
+    standby.signal(signal.SIGSTOP)
+    client.connect(time.time() + 5)
+    while client.node is standby:
+        client.drop()
+        client.connect(time.time() + 5)
+    body = b"x" * 60000
+    for _ in range(100):
+        job = client.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)).split()[1]
+        assert client.ask(b"delete %s\r\n" % job.encode()) == "DELETED"
+    time.sleep(3)
+    standby.signal(signal.SIGCONT)
+    time.sleep(4)
+    assert "it is made again from entry" in standby.log(), "nothing was purged that the standby needed"
+    # What it has made must be good.
+    active = world.active()
+    active.kill()
+    time.sleep(4)
+    active.start()
+
+
+# Of each row, the longest stall that is expected, in seconds.
+ROWS = {1: (row_1, 4), 2: (row_2, 8), 3: (row_3, 5), 4: (row_4, 5), 5: (row_5, 6), 6: (row_6, 6), 7: (row_7, 6),
+        8: (row_8, 1), 9: (row_9, 6), 10: (row_10, 65), 12: (row_12, 25), 13: (row_13, 6), 14: (row_14, 4),
+        15: (row_15, 4)}

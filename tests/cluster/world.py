@@ -1,0 +1,258 @@
+"""Three etcd servers, two beanpoles, and the networks between them, which a test can cut, slow down and make lossy.
+
+Everything listens on 127.0.0.1, on free ports, in a folder of its own. A network is a proxy: what it cannot show is what
+a kernel does to packets, so a packet that is lost is one that comes late, by the time in which TCP sends it again.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+DOORS = ("beanstalk", "gearman", "workq")
+
+# A clock that a test can set, for programs that take the time from the C library.
+CLOCK = """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *)) dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += atol(getenv("CLOCK_SHIFT"));
+    return result;
+}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Proxy:
+    """A way to one address, for one beanpole or its clients."""
+
+    def __init__(self, target):
+        # Nothing passes; no answer passes; the part of all packets that is lost; seconds that each takes.
+        self.cut, self.mute, self.loss, self.delay = False, False, 0.0, 0.0
+        self.target = target
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            threading.Thread(target=self.pass_on, args=(client,), daemon=True).start()
+
+    def pass_on(self, client):
+        # As a network without a way: nothing comes back.
+        while self.cut:
+            time.sleep(0.02)
+        try:
+            server = socket.create_connection(("127.0.0.1", self.target), timeout=1)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        for one in (client, server):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self.copy, args=(server, client, True), daemon=True).start()
+        self.copy(client, server, False)
+
+    def copy(self, source, sink, is_answer):
+        try:
+            while data := source.recv(65536):
+                wait, again = self.delay, 0.2
+                while random.random() < self.loss:
+                    wait, again = wait + again, again * 2
+                time.sleep(wait)
+                while self.cut or (self.mute and is_answer):
+                    time.sleep(0.01)
+                sink.sendall(data)
+        except OSError:
+            pass
+        for one in (source, sink):
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Node:
+    """One beanpole with its folder, its own ways to etcd, and its clients' ways to it."""
+
+    def __init__(self, world, name, shift=0):
+        self.world, self.name, self.process, self.shift = world, name, None, shift
+        self.ports = {door: free_port() for door in DOORS}
+        self.port = self.ports["beanstalk"]
+        self.folder = os.path.join(world.folder, name)
+        self.ways = [Proxy(port) for port in world.clients]
+        self.doors = {door: Proxy(port) for door, port in self.ports.items()}
+
+    def start(self):
+        hosts = ",".join(f"127.0.0.1:{way.port}" for way in self.ways)
+        command = [self.world.program, "--journal", f"etcd://{hosts}/q{self.world.query}", "--node", self.name,
+                   "-b", self.folder, "-p", str(self.port), *self.world.options]
+        command += [f"--{door}=127.0.0.1:{self.ports[door]}" for door in DOORS[1:]]
+        environment = dict(os.environ)
+        if self.shift:
+            environment.update(LD_PRELOAD=self.world.clock(), CLOCK_SHIFT=str(self.shift))
+        with open(self.log_path(), "ab") as log:
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
+
+    def log_path(self):
+        return os.path.join(self.world.folder, self.name + ".log")
+
+    def log(self):
+        with open(self.log_path()) as log:
+            return log.read()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def again(self):
+        if self.process.poll() is not None:
+            self.start()
+
+    def serves(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=0.5):
+                return True
+        except OSError:
+            return False
+
+
+class World:
+    """The etcd servers, and beanpoles a and b."""
+
+    def __init__(self, program, etcd, query="", shift=0, options=("-s", "1M"), etcds=3):
+        self.program, self.etcd, self.query, self.options = program, etcd, query, list(options)
+        self.folder = tempfile.mkdtemp(prefix="beanpole-cluster-")
+        self.clients, self.peers = [free_port() for _ in range(etcds)], [free_port() for _ in range(etcds)]
+        self.servers, self.born = [None] * etcds, [0] * etcds
+        self.quota = ["--quota-backend-bytes", query.split("=")[1]] if query else []
+        for number in range(etcds):
+            self.start_etcd(number)
+        self.wait_for_etcd()
+        self.nodes = [Node(self, "a"), Node(self, "b", shift)]
+        for node in self.nodes:
+            node.start()
+            self.active()
+
+    def clock(self):
+        """The library that sets a clock."""
+        source, library = (os.path.join(self.folder, name) for name in ("clock.c", "clock.so"))
+        if not os.path.exists(library):
+            with open(source, "w") as file:
+                file.write(CLOCK)
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        return library
+
+    def start_etcd(self, number, state="new"):
+        cluster = ",".join(f"e{i}.{self.born[i]}=http://127.0.0.1:{port}" for i, port in enumerate(self.peers))
+        client, peer = (f"http://127.0.0.1:{ports[number]}" for ports in (self.clients, self.peers))
+        name = f"e{number}.{self.born[number]}"
+        with open(os.path.join(self.folder, f"etcd{number}.log"), "ab") as log:
+            self.servers[number] = subprocess.Popen(
+                [self.etcd, "--name", name, "--data-dir", os.path.join(self.folder, name),
+                 "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                 "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
+                 "--initial-cluster-state", state, "--pre-vote", "--heartbeat-interval", "50",
+                 "--election-timeout", "500", *self.quota],
+                stdout=log, stderr=log)
+
+    def kill_etcd(self, number):
+        self.servers[number].kill()
+        self.servers[number].wait()
+
+    def replace_etcd(self, number):
+        """A machine is lost with its disk, and another takes its place."""
+        self.kill_etcd(number)
+        # It may have been the leader.
+        time.sleep(3)
+        other = (number + 1) % len(self.servers)
+        members = self.ask_etcd(other, "/v3/cluster/member/list")["members"]
+        gone = next(member for member in members if member.get("name") == f"e{number}.{self.born[number]}")
+        self.ask_etcd(other, "/v3/cluster/member/remove", {"ID": gone["ID"]})
+        self.ask_etcd(other, "/v3/cluster/member/add", {"peerURLs": [f"http://127.0.0.1:{self.peers[number]}"]})
+        self.born[number] += 1
+        self.start_etcd(number, "existing")
+
+    def ask_etcd(self, number, path, request=None):
+        body = json.dumps(request or {}).encode()
+        with socket.create_connection(("127.0.0.1", self.clients[number]), timeout=20) as link:
+            link.sendall(b"POST %s HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(body), body))
+            answer = b""
+            while data := link.recv(65536):
+                answer += data
+            return json.loads(answer.split(b"\r\n\r\n", 1)[1])
+
+    def wait_for_etcd(self):
+        end = time.time() + 60
+        while time.time() < end:
+            try:
+                if all("leader" in self.ask_etcd(number, "/v3/maintenance/status") for number in range(len(self.servers))):
+                    return
+            except (OSError, ValueError, IndexError):
+                pass
+            time.sleep(0.1)
+        raise SystemExit("etcd does not start")
+
+    def leader(self):
+        for number in range(len(self.servers)):
+            try:
+                status = self.ask_etcd(number, "/v3/maintenance/status")
+                if status.get("leader") == status["header"]["member_id"]:
+                    return number
+            except (OSError, ValueError, KeyError, IndexError):
+                pass
+        return 0
+
+    def cluster(self, *words):
+        """What `beanpole cluster` says; it asks etcd directly."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.clients)
+        command = [self.program, "cluster", words[0], f"etcd://{hosts}/q{self.query}", *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    def epoch(self):
+        return int(self.cluster("status").split()[1].rstrip(","))
+
+    def active(self):
+        end = time.time() + 60
+        while time.time() < end:
+            for node in self.nodes:
+                if node.process and node.process.poll() is None and node.serves():
+                    return node
+            time.sleep(0.05)
+        raise SystemExit("no server is active")
+
+    def standby(self):
+        active = self.active()
+        return next(node for node in self.nodes if node is not active)
+
+    def close(self):
+        for node in self.nodes:
+            if node.process:
+                node.signal(signal.SIGCONT)
+                node.kill()
+        for server in self.servers:
+            server.send_signal(signal.SIGCONT)
+            server.kill()
+            server.wait()
+        shutil.rmtree(self.folder)
