@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use beanpole::internals::engine::Fingerprints;
 use beanpole::internals::engine::{Body, Engine, JobId, Limits, NewJob, Span, State, Time};
-use beanpole::internals::protocol::beanstalk::{execute, Command, CommandCounters, Decoder, Extensions, Request};
+use beanpole::internals::protocol::beanstalk::{execute, Command, Decoder, Extensions, Request};
 use beanpole::internals::protocol::{
-    ClientRegistry, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage,
+    ClientRegistry, CommandCounters, Context, DecodeLimits, Facts, Host, Output, ProtocolSettings, Usage,
 };
 use rounds::Cases;
 
@@ -129,18 +129,7 @@ fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Co
     };
     cases.add(name, batches * BATCH, prepare, move |(engine, client, counters, registry, settings, host, out)| {
         let (client, now) = (*client, Time::from_nanos(1 << 60));
-        let mut world = Context {
-            engine,
-            counters,
-            registry,
-            settings,
-            host,
-            log: None,
-            access: None,
-            now,
-            client,
-            half_closed: false,
-        };
+        let mut world = Context::plain(engine, (counters, registry), (settings, host), client, now);
         for _ in 0..batches {
             for _ in 0..BATCH {
                 execute(Request { counts: None, command: command() }, &mut world, out);

@@ -111,5 +111,6 @@ release: ## make everything that is given to others, in one folder, with notes a
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
 
-packages: ## install, use, upgrade and remove the Debian package in a root of its own; needs root and debootstrap
+packages: ## use the packages that were made, and the recipes, in roots of their own; needs root, debootstrap and `make deb`
 	pkg/test/deb
+	pkg/test/recipes $(call q,$(STATIC_PROGRAM))

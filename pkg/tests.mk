@@ -7,6 +7,8 @@
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
 #   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
+#   TARGET, SECONDS          of `fuzz`: what is fuzzed, one after the other, and for how long each
+#   SCENE, SCHEDULES         of `threads`: one scene, and how many schedules are tried of each, twice
 #   TRACE, CUT               of `powercut`: one history, and one of its moments, again
 
 SEED =
@@ -24,7 +26,7 @@ SECONDS =
 DEPTH =
 MINUTES =
 
-.PHONY: compat hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick
+.PHONY: compat tls hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -34,6 +36,13 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	tests/compat/workq '$(PROGRAM)'
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
+
+# The program that it leaves has TLS.
+tls: ## test what TLS adds, with real clients over it; needs openssl
+	$(MAKE) --no-print-directory build TLS=1
+	$(CARGO) clippy --locked --features tls --all-targets -- -D warnings
+	$(CARGO) test --locked --features tls --test tls --test access --test ctl
+	COMPAT_ONLY=tls tests/compat/run '$(PROGRAM)'
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.
@@ -96,6 +105,24 @@ sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS
 worlds: ## try all that two clients can do with three jobs in two tubes, up to six calls; takes minutes; DEPTH=5 goes less deep
 	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
 
+# Rust's sanitizers are the compiler's own, but only a nightly one lets them be used. What is new is kept in FUZZED, from where
+# files that matter go to tests/fuzz/corpus.
+FUZZED = $(TARGET_DIR)/fuzz
+fuzz: ## fuzz with coverage (needs nightly Rust and cargo-fuzz); TARGET=log one target, SECONDS=600 for how long each
+	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
+	    echo 'nightly Rust or cargo-fuzz is missing: rustup toolchain install nightly; cargo install cargo-fuzz' >&2; exit 1; \
+	fi
+	@set -e; for target in $(TARGET); do \
+	    mkdir -p '$(FUZZED)/'$$target; \
+	    CARGO_TARGET_DIR='$(abspath $(FUZZED))' $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz/cargo-fuzz -s none $$target \
+	        '$(abspath $(FUZZED))/'$$target 'tests/fuzz/corpus/'$$target -- -max_total_time=$(or $(SECONDS),60) -max_len=2000 \
+	        -timeout=20 -print_final_stats=1; \
+	done
+
+threads: ## try schedules of the server's threads on the real code (fetches shuttle); SCHEDULES=50000, SCENE=replies-in-order
+	SCENE='$(SCENE)' SCHEDULES='$(SCHEDULES)' CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/threads' \
+	    $(CARGO) run --release --locked --manifest-path tests/threads/Cargo.toml
+
 chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
 	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1
 
@@ -123,6 +150,12 @@ bench-doors:
 
 # What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
+
+bench-tls: ## what TLS costs: memory, processor time, handshakes, and bytes of the program; needs openssl
+	$(CARGO) build --release --locked
+	@cp $(call q,$(PROGRAM)) $(call q,$(TARGET_DIR)/without-tls)
+	$(CARGO) bench --locked --features tls --bench tls -- $(ARGS)
+	@echo "program: $$(wc -c <$(call q,$(PROGRAM))) bytes with TLS, $$(wc -c <$(call q,$(TARGET_DIR)/without-tls)) without"
 
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)

@@ -22,6 +22,7 @@ mod ctl;
 mod engine;
 #[allow(missing_docs)]
 mod gearmand;
+mod json;
 mod lease;
 mod lock_order;
 #[allow(missing_docs)]

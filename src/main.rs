@@ -306,7 +306,8 @@ fn start(settings: Settings) -> Result<Server, (u8, String)> {
             log::warn!("listening on inherited sockets; ignoring {option}");
         }
     }
-    let config = Config { give_back: allocator::GIVE_BACK, ..settings.config };
+    let resident: Option<fn() -> u64> = Some(machine::resident_memory);
+    let config = Config { give_back: allocator::GIVE_BACK, resident, ..settings.config };
     let started = Server::with_inherited(config, inherited);
     started.map_err(|error: StartError| (error.code, error.to_string()))
 }

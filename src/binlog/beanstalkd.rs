@@ -14,7 +14,7 @@
 //! little-endian, as on every machine that beanstalkd is common on. Zeros fill the rest of a file.
 
 // No byte of a file is a reason to stop: each exception has its proof.
-#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::engine::{is_tube_name_byte, History};
 
@@ -104,7 +104,7 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
             }
         },
     };
-    let rest = &bytes[at..];
+    let rest = bytes.get(at..).unwrap_or_default();
     look(rest.len());
     if at > 0 && rest.iter().all(|&byte| byte == 0) {
         return reader.last_id;
@@ -140,7 +140,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let taken = self.bytes[self.at..].get(..count).ok_or(TORN)?;
+        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count)).ok_or(TORN)?;
         look(count);
         self.at += count;
         Ok(taken)
@@ -157,9 +157,8 @@ impl<'a> Reader<'a> {
 
     /// The record here, if its end is where it says.
     fn record(&mut self) -> Result<Record<'a>, String> {
-        let mut length = [0; 8];
-        length[..self.format.length_size].copy_from_slice(self.take(self.format.length_size)?);
-        let length = u64::from_le_bytes(length);
+        let length = self.take(self.format.length_size)?;
+        let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
         if length > MAX_NAME {
             return Err(format!("a tube name of {length} bytes"));
         }
@@ -209,7 +208,7 @@ impl ForeignRecord {
                 buries: count(68),
                 kicks: count(72),
             },
-            state: bytes[76],
+            state: bytes.get(76).copied().unwrap_or(u8::MAX),
         }
     }
 
@@ -231,7 +230,7 @@ impl ForeignRecord {
 
 /// The bytes of a number. `at` is within a job of either version, and `bytes` are one.
 // The slice is as long as the array.
-#[allow(clippy::expect_used)]
+#[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
     bytes[at..at + SIZE].try_into().expect("so many bytes")
 }

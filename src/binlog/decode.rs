@@ -2,6 +2,8 @@
 //!
 //! Owns how a record is found intact and read; `record` has the format. Never trusts what it reads.
 
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
 use super::job_options;
 use super::record::{check, head_length, Record, LONG, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
 use super::segment::{Key, Place};
@@ -213,7 +215,7 @@ impl<'a> Fields<'a> {
             let bits = u64::from(byte & 0x7f);
             number |= bits << (7 * place);
             if byte < 0x80 {
-                self.0 = &self.0[place + 1..];
+                self.0 = self.0.get(place + 1..).unwrap_or_default();
                 // Of the tenth byte, one bit is left.
                 return (place < LONG - 1 || bits < 2).then_some(number);
             }

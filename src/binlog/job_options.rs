@@ -2,6 +2,8 @@
 //!
 //! Owns their format, which beanpole-binlog(5) describes. Must not know other records, and never trusts what it reads.
 
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
 use std::borrow::Cow;
 
 use crate::engine::{CompletionPolicy, Span, StoredKey, StoredOptions, Time, OPTIONS_SIZE};
@@ -62,10 +64,10 @@ pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
 /// Reads options from the beginning of these bytes, and what is behind them: the body, of which the last `tail` bytes
 /// are not there. None if they are none.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, &[u8])> {
-    let (fixed, rest) = bytes.split_at_checked(FIXED)?;
-    let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-    let short = |at: usize| fixed[at..at + 2].try_into().map(u16::from_le_bytes).ok();
-    let at = u32::from_le_bytes(fixed[38..42].try_into().ok()?);
+    let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
+    let number = |at: usize| fixed.get(at..at + 8)?.try_into().map(u64::from_le_bytes).ok();
+    let short = |at: usize| fixed.get(at..at + 2)?.try_into().map(u16::from_le_bytes).ok();
+    let at = u32::from_le_bytes(fixed.get(38..42)?.try_into().ok()?);
     let own = if fixed[0] == b'd' { OWN } else { 0 };
     let (own_bytes, rest) = rest.split_at_checked(own)?;
     let own = |at: usize| own_bytes.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes);

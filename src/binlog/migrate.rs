@@ -8,8 +8,9 @@ use std::io;
 
 use super::import::{Imported, Importer};
 use super::journal::Journal;
+use super::replay::fill;
 use super::segment::{segment_name, segment_number};
-use super::storage::Storage;
+use super::storage::{Storage, StoredFile};
 use super::types::OpenError;
 use super::writer::Writer;
 use crate::engine::Engine;
@@ -117,13 +118,7 @@ fn finish(storage: &dyn Storage, foreign: &[u64]) -> Result<(), OpenError> {
 
 fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> std::io::Result<()> {
     bytes.resize(storage.length(name)? as usize, 0);
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match storage.read_at(name, filled as u64, &mut bytes[filled..])? {
-            0 => break,
-            read => filled += read,
-        }
-    }
+    let filled = fill(&StoredFile(storage, name), 0, bytes)?;
     bytes.truncate(filled);
     Ok(())
 }

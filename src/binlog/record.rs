@@ -5,7 +5,7 @@
 //! files, and never trusts what it reads.
 
 // No byte of a file is a reason to stop: each exception has its proof.
-#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::job_options;
 use super::segment::{Key, Place};
@@ -159,12 +159,15 @@ impl<'a> Record<'a> {
 pub fn encode(record: &Record, key: Key, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
-    seal(key, at, &mut out[start..], &[]);
+    if let Some(written) = out.get_mut(start..) {
+        seal(key, at, written, &[]);
+    }
     length
 }
 
 /// The same for a record whose last `tail` bytes are not in `record` and stand elsewhere; tells how many it took
 /// without them. Its checksums are left out; see [`seal`].
+#[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; LONG_PREFIX]);
@@ -181,6 +184,7 @@ pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
 /// Fills in the checksums of the record that is `head` and then `tail`, and stands at this offset.
 // `head` begins with the prefix of a record, which its caller has just written.
 #[allow(clippy::expect_used)]
+#[expect(clippy::indexing_slicing, reason = "as above")]
 pub fn seal(key: Key, at: u64, head: &mut [u8], tail: &[u8]) {
     let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
     if length > SHORT_PAYLOAD {
@@ -205,6 +209,7 @@ pub(super) fn head_length(payload: usize) -> usize {
 }
 
 /// The offset is part of it, so that a body in which a record is written is never taken for one.
+#[expect(clippy::indexing_slicing, reason = "whoever writes or reads a head has its prefix of twelve bytes")]
 pub(super) fn check(key: Key, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
     hasher.update(&at.to_le_bytes());

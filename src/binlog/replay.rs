@@ -6,7 +6,7 @@
 //! take memory.
 
 // No byte of a file is a reason to stop: each exception has its proof.
-#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;
 
@@ -32,9 +32,23 @@ impl Source for &[u8] {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let rest = self.get(at as usize..).unwrap_or_default();
         let count = rest.len().min(bytes.len());
-        bytes[..count].copy_from_slice(&rest[..count]);
+        if let (Some(to), Some(from)) = (bytes.get_mut(..count), rest.get(..count)) {
+            to.copy_from_slice(from);
+        }
         Ok(count)
     }
+}
+
+/// Reads on until `bytes` are full or the file ends; tells how many there were.
+pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match source.read_at(at + filled as u64, rest)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
 }
 
 /// What was found in a segment, in order.
@@ -126,17 +140,11 @@ impl Scan<'_> {
             let wanted = count.max(WINDOW).min(self.limit.saturating_sub(at) as usize);
             window.start = at;
             window.bytes.resize(wanted, 0);
-            let mut filled = 0;
-            while filled < wanted {
-                match self.source.read_at(at + filled as u64, &mut window.bytes[filled..])? {
-                    0 => break,
-                    read => filled += read,
-                }
-            }
+            let filled = fill(self.source, at, &mut window.bytes)?;
             window.bytes.truncate(filled);
         }
         let place = (at - window.start) as usize;
-        Ok(&window.bytes[place..])
+        Ok(window.bytes.get(place..).unwrap_or_default())
     }
 
     /// The head of the record at this offset.
@@ -165,18 +173,13 @@ impl Scan<'_> {
             Record::Outcome { result, .. } => result.len(),
             _ => return Ok(None),
         };
-        let front = front[..FRONT - content].to_vec();
+        let Some(front) = front.get(..FRONT - content).map(<[u8]>::to_vec) else { return Ok(None) };
         let length = head.length - front.len();
         let mut body = Vec::new();
         body.try_reserve_exact(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         body.resize(length, 0);
-        let mut filled = 0;
-        let start = at + (head.prefix + front.len()) as u64;
-        while filled < length {
-            match self.source.read_at(start + filled as u64, &mut body[filled..])? {
-                0 => return Ok(None),
-                read => filled += read,
-            }
+        if fill(self.source, at + (head.prefix + front.len()) as u64, &mut body)? < length {
+            return Ok(None);
         }
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&front);
@@ -212,10 +215,11 @@ impl Scan<'_> {
                         continue;
                     }
                 }
-                if bytes[offset] != 0 {
+                let rest = bytes.get(offset..).unwrap_or_default();
+                if rest.first().is_some_and(|byte| *byte != 0) {
                     used = here + 1;
                 }
-                if here >= from && Head::read(key, here, &bytes[offset..], limit - here).is_some() {
+                if here >= from && Head::read(key, here, rest, limit - here).is_some() {
                     return Ok((Some(here), used));
                 }
                 offset += 1;

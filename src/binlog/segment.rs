@@ -5,7 +5,7 @@
 //! trusts what it reads.
 
 // No byte of a file is a reason to stop: each exception has its proof.
-#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 /// The first bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -127,6 +127,7 @@ impl Beginning {
         };
         // A slice of eight bytes is an array of eight bytes.
         #[allow(clippy::expect_used)]
+        #[expect(clippy::indexing_slicing, reason = "a header has room for its numbers")]
         let number = |place: usize| {
             let at = 12 + 8 * place;
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))

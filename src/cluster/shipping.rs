@@ -215,7 +215,7 @@ impl ShippedFolder {
     fn ship_files(&self) -> io::Result<()> {
         let mut names = self.folder.list()?;
         names.retain(|name| is_segment(name));
-        names.sort();
+        names.sort_unstable();
         for name in names {
             let length = self.folder.length(&name)?;
             self.shipper.push(&Operation::Create(&name, length));

@@ -3,13 +3,13 @@
 //! Owns the columns of tubes, which `top` shows as well. A tube may vanish between two questions about it.
 
 use super::call::{number, tube, Call};
-use super::json::Json;
 use super::link::Link;
 use super::opts::{JOB, JSON};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
 use super::yaml::Figures;
+use crate::json;
 
 /// The columns of a table of tubes: the head, and the server's key.
 pub const COLUMNS: [(&str, &str); 9] = [
@@ -68,9 +68,7 @@ fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
 }
 
 fn object(figures: &Figures) -> String {
-    let mut json = Json::object();
-    figures.write(&mut json);
-    json.end()
+    json::object(|json| figures.write(json))
 }
 
 pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {

@@ -4,12 +4,12 @@
 //! these two reserve it first. What fails for one job does not stop the others.
 
 use super::call::{tube, Call};
-use super::json::Json;
 use super::link::{first_word, refusal, Link};
 use super::opts::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
+use crate::json;
 
 /// Does something to each job that is named; what is refused is told, and the rest goes on.
 fn with_each(call: &Call, act: &mut dyn FnMut(&mut Link, u64) -> Result<(), Problem>) -> Result<u8, Problem> {
@@ -74,13 +74,14 @@ pub fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) 
     if !call.has(&JSON) {
         return out.body(body);
     }
-    let mut json = Json::object();
-    match link.figures(&format!("stats-job {id}"))? {
-        Some(figures) => figures.write(&mut json),
-        None => json.number("id", id),
-    }
-    json.body(body);
-    out.line(&json.end())
+    let figures = link.figures(&format!("stats-job {id}"))?;
+    out.line(&json::object(|json| {
+        match &figures {
+            Some(figures) => figures.write(json),
+            None => json.number("id", id),
+        }
+        json.bytes("body", body);
+    }))
 }
 
 pub fn delete(call: &Call, _: &mut Out) -> Result<u8, Problem> {

@@ -17,7 +17,6 @@ mod figures;
 mod identity;
 mod import;
 mod jobs;
-mod json;
 mod link;
 mod list;
 mod moving;

@@ -7,13 +7,13 @@ use std::io::{BufRead, BufReader, IsTerminal, Read};
 
 use super::call::{tube, Call};
 use super::feed::{put_tagged, Feed};
-use super::json::Json;
 use super::link::{first_word, refusal, Link};
 use super::opts::{Flag, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
 use super::tell;
+use crate::json;
 
 /// Refusals that are told one by one.
 const TOLD: u64 = 10;
@@ -181,14 +181,12 @@ impl Put {
         match self.ids {
             None => Ok(()),
             Some(false) => out.line(&id.to_string()),
-            Some(true) => {
-                let mut json = Json::object();
+            Some(true) => out.line(&json::object(|json| {
                 json.number("id", id);
                 if let Some(state) = known {
-                    json.text("duplicate-of", &state.to_ascii_lowercase());
+                    json.text("duplicate-of", state.to_ascii_lowercase().as_bytes());
                 }
-                out.line(&json.end())
-            }
+            })),
         }
     }
 }

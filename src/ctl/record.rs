@@ -2,8 +2,8 @@
 //!
 //! Owns the keys, which are the server's own, and which of them must be there.
 
-use super::json::{Json, Object};
 use super::yaml::Figures;
+use crate::json::{self, Object};
 
 /// What happened to a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
@@ -69,19 +69,19 @@ impl Record {
 
     /// Its line, without the end of it.
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
-        let mut json = Json::object();
-        json.number("id", self.id);
-        json.text("tube", tube);
-        json.text("state", self.place.name());
-        for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
-            json.number(key, number.into());
-        }
-        json.number("age", self.age);
-        for (key, count) in COUNTS.into_iter().zip(self.counts) {
-            json.number(key, count.into());
-        }
-        json.body(body);
-        json.end()
+        json::object(|json| {
+            json.number("id", self.id);
+            json.text("tube", tube.as_bytes());
+            json.text("state", self.place.name().as_bytes());
+            for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
+                json.number(key, number.into());
+            }
+            json.number("age", self.age);
+            for (key, count) in COUNTS.into_iter().zip(self.counts) {
+                json.number(key, count.into());
+            }
+            json.bytes("body", body);
+        })
     }
 }
 
@@ -107,16 +107,17 @@ impl ImportLine {
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),
             Ok(Some(number)) => u32::try_from(number).map_err(|_| format!("{key}: {number} is too large")),
-            Err(other) => Err(format!("{key}: {} is no number", other.escape_debug())),
+            Err(()) => Err(format!("{key}: no whole number from 0 up")),
         };
-        let state = object.text("state").unwrap_or("ready");
+        let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
+        let state = text("state")?.unwrap_or("ready");
         let place = Place::named(state).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
-        let body = match (object.text("body"), object.text("body-base64")) {
+        let body = match (text("body")?, text("body-base64")?) {
             (Some(text), None) => text.as_bytes().to_vec(),
             (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
             _ => return Err("there must be one body or body-base64".to_owned()),
         };
-        let tube = object.text("tube").map(|name| super::call::tube(name).map(str::to_owned));
+        let tube = text("tube")?.map(|name| super::call::tube(name).map(str::to_owned));
         let tube = tube.transpose().map_err(|problem| problem.text.clone())?;
         let delay = number("delay", 0)?;
         // A delay that has just ended is none.
@@ -148,10 +149,11 @@ mod tests {
             ("x", "no JSON"),
             ("{}", "one body or"),
             ("{\"body\":\"a\",\"body-base64\":\"\"}", "one body or"),
-            ("{\"body\":1}", "one body or"),
+            ("{\"body\":1}", "body: no text"),
+            ("{\"body\":\"\",\"body\":\"\"}", "the key body stands twice"),
             ("{\"body-base64\":\"a\"}", "no base64"),
             ("{\"body\":\"\",\"state\":\"gone\"}", "state: gone"),
-            ("{\"body\":\"\",\"pri\":-1}", "pri: -1 is no number"),
+            ("{\"body\":\"\",\"pri\":-1}", "pri: no whole number"),
             ("{\"body\":\"\",\"ttr\":4294967296}", "ttr: 4294967296 is too large"),
             ("{\"body\":\"\",\"tube\":\"a b\"}", "invalid name of a tube"),
             ("{\"body\":\"\",\"tube\":\"a\\r\\nquit\"}", "invalid name of a tube"),

@@ -2,7 +2,7 @@
 //!
 //! Owns which values are texts and which are numbers. Must not know a server.
 
-use super::json::Json;
+use crate::json::Members;
 
 /// Keys whose values are texts, also those that look like numbers.
 const TEXTS: [&str; 7] = ["version", "id", "hostname", "os", "platform", "name", "tube"];
@@ -35,15 +35,15 @@ impl Figures {
     }
 
     /// Writes them as members of an object that has begun.
-    pub fn write(&self, json: &mut Json) {
+    pub fn write(&self, json: &mut Members) {
         for (key, value) in self.iter() {
             // A server's id is a text, a job's a number; they are never in one list with the other.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
-                _ if is_text => json.text(key, value),
+                _ if is_text => json.text(key, value.as_bytes()),
                 "true" | "false" => json.raw(key, value),
                 _ if is_number(value) => json.raw(key, value),
-                _ => json.text(key, value),
+                _ => json.text(key, value.as_bytes()),
             }
         }
     }

@@ -131,6 +131,11 @@ impl Engine {
         self.changes = Some(VecDeque::new());
     }
 
+    /// Whether a log wants to know of changes.
+    pub(super) fn is_logged(&self) -> bool {
+        self.changes.is_some()
+    }
+
     pub(super) fn changed(&mut self, change: Change) {
         let Some(changes) = &mut self.changes else { return };
         if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {

@@ -384,7 +384,8 @@ impl Engine {
     pub(super) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         self.tell_outcome(slot, outcome);
         self.leave(slot);
-        let size = self.logged_size(slot);
+        // Nobody asks without a log.
+        let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         self.unbind(slot);
         let job = self.jobs.remove(slot);
         self.memory.jobs -= JOB_COST + job.body.len() as u64;

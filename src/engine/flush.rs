@@ -3,7 +3,7 @@
 //! Owns how far they are. What is put after a flush has begun is left alone, so that it ends. Must not hand out jobs.
 
 use super::body::Body;
-use super::client::{ClientId, ReservePolicy};
+use super::client::ClientId;
 use super::event::Outcome;
 use super::job::{JobId, JobView, State};
 use super::steps::{Progress, MOVE};
@@ -15,8 +15,8 @@ use super::Engine;
 pub struct Flush {
     /// Its name.
     tube: Box<[u8]>,
-    /// Only of what is buried.
-    buried: bool,
+    /// The states of the jobs that go, in this order.
+    states: &'static [State],
     /// The last job that there was at the beginning; none before it begins.
     last: Option<u64>,
     /// The next slot to look at, for what stands in no queue of the tube.
@@ -26,9 +26,9 @@ pub struct Flush {
 }
 
 impl Flush {
-    /// Of the tube with this name; of all its jobs, or of those that are buried.
-    pub fn new(tube: Box<[u8]>, buried: bool) -> Flush {
-        Flush { tube, buried, last: None, from: 0, done: 0 }
+    /// Of the tube with this name: its jobs in these states.
+    pub fn new(tube: Box<[u8]>, states: &'static [State]) -> Flush {
+        Flush { tube, states, last: None, from: 0, done: 0 }
     }
 
     /// Bytes of memory beside itself.
@@ -36,6 +36,9 @@ impl Flush {
         self.tube.len() as u64
     }
 }
+
+/// The states of all jobs that are not over, what stands in a queue of its tube first.
+pub const UNFINISHED: &[State] = &[State::Buried, State::Delayed, State::Ready, State::Reserved];
 
 /// A search for the reserved job of a tube whose time to run ends first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,16 +60,11 @@ impl Engine {
     fn flush_some(&mut self, flush: &mut Flush) -> Progress {
         let last = *flush.last.get_or_insert(self.last_id);
         while let Some(number) = self.tubes.find(&flush.tube) {
-            let tube = self.tubes.get(number);
-            let mut first = tube.buried.first();
-            if !flush.buried {
-                first = first.or_else(|| tube.delayed.first().map(|(_, slot)| slot));
-                first = first.or_else(|| tube.first(ReservePolicy::PerConnection, &self.jobs));
-            }
-            let left = if flush.buried { tube.counts.buried } else { tube.counts.all() };
-            if left == 0 {
+            let mut counts = self.tubes.get(number).counts;
+            if counts.sum(flush.states) == 0 {
                 break;
             }
+            let first = flush.states.iter().find_map(|state| self.first_in(number, *state));
             let first = first.filter(|&slot| self.jobs.get(slot).id.0 <= last);
             let slot = match first {
                 Some(slot) => slot,
@@ -93,8 +91,7 @@ impl Engine {
             let Some(slot) = self.next_job(&mut flush.from, &mut steps) else { break None };
             flush.from = slot + 1;
             let job = self.jobs.get(slot);
-            let meant = if flush.buried { job.state() == State::Buried } else { job.state() != State::Finished };
-            if job.tube == number && meant && job.id.0 <= last {
+            if job.tube == number && flush.states.contains(&job.state()) && job.id.0 <= last {
                 break Some(slot);
             }
         };

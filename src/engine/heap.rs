@@ -6,10 +6,24 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::slots::Slots;
+
 /// Told where in the heap each member stands.
 pub trait Places {
     /// `member` now stands at `place`; the caller hands that place back to [`Heap::remove`].
     fn set_place(&mut self, member: u32, place: u32);
+}
+
+/// What remembers its place in a heap itself.
+pub trait Placed {
+    /// Where it does.
+    fn place_mut(&mut self) -> &mut u32;
+}
+
+impl<T: Placed> Places for Slots<T> {
+    fn set_place(&mut self, member: u32, place: u32) {
+        *self.get_mut(member).place_mut() = place;
+    }
 }
 
 /// A heap below this capacity keeps its memory when it empties.

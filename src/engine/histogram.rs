@@ -5,39 +5,22 @@
 
 use super::time::Span;
 
-/// Upper bounds, in nanoseconds, of how long a job waits for its first worker: from a millisecond to a day.
-const WAIT_BOUNDS: [u64; 14] = [
-    1_000_000,
-    5_000_000,
-    25_000_000,
-    100_000_000,
-    500_000_000,
-    1_000_000_000,
-    5_000_000_000,
-    15_000_000_000,
-    60_000_000_000,
-    300_000_000_000,
-    900_000_000_000,
-    3_600_000_000_000,
-    14_400_000_000_000,
-    86_400_000_000_000,
-];
+/// Upper bounds of how long a job waits for its first worker: from a millisecond to a day.
+const WAIT_BOUNDS: [u64; 14] =
+    nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
 /// The same of how long a worker has a job until it is done: from a millisecond to an hour.
-const RUN_BOUNDS: [u64; 12] = [
-    1_000_000,
-    10_000_000,
-    50_000_000,
-    100_000_000,
-    500_000_000,
-    1_000_000_000,
-    5_000_000_000,
-    15_000_000_000,
-    60_000_000_000,
-    300_000_000_000,
-    900_000_000_000,
-    3_600_000_000_000,
-];
+const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
+
+/// Milliseconds in nanoseconds.
+const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
+    let mut place = 0;
+    while place < N {
+        bounds[place] *= 1_000_000;
+        place += 1;
+    }
+    bounds
+}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {

@@ -121,15 +121,15 @@ fn hash(number: u64) -> usize {
     number.wrapping_add(stretch) as usize
 }
 
-impl Chained for Slots<Row> {
-    fn hash(&self, row: u32) -> usize {
-        hash(self.get(row).number)
+impl Chained for Row {
+    fn hash(&self) -> usize {
+        hash(self.number)
     }
-    fn chain(&self, row: u32) -> u32 {
-        self.get(row).chain
+    fn chain(&self) -> u32 {
+        self.chain
     }
-    fn set_chain(&mut self, row: u32, next: u32) {
-        self.get_mut(row).chain = next;
+    fn chain_mut(&mut self) -> &mut u32 {
+        &mut self.chain
     }
 }
 

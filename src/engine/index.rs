@@ -5,6 +5,7 @@
 //! what matches.
 
 use super::list::NIL;
+use super::slots::Slots;
 
 /// Buckets in a chunk: one page.
 const BUCKETS: usize = 1024;
@@ -12,15 +13,33 @@ const BUCKETS: usize = 1024;
 /// Buckets of an empty index; it never has fewer.
 const FEWEST: usize = 16;
 
-/// The store of members that an [`Index`] finds.
+/// What an [`Index`] finds, by the number that it has in its [`Slots`].
 pub trait Chained {
-    /// The hash of `member`, which must not change while it is indexed.
-    fn hash(&self, member: u32) -> usize;
+    /// Its hash, which must not change while it is indexed.
+    fn hash(&self) -> usize;
     /// The next member in the same bucket, as it was set.
-    fn chain(&self, member: u32) -> u32;
-    /// Remembers the next member in the same bucket.
-    fn set_chain(&mut self, member: u32, next: u32);
+    fn chain(&self) -> u32;
+    /// Where the next member in the same bucket is remembered.
+    fn chain_mut(&mut self) -> &mut u32;
 }
+
+/// Has a member with the fields `hash` and `chain`, of 32 bits each, found by them.
+macro_rules! chained {
+    ($member:ty) => {
+        impl $crate::engine::index::Chained for $member {
+            fn hash(&self) -> usize {
+                self.hash as usize
+            }
+            fn chain(&self) -> u32 {
+                self.chain
+            }
+            fn chain_mut(&mut self) -> &mut u32 {
+                &mut self.chain
+            }
+        }
+    };
+}
+pub(super) use chained;
 
 #[derive(Debug)]
 pub struct Index {
@@ -28,6 +47,12 @@ pub struct Index {
     /// Buckets in use; the rest of the last chunk waits.
     buckets: usize,
     len: usize,
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index::new()
+    }
 }
 
 impl Index {
@@ -63,36 +88,41 @@ impl Index {
     }
 
     /// The member with this hash that `matches`.
-    pub fn find(&self, hash: usize, store: &impl Chained, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn find<T: Chained, const N: usize>(
+        &self,
+        hash: usize,
+        store: &Slots<T, N>,
+        mut matches: impl FnMut(u32) -> bool,
+    ) -> Option<u32> {
         let mut member = self.head(self.bucket_of(hash));
         while member != NIL {
             if matches(member) {
                 return Some(member);
             }
-            member = store.chain(member);
+            member = store.get(member).chain();
         }
         None
     }
 
-    pub fn insert(&mut self, member: u32, store: &mut impl Chained) {
-        self.link(self.bucket_of(store.hash(member)), member, store);
+    pub fn insert<T: Chained, const N: usize>(&mut self, member: u32, store: &mut Slots<T, N>) {
+        self.link(self.bucket_of(store.get(member).hash()), member, store);
         self.len += 1;
         if self.len > self.buckets {
             self.grow(store);
         }
     }
 
-    pub fn remove(&mut self, member: u32, store: &mut impl Chained) {
-        let next = store.chain(member);
-        let bucket = self.bucket_of(store.hash(member));
+    pub fn remove<T: Chained, const N: usize>(&mut self, member: u32, store: &mut Slots<T, N>) {
+        let next = store.get(member).chain();
+        let bucket = self.bucket_of(store.get(member).hash());
         if self.head(bucket) == member {
             *self.head_mut(bucket) = next;
         } else {
             let mut before = self.head(bucket);
-            while store.chain(before) != member {
-                before = store.chain(before);
+            while store.get(before).chain() != member {
+                before = store.get(before).chain();
             }
-            store.set_chain(before, next);
+            *store.get_mut(before).chain_mut() = next;
         }
         self.len -= 1;
         // More than two, so that the buckets catch up with the members.
@@ -103,13 +133,13 @@ impl Index {
         }
     }
 
-    fn link(&mut self, bucket: usize, member: u32, store: &mut impl Chained) {
+    fn link<T: Chained, const N: usize>(&mut self, bucket: usize, member: u32, store: &mut Slots<T, N>) {
         let head = std::mem::replace(self.head_mut(bucket), member);
-        store.set_chain(member, head);
+        *store.get_mut(member).chain_mut() = head;
     }
 
     /// Adds one bucket and moves to it what belongs there from the one bucket that can hold such members.
-    fn grow(&mut self, store: &mut impl Chained) {
+    fn grow<T: Chained, const N: usize>(&mut self, store: &mut Slots<T, N>) {
         let new = self.buckets;
         self.buckets += 1;
         let old = new - self.buckets.next_power_of_two() / 2;
@@ -117,7 +147,7 @@ impl Index {
     }
 
     /// Takes the last bucket away and moves its members back to where they came from.
-    fn shrink(&mut self, store: &mut impl Chained) {
+    fn shrink<T: Chained, const N: usize>(&mut self, store: &mut Slots<T, N>) {
         self.buckets -= 1;
         self.relink(self.buckets, store);
         // A chunk in hand avoids allocating and freeing in turns at a border.
@@ -126,11 +156,11 @@ impl Index {
         }
     }
 
-    fn relink(&mut self, bucket: usize, store: &mut impl Chained) {
+    fn relink<T: Chained, const N: usize>(&mut self, bucket: usize, store: &mut Slots<T, N>) {
         let mut member = std::mem::replace(self.head_mut(bucket), NIL);
         while member != NIL {
-            let next = store.chain(member);
-            self.link(self.bucket_of(store.hash(member)), member, store);
+            let next = store.get(member).chain();
+            self.link(self.bucket_of(store.get(member).hash()), member, store);
             member = next;
         }
     }
@@ -144,10 +174,13 @@ impl Index {
     }
 
     /// The length of each chain.
-    pub fn chains<'a>(&'a self, store: &'a impl Chained) -> impl Iterator<Item = usize> + 'a {
+    pub fn chains<'a, T: Chained, const N: usize>(
+        &'a self,
+        store: &'a Slots<T, N>,
+    ) -> impl Iterator<Item = usize> + 'a {
         let next = |member: u32| (member != NIL).then_some(member);
         (0..self.buckets).map(move |bucket| {
-            std::iter::successors(next(self.head(bucket)), |&member| next(store.chain(member))).count()
+            std::iter::successors(next(self.head(bucket)), |&member| next(store.get(member).chain())).count()
         })
     }
 }

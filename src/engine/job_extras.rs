@@ -6,8 +6,8 @@
 
 use slab::Slab;
 
-use super::heap::{Heap, Places};
-use super::index::{Chained, Index};
+use super::heap::{Heap, Placed};
+use super::index::{chained, Index};
 use super::job_options::DedupKey;
 use super::list::{Linked, Links, List, NIL};
 use super::slots::Slots;
@@ -213,24 +213,11 @@ pub(super) struct Attachment {
     of_client: Links,
 }
 
-#[derive(Debug)]
-struct Store(Slots<JobExtras>);
+chained!(JobExtras);
 
-impl Chained for Store {
-    fn hash(&self, member: u32) -> usize {
-        self.0.get(member).hash as usize
-    }
-    fn chain(&self, member: u32) -> u32 {
-        self.0.get(member).chain
-    }
-    fn set_chain(&mut self, member: u32, next: u32) {
-        self.0.get_mut(member).chain = next;
-    }
-}
-
-impl Places for Store {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self.0.get_mut(member).place = place;
+impl Placed for JobExtras {
+    fn place_mut(&mut self) -> &mut u32 {
+        &mut self.place
     }
 }
 
@@ -263,7 +250,7 @@ const CHUNK: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct ExtrasStore {
-    store: Store,
+    store: Slots<JobExtras>,
     index: Index,
     ends: Heap<Time>,
     attachments: OfJob,
@@ -274,7 +261,7 @@ pub(super) struct ExtrasStore {
 impl ExtrasStore {
     pub const fn new() -> ExtrasStore {
         ExtrasStore {
-            store: Store(Slots::new()),
+            store: Slots::new(),
             index: Index::new(),
             ends: Heap::new(),
             attachments: OfJob(Slab::new()),
@@ -283,19 +270,19 @@ impl ExtrasStore {
     }
 
     pub fn len(&self) -> usize {
-        self.store.0.len()
+        self.store.len()
     }
 
     pub fn get(&self, number: u32) -> &JobExtras {
-        self.store.0.get(number)
+        self.store.get(number)
     }
 
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
-        self.store.0.get_mut(number)
+        self.store.get_mut(number)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &JobExtras)> {
-        self.store.0.iter()
+        self.store.iter()
     }
 
     /// The extras of the job in `slot`, which must have one.
@@ -313,7 +300,7 @@ impl ExtrasStore {
     /// Stores extras that stand in no index.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
-        let number = self.store.0.insert(extras);
+        let number = self.store.insert(extras);
         if indexed {
             self.index.insert(number, &mut self.store);
         }
@@ -347,7 +334,7 @@ impl ExtrasStore {
     /// which is the same but that nobody waits. Tells its number.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
-        let left = self.store.0.get_mut(number);
+        let left = self.store.get_mut(number);
         let slot = std::mem::replace(&mut left.slot, NIL);
         let dedup_key = std::mem::take(&mut left.dedup_key);
         let expires = std::mem::replace(&mut left.expires, Time::NEVER);
@@ -385,7 +372,7 @@ impl ExtrasStore {
     /// Takes the extras of a job away; nobody may be attached to it any more.
     pub fn remove(&mut self, number: u32) -> JobExtras {
         self.unlink(number);
-        let extras = self.store.0.remove(number);
+        let extras = self.store.remove(number);
         debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
         if self.len() == 0 {
             self.by_slot = Vec::new();
@@ -432,7 +419,7 @@ impl ExtrasStore {
         let heard = self.get_mut(number).rare_mut().reports;
         let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
-        let rare = self.store.0.get_mut(number).rare.as_mut().expect("just made");
+        let rare = self.store.get_mut(number).rare.as_mut().expect("just made");
         rare.attached.push_back(member, &mut self.attachments);
         list.push_back(member, &mut OfClient(&mut self.attachments.0));
     }
@@ -440,7 +427,7 @@ impl ExtrasStore {
     /// Ends one attachment, and tells of whom to which extras.
     pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
         let number = self.attachments.0[member as usize].extras;
-        let rare = self.store.0.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
         let ended = self.attachments.0.remove(member as usize);
@@ -465,7 +452,7 @@ impl ExtrasStore {
     /// The next client that waits for the outcome and was not told the last report; from now on it was.
     pub fn next_to_hear(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
-        let rare = self.store.0.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
         let attachment = &mut self.attachments.0[member as usize];
         if attachment.heard == rare.reports {
             return None;
@@ -492,7 +479,7 @@ impl ExtrasStore {
 
     /// The slot of the job with these extras, if it is still there and nobody will ask for its outcome.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
-        let extras = self.store.0.find(number).filter(|extras| extras.slot != NIL)?;
+        let extras = self.store.find(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)
     }
 

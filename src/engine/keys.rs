@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::change::Change;
 use super::deadlines::TimerKey;
 use super::event::Outcome;
-use super::heap::{Heap, Places};
-use super::index::{Chained, Index};
+use super::heap::{Heap, Placed};
+use super::index::{chained, Index};
 use super::job::JobId;
 use super::job_options::{CompletionPolicy, DedupKey};
 use super::list::NIL;
@@ -71,45 +71,26 @@ impl EndedKey {
     }
 }
 
-#[derive(Debug)]
-struct Store(Slots<EndedKey>);
+chained!(EndedKey);
 
-impl Chained for Store {
-    fn hash(&self, member: u32) -> usize {
-        self.0.get(member).hash as usize
-    }
-    fn chain(&self, member: u32) -> u32 {
-        self.0.get(member).chain
-    }
-    fn set_chain(&mut self, member: u32, next: u32) {
-        self.0.get_mut(member).chain = next;
-    }
-}
-
-impl Places for Store {
-    fn set_place(&mut self, member: u32, place: u32) {
-        self.0.get_mut(member).place = place;
+impl Placed for EndedKey {
+    fn place_mut(&mut self) -> &mut u32 {
+        &mut self.place
     }
 }
 
 /// See the module's page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EndedKeys {
-    store: Store,
+    store: Slots<EndedKey>,
     index: Index,
     ends: Heap<Time>,
-}
-
-impl Default for EndedKeys {
-    fn default() -> EndedKeys {
-        EndedKeys { store: Store(Slots::new()), index: Index::new(), ends: Heap::new() }
-    }
 }
 
 impl EndedKeys {
     /// The key with this number.
     pub fn get(&self, number: u32) -> &EndedKey {
-        self.store.0.get(number)
+        self.store.get(number)
     }
 
     fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
@@ -121,7 +102,7 @@ impl EndedKeys {
 
     fn insert(&mut self, ended: EndedKey) -> u32 {
         let until = ended.until;
-        let number = self.store.0.insert(ended);
+        let number = self.store.insert(ended);
         self.index.insert(number, &mut self.store);
         self.ends.push(until, number, &mut self.store);
         number
@@ -130,7 +111,7 @@ impl EndedKeys {
     fn remove(&mut self, number: u32) -> EndedKey {
         self.index.remove(number, &mut self.store);
         self.ends.remove(self.get(number).place, &mut self.store);
-        self.store.0.remove(number)
+        self.store.remove(number)
     }
 
     /// When the next one is forgotten.
@@ -141,8 +122,8 @@ impl EndedKeys {
     /// Bytes of account of all, counted one by one; for checks.
     pub fn counted(&self) -> u64 {
         self.ends.check(|number| self.get(number).place);
-        assert_eq!((self.index.len(), self.ends.len()), (self.store.0.len(), self.store.0.len()));
-        self.store.0.iter().map(|(_, ended)| ended.cost()).sum()
+        assert_eq!((self.index.len(), self.ends.len()), (self.store.len(), self.store.len()));
+        self.store.iter().map(|(_, ended)| ended.cost()).sum()
     }
 }
 
@@ -222,6 +203,9 @@ impl Engine {
 
     /// The job of this tube that had this key and ended a short time ago, if one did.
     pub(super) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
+        if self.ended_keys.ends.len() == 0 {
+            return None;
+        }
         let number = self.ended_keys.find(tube, key, self.hash_key(tube, key))?;
         let ended = self.ended_keys.get(number);
         (ended.until > now).then_some(ended.id)
@@ -229,7 +213,7 @@ impl Engine {
 
     /// All keys that outlive their jobs and that the log has.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
-        self.ended_keys.store.0.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
+        self.ended_keys.store.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
 
     /// The key with this number, which outlives its job.

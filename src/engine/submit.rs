@@ -232,8 +232,8 @@ impl Engine {
 
     /// The job in `slot` has no extras any more.
     pub(super) fn unbind(&mut self, slot: u32) {
-        self.leave_lane(slot);
         if self.jobs.get(slot).is_bound() {
+            self.leave_lane(slot);
             let extras = self.extras_store.remove(self.extras_store.of(slot));
             self.memory.jobs -= extras.cost();
             self.retime_extras();

@@ -19,6 +19,7 @@ mod model;
 mod rules;
 mod runs;
 mod script;
+mod shortening;
 mod small;
 mod tagged;
 mod told;

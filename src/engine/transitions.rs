@@ -32,37 +32,37 @@ impl Engine {
 
     /// Puts the job in `slot` where its state says.
     pub(super) fn enter(&mut self, slot: u32) {
+        // Most jobs have no extras, and spare every look at them.
         let job = self.jobs.get_mut(slot);
+        let is_bound = job.is_bound();
         match (job.state(), job.completion) {
             (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
             (State::Ready, _) => self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot)),
             _ => {}
         }
-        let lane = self.lane_of(slot);
+        let lane = if is_bound { self.lane_of(slot) } else { None };
         let job = self.jobs.get(slot);
         let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
         self.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
-        if tube.times.is_some() {
-            self.mind_oldest(slot);
-        }
-        let (job, tube) = (self.jobs.get(slot), self.tubes.get_mut(number));
         match job.state() {
             State::Ready => {
                 match lane {
                     Some(lane) => self.enter_lane(lane, slot),
                     None => tube.push_ready(slot, is_large, &mut self.jobs),
                 }
-                self.count_life(slot);
+                self.mind_oldest(slot);
             }
             State::Finished => {}
-            State::Buried => tube.buried.push_back(slot, &mut self.jobs),
+            State::Buried => {
+                tube.buried.push_back(slot, &mut self.jobs);
+                self.mind_oldest(slot);
+            }
             State::Delayed => {
                 tube.delayed.push(key, slot, &mut self.jobs);
                 self.retime_tube(number);
-                self.count_life(slot);
             }
             State::Reserved => {
                 let client = &mut self.clients[ClientId(holder)];
@@ -72,6 +72,9 @@ impl Engine {
                     self.count_reserved(lane, slot, true);
                 }
             }
+        }
+        if is_bound {
+            self.count_life(slot);
         }
     }
 
@@ -100,8 +103,8 @@ impl Engine {
 
     /// Takes the job in `slot` out of where its state says it stands.
     pub(super) fn leave(&mut self, slot: u32) {
-        let lane = self.lane_of(slot);
         let job = self.jobs.get(slot);
+        let lane = if job.is_bound() { self.lane_of(slot) } else { None };
         let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
         let is_large = self.is_large(job);
         let tube = self.tubes.get_mut(number);

@@ -86,9 +86,10 @@ impl Engine {
         }
     }
 
-    /// The job in `slot` is ready or delayed from now on: the end of its time to live counts.
+    /// If the job in `slot`, which has extras, is ready or delayed from now on, the end of its time to live counts.
     pub(super) fn count_life(&mut self, slot: u32) {
-        if let Some(number) = self.own_extras(slot) {
+        let waits = matches!(self.jobs.get(slot).state(), State::Ready | State::Delayed);
+        if let Some(number) = self.own_extras(slot).filter(|_| waits) {
             self.extras_store.expose(number);
             self.retime_extras();
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::client::ReservePolicy;
 use super::heap::Heap;
-use super::index::{Chained, Index};
+use super::index::{chained, Index};
 use super::job::{Job, JobId, State};
 use super::jobs::Jobs;
 use super::latency::{TubeTimes, TIMES_COST};
@@ -64,6 +64,11 @@ impl JobCounts {
     /// Jobs that are not over.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried
+    }
+
+    /// Jobs in one of these states.
+    pub fn sum(&mut self, states: &[State]) -> u64 {
+        states.iter().map(|state| *self.of(*state)).sum()
     }
 
     fn of(&mut self, state: State) -> &mut u64 {
@@ -235,26 +240,13 @@ impl BuildHasher for Secret {
 /// Tubes in a chunk: enough that malloc maps it.
 const TUBES: usize = 512;
 
-#[derive(Debug)]
-struct Store(Slots<Tube, TUBES>);
-
-impl Chained for Store {
-    fn hash(&self, member: u32) -> usize {
-        self.0.get(member).hash as usize
-    }
-    fn chain(&self, member: u32) -> u32 {
-        self.0.get(member).chain
-    }
-    fn set_chain(&mut self, member: u32, next: u32) {
-        self.0.get_mut(member).chain = next;
-    }
-}
+chained!(Tube);
 
 /// All tubes. No table of theirs ever moves or is rehashed in one go, so the slowest opening costs about what the
 /// median one does.
 #[derive(Debug)]
 pub struct Tubes {
-    store: Store,
+    store: Slots<Tube, TUBES>,
     by_name: Index,
     secret: Secret,
     /// The tube that was opened last, which is likely to be opened next: a log's jobs are mostly of few tubes.
@@ -268,7 +260,7 @@ const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
-        let (store, secret) = (Store(Slots::new()), Secret(hash_secret));
+        let (store, secret) = (Slots::new(), Secret(hash_secret));
         let mut tubes = Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, order: Vec::new() };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
@@ -280,7 +272,7 @@ impl Tubes {
     }
 
     pub fn len(&self) -> usize {
-        self.store.0.len()
+        self.store.len()
     }
 
     /// The number of the tube with this name.
@@ -304,7 +296,7 @@ impl Tubes {
     /// The same, creating the tube if there is none. Whoever opens a tube must use, watch or fill it, or close it
     /// again.
     pub fn open(&mut self, name: &[u8]) -> u32 {
-        if self.store.0.find(self.recent).is_some_and(|tube| *tube.name == *name) {
+        if self.store.find(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
         }
         let hash = self.hash(name);
@@ -312,7 +304,7 @@ impl Tubes {
             self.recent = number;
             return number;
         }
-        let number = self.store.0.insert(Tube::new(name.into(), self.order.len() as u32, hash));
+        let number = self.store.insert(Tube::new(name.into(), self.order.len() as u32, hash));
         self.order.push(number);
         self.by_name.insert(number, &mut self.store);
         self.recent = number;
@@ -325,7 +317,7 @@ impl Tubes {
             return None;
         }
         self.by_name.remove(number, &mut self.store);
-        let tube = self.store.0.remove(number);
+        let tube = self.store.remove(number);
         self.order.swap_remove(tube.order as usize);
         if let Some(&moved) = self.order.get(tube.order as usize) {
             self.get_mut(moved).order = tube.order;
@@ -338,27 +330,27 @@ impl Tubes {
 
     /// Whether there is a tube with this number.
     pub fn contains(&self, number: u32) -> bool {
-        self.store.0.find(number).is_some()
+        self.store.find(number).is_some()
     }
 
     /// The tube with this number.
     pub fn get(&self, number: u32) -> &Tube {
-        self.store.0.get(number)
+        self.store.get(number)
     }
 
     /// The same, to change it.
     pub fn get_mut(&mut self, number: u32) -> &mut Tube {
-        self.store.0.get_mut(number)
+        self.store.get_mut(number)
     }
 
     /// One beyond the last number that a tube may have.
     pub fn end(&self) -> u32 {
-        self.store.0.end()
+        self.store.end()
     }
 
     /// The tube with this number, if there is one.
     pub fn find_number(&self, number: u32) -> Option<&Tube> {
-        self.store.0.find(number)
+        self.store.find(number)
     }
 
     /// All tubes with their numbers, in the order of listing.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
 /// A buffer that has grown to this is appended to no more. Bytes that are gone are given back a buffer at a time, so
@@ -32,6 +33,7 @@ pub enum Chunk {
 }
 
 impl Chunk {
+    #[expect(clippy::indexing_slicing, reason = "a part is one of the body that it came with")]
     fn bytes(&self) -> &[u8] {
         match self {
             Chunk::Bytes(bytes) => bytes,
@@ -90,7 +92,8 @@ impl Output {
 
     /// Bytes that are not consumed yet.
     pub fn len(&self) -> usize {
-        self.sums().length - self.gone
+        let last = self.chunks.back().map_or(0, |chunk| chunk.bytes().len());
+        self.settled.length + last - self.gone
     }
 
     fn sums(&self) -> Sums {
@@ -134,7 +137,8 @@ impl Output {
         }
     }
 
-    /// Appends a part of a job's body.
+    /// Appends a part of a job's body, which it must have.
+    #[expect(clippy::indexing_slicing, reason = "the caller's part is one of the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
             BodyRef::Large(bytes) if part.len() > COPY_MAX => self.push(Chunk::Shared(bytes.clone(), part)),
@@ -161,14 +165,15 @@ impl Output {
     /// The stretches that wait, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut gone = self.gone;
-        self.chunks.iter().map(move |chunk| &chunk.bytes()[std::mem::take(&mut gone)..])
+        self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut gone)))
     }
 
     /// What waits, if it is all in one piece.
     pub fn only(&self) -> Option<&[u8]> {
-        match self.chunks.len() {
-            0 => Some(&[]),
-            1 => Some(&self.chunks[0].bytes()[self.gone..]),
+        let mut chunks = self.chunks.iter();
+        match (chunks.next(), chunks.next()) {
+            (None, _) => Some(&[]),
+            (Some(only), None) => Some(past(only.bytes(), self.gone)),
             _ => None,
         }
     }

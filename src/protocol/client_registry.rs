@@ -38,7 +38,7 @@ impl ClientRegistry {
     }
 
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
-        self.counts[wire as usize] += 1;
+        *self.count_mut(wire) += 1;
         self.operators += u64::from(wire == Wire::Http);
         if wire == Wire::Beanstalk {
             return;
@@ -55,12 +55,14 @@ impl ClientRegistry {
             exceptions: self.exceptions,
             awaited: [0; 16],
         };
-        self.peers[place] = Some(Box::new(peer));
+        if let Some(entry) = self.peers.get_mut(place) {
+            *entry = Some(Box::new(peer));
+        }
     }
 
     pub fn leave(&mut self, client: ClientId) {
         let gone = self.peers.get_mut(client.0 as usize).and_then(Option::take);
-        self.counts[gone.map_or(Wire::Beanstalk, |peer| peer.wire) as usize] -= 1;
+        *self.count_mut(gone.map_or(Wire::Beanstalk, |peer| peer.wire)) -= 1;
     }
 
     /// A client that has an entry.
@@ -85,7 +87,13 @@ impl ClientRegistry {
         self.operators
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there are as many counts as protocols")]
     pub fn count(&self, wire: Wire) -> usize {
         self.counts[wire as usize]
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there are as many counts as protocols")]
+    fn count_mut(&mut self, wire: Wire) -> &mut usize {
+        &mut self.counts[wire as usize]
     }
 }

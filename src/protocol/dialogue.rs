@@ -6,7 +6,8 @@
 use super::guard::{self, Guarded};
 use super::upload::Upload;
 use super::{
-    beanstalk, gearman, http, workq, ClientRegistry, Context, DecodeLimits, Flow, Host, LogSubject, Output, Wire,
+    beanstalk, gearman, http, workq, ClientRegistry, CommandPlace, Context, DecodeLimits, Flow, Host, LogSubject,
+    Output, Wire,
 };
 use crate::engine::{ClientId, Engine, Event, ReservePolicy};
 
@@ -50,6 +51,16 @@ impl Wire {
             Wire::Beanstalk | Wire::Http => ReservePolicy::PerConnection,
             Wire::Gearman => ReservePolicy::Notified,
             Wire::Workq => ReservePolicy::Lease,
+        }
+    }
+
+    /// Tells how many of these bytes of replies go into a record of TLS without others. Some libraries for Gearman see
+    /// a second packet in a record only when more comes.
+    #[cfg(feature = "tls")]
+    pub fn unit(self) -> fn(&[u8]) -> usize {
+        match self {
+            Wire::Gearman => gearman::packet_length,
+            Wire::Beanstalk | Wire::Workq | Wire::Http => <[u8]>::len,
         }
     }
 
@@ -141,6 +152,9 @@ impl Dialogue {
     }
 
     fn carry_out(&mut self, request: Request, context: &mut Context, out: &mut Output) -> Flow {
+        if let Some(place) = request.place() {
+            context.counters.count(place);
+        }
         match (self, request) {
             (Dialogue::Beanstalk(_), Request::Beanstalk(request)) => beanstalk::execute(request, context, out),
             (Dialogue::Gearman(both), Request::Gearman(request)) => {
@@ -244,14 +258,23 @@ impl Request {
         }
     }
 
+    /// As what it is counted; none if it is no command, or the rest of one.
+    fn place(&self) -> Option<CommandPlace> {
+        match self {
+            Request::Beanstalk(request) => request.place(),
+            Request::Gearman(request) => request.place(),
+            Request::Workq(request) => request.place(),
+            Request::Http(request) => request.place.map(CommandPlace::http),
+            Request::Continue(_) => None,
+        }
+    }
+
     /// Its name in its protocol, for the log.
     pub fn name(&self) -> &'static str {
-        match self {
-            Request::Beanstalk(request) => request.counts.map_or("no command", beanstalk::CommandName::name),
-            Request::Gearman(request) => request.name,
-            Request::Workq(request) => request.name.map_or("no command", workq::CommandName::name),
-            Request::Http(request) => request.name(),
-            Request::Continue(_) => "the rest of a command",
+        match (self, self.place()) {
+            (Request::Continue(_), _) => "the rest of a command",
+            (_, Some(place)) => place.name().1,
+            (_, None) => "no command",
         }
     }
 }

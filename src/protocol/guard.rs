@@ -4,6 +4,7 @@
 //! counted, changed or told but the error. What commands need stands in their tables, what clients may do is the
 //! business of `access`.
 
+use super::text::past;
 use super::{beanstalk, gearman, http, workq, Context, Continuation, Flow, Output, Request};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
@@ -88,7 +89,7 @@ fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decisio
         Request::Beanstalk(request) => (request.need(), request.subject(), request.is_for_strangers()),
         Request::Gearman(request) => (request.need(), request.subject(context), false),
         Request::Workq(request) => (request.need(), request.subject(context), false),
-        Request::Http(request) => (request.need, request.subject(), request.is_for_strangers()),
+        Request::Http(request) => (request.need(), request.subject(), request.is_for_strangers()),
         Request::Continue(_) => (Need::OPEN, Subject::Nothing, false),
     };
     let Context { engine, client, access: Some(access), .. } = context else { return Decision::Made(Ok(())) };
@@ -138,7 +139,7 @@ fn jobs(
     client: ClientId,
     access: &ClientAccess,
 ) -> Decision {
-    for id in &ids[*from..] {
+    for id in past(ids, *from) {
         if engine.steps().are_used_up() {
             return Decision::More;
         }
@@ -176,7 +177,7 @@ fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, 
 }
 
 fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access: &ClientAccess) -> Decision {
-    for name in names[*from..].split(|byte| *byte == b' ') {
+    for name in past(names, *from).split(|byte| *byte == b' ') {
         if engine.steps().are_used_up() {
             return Decision::More;
         }

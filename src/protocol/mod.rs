@@ -5,13 +5,16 @@
 //! server brings bytes in and out and says what time it is.
 
 // What a peer sends is never a reason to stop: each exception has its proof.
-#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod buffer;
 mod calendar;
 mod client_registry;
+mod counters;
 mod dialogue;
 mod guard;
+#[cfg(test)]
+mod pieces;
 mod sums;
 mod text;
 mod upload;
@@ -24,6 +27,7 @@ pub mod workq;
 
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
+pub use counters::{CommandCounters, CommandPlace};
 pub use dialogue::{tell, Continuation, Dialogue, Request};
 pub use guard::needs;
 
@@ -92,7 +96,7 @@ impl Default for ProtocolSettings {
 }
 
 /// What the protocols tell about the process that they run in, and the engine cannot know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub pid: u32,
     pub version: String,
@@ -175,7 +179,7 @@ pub struct LogFigures {
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
     /// How often each command was given.
-    pub counters: &'a mut beanstalk::CommandCounters,
+    pub counters: &'a mut CommandCounters,
     pub registry: &'a mut ClientRegistry,
     /// What the protocols are told to do.
     pub settings: &'a ProtocolSettings,
@@ -192,13 +196,30 @@ pub struct Context<'a> {
     pub half_closed: bool,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// Without a log or an access file, of a client that can be made to wait.
+    pub fn plain(
+        engine: &'a mut Engine,
+        (counters, registry): (&'a mut CommandCounters, &'a mut ClientRegistry),
+        (settings, host): (&'a ProtocolSettings, &'a dyn Host),
+        client: ClientId,
+        now: Time,
+    ) -> Context<'a> {
+        let (log, access, half_closed) = (None, None, false);
+        Context { engine, counters, registry, settings, host, log, access, now, client, half_closed }
+    }
+
     /// The engine's figures without the clients of HTTP, who are operators and no clients of the queue.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
         stats.total_connections = stats.total_connections.saturating_sub(self.registry.operators());
         stats
+    }
+
+    /// Whether the client may see the jobs and figures of every tube.
+    pub fn sees_all(&self) -> bool {
+        self.access.as_ref().is_none_or(|access| access.sees_all())
     }
 }
 
@@ -209,7 +230,7 @@ pub struct LogSubject {
     pub id: Option<u64>,
     /// The name of a tube.
     pub tube: Option<Vec<u8>>,
-    /// It is about the tube that the client uses.
+    /// It is about the tube that the client uses, if it names none.
     pub uses_tube: bool,
     /// Bytes of the body that came with it.
     pub size: Option<usize>,
@@ -217,16 +238,22 @@ pub struct LogSubject {
     pub numbers: Vec<(&'static str, u64)>,
 }
 
+impl LogSubject {
+    /// What a guard looks at: of two tubes the first, of many nothing.
+    fn of(subject: guard::Subject) -> LogSubject {
+        let (id, tube) = match subject {
+            guard::Subject::Job(id) => (id, None),
+            guard::Subject::Tube(tube) | guard::Subject::TwoTubes(tube, _) => (None, Some(tube)),
+            guard::Subject::JobAndTube(id, tube) => (Some(id), Some(tube)),
+            guard::Subject::Nothing | guard::Subject::Tubes(_) | guard::Subject::Jobs(_) => (None, None),
+        };
+        LogSubject { id: id.map(|id| id.0), tube: tube.map(<[u8]>::to_vec), ..LogSubject::default() }
+    }
+}
+
 /// Whether a client may see the jobs and figures of this tube.
 pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
-}
-
-impl Context<'_> {
-    /// Whether the client may see those of every tube.
-    pub fn sees_all(&self) -> bool {
-        self.access.as_ref().is_none_or(|access| access.sees_all())
-    }
 }
 
 /// What happens after a command.

@@ -2,6 +2,7 @@
 //!
 //! Owns the words. The body of a job is never among them: it is nobody's business but that of producer and worker.
 
+use super::text::upto;
 use super::Output;
 use crate::engine::{Engine, JobId, Time};
 
@@ -22,7 +23,7 @@ pub fn of_reply(out: &Output, before: usize) -> String {
         return format!("packet {kind}");
     }
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
-    bytes[..end].iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
+    upto(&bytes, end).iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
 }
 
 /// The job that the first line of a beanstalk reply names.

@@ -4,6 +4,16 @@
 
 use crate::engine::is_tube_name_byte;
 
+/// What stands behind so many of these; nothing if they are fewer.
+pub fn past<T>(all: &[T], count: usize) -> &[T] {
+    all.get(count..).unwrap_or_default()
+}
+
+/// The first of these, so many at most.
+pub fn upto<T>(all: &[T], count: usize) -> &[T] {
+    all.get(..count).unwrap_or(all)
+}
+
 /// Appends a number in decimal.
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -13,7 +23,7 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
 /// wrong.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let start = bytes.iter().position(|&byte| byte != b' ')?;
-    digits(&bytes[start..])
+    digits(past(bytes, start))
 }
 
 /// The same, for 32 bits.
@@ -37,7 +47,7 @@ pub fn strtoll(bytes: &[u8]) -> Option<i64> {
 /// Any white space, an optional sign, digits, and anything behind them. Beyond 128 bits the number stays at the limit.
 fn c_number(bytes: &[u8]) -> Option<i128> {
     let white = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
-    let (sign, digits) = match &bytes[white..] {
+    let (sign, digits) = match past(bytes, white) {
         [b'-', rest @ ..] => (-1, rest),
         [b'+', rest @ ..] => (1, rest),
         rest => (1, rest),
@@ -62,7 +72,7 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
         number = number.checked_mul(10)?.checked_add(digit.into())?;
         count += 1;
     }
-    (count > 0).then(|| (number, &bytes[count..]))
+    (count > 0).then(|| (number, past(bytes, count)))
 }
 
 /// The longest run of bytes that a tube name may hold, and what is left.
@@ -74,7 +84,14 @@ pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
 /// Whether the bytes are a whole tube name: 1 to 200 of the legal bytes, the first of them no hyphen.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);
-    rest.is_empty() && (1..=200).contains(&run.len()) && run[0] != b'-'
+    rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
+}
+
+/// The next word, in front of which there may be spaces, and what stands behind it.
+pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let begin = text.iter().position(|&byte| byte != b' ')?;
+    let text = past(text, begin);
+    Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Owns where the next of them belong, and what ends or swallows them. A large body is read from the socket to where it
 //! stays. Must not know what it is for: that is the business of each protocol's decoder.
 
+use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
 /// The part of an arriving body that is made ready to be read into, at most.
@@ -85,13 +86,13 @@ impl Upload {
         if self.filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(self.filled + WINDOW).min(self.size), 0);
         }
-        Some(&mut self.bytes[self.filled..])
+        self.bytes.get_mut(self.filled..)
     }
 
     /// So many bytes were read into the gap.
     pub fn filled(&mut self, count: usize) {
         if let (Some(fingerprint), false) = (&mut self.fingerprint, self.dropped) {
-            fingerprint.more(&self.bytes[self.filled..self.filled + count]);
+            fingerprint.more(upto(past(&self.bytes, self.filled), count));
         }
         self.filled += count;
         assert!(self.dropped || self.filled <= self.bytes.len(), "more was read than there was room for");
@@ -128,9 +129,9 @@ pub struct BodyEnd {
 impl BodyEnd {
     /// Takes what is there of it: whether it is CR LF, once that is known.
     pub fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
-        while self.filled < 2 {
+        while let Some(place) = self.bytes.get_mut(self.filled) {
             let (&byte, rest) = input.split_first()?;
-            self.bytes[self.filled] = byte;
+            *place = byte;
             self.filled += 1;
             *input = rest;
         }
@@ -141,7 +142,7 @@ impl BodyEnd {
 /// Drops bytes until none are `left` to drop. None: more must come.
 pub fn swallow(left: &mut u64, input: &mut &[u8]) -> Option<()> {
     let count = (*left).min(input.len() as u64);
-    *input = &input[count as usize..];
+    *input = past(input, count as usize);
     *left -= count;
     (*left == 0).then_some(())
 }

@@ -2,8 +2,10 @@
 //!
 //! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
 
-use portable_atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use nix::time::{clock_gettime, ClockId};
+use portable_atomic::{AtomicU64, Ordering};
 
 use crate::engine::{Span, Time};
 
@@ -15,6 +17,8 @@ pub enum Clock {
         wall: Time,
         /// The monotonic clock at the anchor.
         anchor: Instant,
+        /// Nanoseconds between 1970 and the beginning of the monotonic clock.
+        offset: u64,
     },
     /// A test, which moves it by hand; nanoseconds since the epoch.
     Manual(AtomicU64),
@@ -27,6 +31,14 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
+/// Nanoseconds of the clock that `Instant` reads, for a third of its instructions: each turn looks at it, and twice
+/// where its length is counted.
+fn monotonic() -> u64 {
+    // Whoever has `Instant` has this clock.
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| (time.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec() as u64))
+}
+
 impl Clock {
     pub fn system() -> Clock {
         Clock::ahead(0)
@@ -34,8 +46,10 @@ impl Clock {
 
     /// The machine's clock for a queue whose time is this many milliseconds ahead of it, or behind it.
     pub fn ahead(millis: i64) -> Clock {
-        let nanos = wall().nanos().saturating_add_signed(millis.saturating_mul(1_000_000));
-        Clock::System { wall: Time::from_nanos(nanos), anchor: Instant::now() }
+        let wall = Time::from_nanos(wall().nanos().saturating_add_signed(millis.saturating_mul(1_000_000)));
+        let offset = wall.nanos().wrapping_sub(monotonic());
+        // Last, so that no alarm comes before its time.
+        Clock::System { wall, offset, anchor: Instant::now() }
     }
 
     /// A clock that stands still at the present.
@@ -46,7 +60,7 @@ impl Clock {
     /// Nanoseconds since 1970, which never go back.
     pub fn now(&self) -> Time {
         match self {
-            Clock::System { wall, anchor } => *wall + Span::from_nanos(anchor.elapsed().as_nanos() as u64),
+            Clock::System { offset, .. } => Time::from_nanos(offset.wrapping_add(monotonic())),
             Clock::Manual(nanos) | Clock::Stepped(nanos) => Time::from_nanos(nanos.load(Ordering::Acquire)),
         }
     }
@@ -68,7 +82,7 @@ impl Clock {
     /// When the machine's monotonic clock shows this time; none if that is out of its reach or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {
-            Clock::System { wall, anchor } => {
+            Clock::System { wall, anchor, .. } => {
                 anchor.checked_add(std::time::Duration::from_nanos(at.since(*wall).nanos()))
             }
             Clock::Manual(_) | Clock::Stepped(_) => None,

@@ -48,6 +48,9 @@ const TURNS_BESIDE_OTHERS: usize = 1;
 /// Bytes read at a time when others have more to do: what is left over after a turn is put aside.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
+/// Bytes that are little to read at a time.
+const LIGHT: usize = 1024;
+
 /// The first size of a thread's buffer; small enough to stay in the CPU's first cache.
 const FIRST_BUFFER: usize = 4 * 1024;
 
@@ -115,6 +118,8 @@ pub struct Connection {
     punished: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
+    /// When it last sent something, that was little.
+    light: bool,
 }
 
 /// What the poller saw of a connection.
@@ -185,6 +190,7 @@ impl Connection {
             probation: None,
             punished: false,
             queued: false,
+            light: false,
         }
     }
 
@@ -220,6 +226,11 @@ impl Connection {
         }
         // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
         hub.give_back_soon();
+    }
+
+    /// Whether it is known to want little at a time.
+    pub fn is_light(&self) -> bool {
+        self.light
     }
 
     /// Takes note of what the poller saw.
@@ -284,7 +295,7 @@ impl Connection {
         let mut input = self.take_up(thread);
         let next = self.work_through(&mut input, hub, thread);
         self.put_down(&input, thread);
-        let pending: u64 = self.pending.iter().map(Request::footprint).sum();
+        let pending = if self.pending.is_empty() { 0 } else { self.pending.iter().map(Request::footprint).sum() };
         self.charge(self.rest.0.len() as u64 + pending, hub);
         next
     }
@@ -292,6 +303,9 @@ impl Connection {
     /// Takes on account what was read and is not done, and the body that is arriving.
     fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
+        if ahead + uploading + self.ahead + self.uploading == 0 {
+            return;
+        }
         hub.memory().charge(self.ahead, ahead);
         hub.memory().charge_upload(self.uploading, uploading);
         (self.ahead, self.uploading) = (ahead, uploading);
@@ -342,6 +356,7 @@ impl Connection {
                 return Next::Again;
             } else {
                 read += self.read(input, hub, thread);
+                self.light = read <= LIGHT;
             }
         }
     }
@@ -381,7 +396,11 @@ impl Connection {
             self.rest = Rest(thread.buffer[input.from..input.to].into());
         }
         if self.pending.is_empty() {
-            thread.pending = std::mem::take(&mut self.pending);
+            std::mem::swap(&mut self.pending, &mut thread.pending);
+            // Its own, of which nothing is left.
+            if self.pending.capacity() > 0 {
+                self.pending = VecDeque::new();
+            }
         }
     }
 
@@ -415,7 +434,9 @@ impl Connection {
             }
             Ok(count) => {
                 self.spoke = true;
-                self.dialogue.filled(count.min(gap_length));
+                if gap_length > 0 {
+                    self.dialogue.filled(count.min(gap_length));
+                }
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
                     // A short read has emptied the socket: the next bytes, or the end, will be reported.
@@ -508,12 +529,11 @@ impl Connection {
         out: &mut Output,
         turn_log: &mut TurnLog,
     ) -> Batch {
-        let max_output = hub.max_output();
         let mut is_first = true;
         loop {
-            let log_size = core.log_size(&request, self.client);
-            if !core.admits(hub, &mut self.claim, log_size, is_first) {
-                let lacking = log_size + self.pending.iter().map(Request::log_size).sum::<u64>();
+            if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
+                let others: u64 = self.pending.iter().map(Request::log_size).sum();
+                let lacking = core.log_size(&request, self.client) + others;
                 self.pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }
@@ -523,10 +543,9 @@ impl Connection {
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);
             let is_spent = core.spend(COMMAND);
-            let goes_on = matches!(flow, Flow::Next) && !is_spent && out.len() <= max_output;
-            let Some(next) = goes_on.then(|| self.pending.pop_front()).flatten() else {
-                return Batch { flow, lacking: 0, is_spent };
-            };
+            let goes_on = matches!(flow, Flow::Next) && !is_spent && !self.pending.is_empty();
+            let next = if goes_on && out.len() <= hub.max_output() { self.pending.pop_front() } else { None };
+            let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
             now = hub.clock().after(now);
             is_first = false;
             core.deliver_events(hub, scratch, Some((self.client, &mut *out)));

@@ -14,7 +14,10 @@ const SHORTEST: usize = 16;
 
 /// Reads the token, and tells the protocol what else is spoken. Done while the process may read what its user may.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
-    config.protocols.http.gearman = !config.gearman.is_empty();
+    config.protocols.http.spoken = vec![Wire::Beanstalk];
+    let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
+    let others = others.into_iter().filter(|(_, addresses)| !addresses.is_empty());
+    config.protocols.http.spoken.extend(others.map(|(wire, _)| wire));
     if config.access.is_some() && config.http_token.is_some() {
         let message = "--http-token cannot be used with --access, whose file has the tokens".to_owned();
         return Err(StartError { code: 1, message });

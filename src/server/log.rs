@@ -16,6 +16,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use parking_lot::Mutex;
 
 use super::logfile::{self, severity, Target};
+use crate::json::{self, Members};
 
 /// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then
 /// none waits any more until it takes one: threads that serve clients write here, and the one that hears signals.
@@ -126,13 +127,15 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
         LogForm::Text => text_line(level, &text, now),
         LogForm::Journal => format!("<{}>{text}\n", severity(level)),
         LogForm::Json => {
-            let mut line = format!("{{\"time\":\"{}\",\"level\":", humantime::format_rfc3339_millis(now));
-            quote(&level.as_str().to_ascii_lowercase(), &mut line);
-            line.push_str(",\"text\":");
-            quote(&record.args().to_string(), &mut line);
-            // It collects what it is shown, and never fails.
-            let _ = record.key_values().visit(&mut Members(&mut line));
-            line + "}\n"
+            let mut line = json::object(|members| {
+                members.text("time", humantime::format_rfc3339_millis(now).to_string().as_bytes());
+                members.text("level", level.as_str().to_ascii_lowercase().as_bytes());
+                members.text("text", record.args().to_string().as_bytes());
+                // It collects what it is shown, and never fails.
+                let _ = record.key_values().visit(&mut Fields(members));
+            });
+            line.push('\n');
+            line
         }
     }
 }
@@ -162,30 +165,16 @@ impl<'kvs> VisitSource<'kvs> for Words<'_> {
 }
 
 /// Fields as members of an object.
-struct Members<'a>(&'a mut String);
+struct Fields<'m, 'a>(&'m mut Members<'a>);
 
-impl<'kvs> VisitSource<'kvs> for Members<'_> {
+impl<'kvs> VisitSource<'kvs> for Fields<'_, '_> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
-        *self.0 += &format!(",\"{key}\":");
         match value.to_u64().map(|number| number.to_string()).or_else(|| Some(value.to_f64()?.to_string())) {
-            Some(number) => self.0.push_str(&number),
-            None => quote(&value.to_string(), self.0),
+            Some(number) => self.0.raw(key.as_str(), &number),
+            None => self.0.text(key.as_str(), value.to_string().as_bytes()),
         }
         Ok(())
     }
-}
-
-/// Appends a text as JSON has it.
-fn quote(text: &str, out: &mut String) {
-    out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            letter if letter.is_control() => *out += &format!("\\u{:04x}", letter as u32),
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]
@@ -202,7 +191,7 @@ mod tests {
         let words = r#"put client=3 reply="OK \"x\"\n" ms=1.5"#;
         assert_eq!(line(&record, LogForm::Text, now), format!("2023-11-14T22:13:20.123Z WARN  {words}\n"));
         assert_eq!(line(&record, LogForm::Journal, now), format!("<4>{words}\n"));
-        let json = r#"{"time":"2023-11-14T22:13:20.123Z","level":"warn","text":"put","client":3,"reply":"OK \"x\"\u000a","ms":1.5}"#;
+        let json = r#"{"time":"2023-11-14T22:13:20.123Z","level":"warn","text":"put","client":3,"reply":"OK \"x\"\n","ms":1.5}"#;
         assert_eq!(line(&record, LogForm::Json, now), format!("{json}\n"));
     }
 }

@@ -106,26 +106,33 @@ fn tubes_are_kicked_paused_cleared_and_moved() {
 }
 
 #[test]
-fn what_a_move_must_not_lose_stays() {
+fn a_moved_job_is_the_same_job() {
     let visited = serve(|config| {
         config.max_job_size = 3 << 20;
         config.workq = vec![Address::Tcp(None, None)];
     });
     let mut client = visited.client();
-    client.put(&vec![b'x'; 2 << 20], 0, 0, 60).expect("a job");
-    let (status, body) = visited.post("/api/tubes/default/move", r#"{"to":"b","state":"ready"}"#);
-    assert!(status == 200 && body.starts_with("{\"moved\":0,\"stopped\":"), "{body}");
+    let id = client.put(&vec![b'x'; 2 << 20], 7, 0, 60).expect("a job");
+    let held = client.reserve(Some(0)).expect("a reply").expect("a job");
+    client.release(held.id, 7, 0).expect("it is held");
+    assert_eq!(
+        visited.post("/api/tubes/default/move", r#"{"to":"b","state":"ready"}"#),
+        (200, "{\"moved\":1}\n".into())
+    );
+    let moved = visited.get(&format!("/api/jobs/{id}"));
+    assert_eq!((value(&moved, "tube"), value(&moved, "pri"), value(&moved, "releases")), ("\"b\"", "7", "1"));
+    assert_eq!(value(&moved, "size"), (2 << 20).to_string());
     let address = visited.server.address_of(Wire::Workq).expect("an address");
     let mut workq = crate::visitor::Visitor::to(address);
     workq.send(b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c8 q 1000 60000 1\r\nx\r\n");
     while !visited.get("/api/tubes").contains("\"q\"") {
         std::thread::yield_now();
     }
-    let (_, body) = visited.post("/api/tubes/q/move", r#"{"to":"b","state":"ready"}"#);
-    assert!(body.contains("\"moved\":0") && body.contains("number or limits"), "{body}");
-    assert_eq!(counts(&visited, "q"), [1, 0, 0, 0]);
+    assert_eq!(visited.post("/api/tubes/q/move", r#"{"to":"b","state":"ready"}"#).1, "{\"moved\":1}\n");
+    assert_eq!(counts(&visited, "b"), [2, 0, 0, 0]);
     visited.server.drain();
     assert_eq!(visited.post("/api/tubes/t/put", r#"{"body":"x"}"#).0, 503);
+    visited.server.check();
 }
 
 #[test]

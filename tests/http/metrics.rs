@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use beanpole::internals::protocol::http::{FAMILIES, JOURNAL};
+use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Server};
 
 use crate::visitor::serve;
@@ -71,6 +72,11 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"15\"}"), 2.0);
     assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"+Inf\"}"), 2.0);
     assert_eq!((of("beanpole_job_run_seconds_count"), of("beanpole_job_run_seconds_sum")), (1.0, 3.0));
+    // The tube has counted the same.
+    assert_eq!(of("beanpole_tube_job_wait_seconds_count{tube=\"default\"}"), 2.0);
+    assert_eq!(of("beanpole_tube_job_wait_seconds_sum{tube=\"default\"}"), 14.0);
+    assert_eq!(of("beanpole_tube_job_wait_seconds_bucket{tube=\"default\",le=\"+Inf\"}"), 2.0);
+    assert_eq!(of("beanpole_tube_job_run_seconds_sum{tube=\"default\"}"), 3.0);
     assert!(of("beanpole_turn_seconds_count") > 10.0);
     assert!(!found.contains_key("beanpole_binlog_sync_seconds_count"), "there is no binlog");
 }
@@ -123,6 +129,43 @@ fn older_names_tell_the_same() {
         let found = samples(&text);
         assert_eq!((found[server], found[tube], found[puts]), (1.0, 1.0, 1.0), "{names}");
     }
+}
+
+#[test]
+fn commands_of_all_protocols_are_counted() {
+    let visited = serve(|config| {
+        config.gearman = vec![Address::Tcp(None, None)];
+        config.workq = vec![Address::Tcp(None, None)];
+    });
+    let mut client = visited.client();
+    client.put(b"x", 0, 0, 60).expect("a job");
+    assert!(client.text("frobnicate").is_err());
+    let told = |protocol: &str, command: &str| {
+        let text = visited.get("/metrics");
+        let name = format!("beanpole_commands_total{{protocol=\"{protocol}\",command=\"{command}\"}}");
+        samples(&text).get(&*name).copied()
+    };
+    assert_eq!((told("beanstalk", "put"), told("beanstalk", "reserve")), (Some(1.0), Some(0.0)));
+    assert_eq!(
+        (told("workq", "add"), told("gearman", "JOB_CREATED")),
+        (Some(0.0), None),
+        "nobody asks for a JOB_CREATED"
+    );
+    assert_eq!(told("http", "metrics"), Some(5.0));
+    let submit: &[u8] = b"\0REQ\0\0\0\x12\0\0\0\x04f\0u\0";
+    for (wire, request, command) in [
+        (Wire::Gearman, &b"nonsense\nVersion\n"[..], "version"),
+        (Wire::Gearman, submit, "SUBMIT_JOB_BG"),
+        (Wire::Gearman, b"show jobs\n", "show jobs"),
+        (Wire::Workq, b"inspect\r\ninspect server\r\n", "inspect server"),
+    ] {
+        let mut visitor = crate::visitor::Visitor::to(visited.server.address_of(wire).expect("an address"));
+        visitor.send(request);
+        let counted = (0..10_000).any(|_| told(wire.name(), command) == Some(1.0));
+        assert!(counted, "{command}");
+    }
+    // Of protocols that are not spoken, there is nothing.
+    assert!(!serve(|_| ()).get("/metrics").contains("protocol=\"workq\",command"));
 }
 
 #[test]

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use beanpole::internals::engine::{ClientId, Engine, Event, Limits, Span, Time};
-use beanpole::internals::protocol::beanstalk::CommandCounters;
 use beanpole::internals::protocol::gearman::handle_prefix;
 use beanpole::internals::protocol::workq::MAX_DATA;
 use beanpole::internals::protocol::{
-    tell, ClientRegistry, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host, Output, ProtocolSettings,
-    Request, Usage, Wire as Speech,
+    tell, ClientRegistry, CommandCounters, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host, Output,
+    ProtocolSettings, Request, Usage, Wire as Speech,
 };
 use beanpole::Config;
 
@@ -172,18 +171,8 @@ impl Within {
         let peer = peers.get_mut(who).expect("a connected peer");
         let half_closed = peer.half_closed;
         let client = peer.client;
-        let mut world = Protocol {
-            engine,
-            counters,
-            registry,
-            settings,
-            host,
-            log: None,
-            access: None,
-            now: *now,
-            client,
-            half_closed,
-        };
+        let plain = Protocol::plain(engine, (counters, registry), (settings, host), client, *now);
+        let mut world = Protocol { half_closed, ..plain };
         act(&mut world, peer);
         self.settle();
     }

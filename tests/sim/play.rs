@@ -2,11 +2,8 @@
 //!
 //! Owns the loop from chance to world, the end at which nothing may be left, and the telling of failures.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use beanpole::internals::engine::Span;
@@ -15,6 +12,7 @@ use beanpole::internals::protocol::Wire;
 use crate::action::{received, sent, Action};
 use crate::chance::{next, Manner};
 use crate::random::Random;
+use crate::shortening::{quietly, shortened};
 use crate::world::World;
 
 /// How long a history that fails may be cut.
@@ -68,24 +66,9 @@ fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
 
 /// The shortest way to the problem that was found, as a conversation.
 pub fn explain(seed: u64, played: &Played) -> String {
-    let mut actions = played.actions.clone();
     let start = Instant::now();
-    let mut size = actions.len() / 2;
-    while size > 0 && start.elapsed() < PATIENCE {
-        let before = actions.len();
-        let mut place = 0;
-        while place < actions.len() && start.elapsed() < PATIENCE {
-            let mut fewer = actions.clone();
-            fewer.drain(place..(place + size).min(actions.len()));
-            match replay(seed, &fewer) {
-                Err(_) => actions = fewer,
-                Ok(()) => place += size,
-            }
-        }
-        if size > 1 || actions.len() == before {
-            size /= 2;
-        }
-    }
+    let may_go_on = || start.elapsed() < PATIENCE;
+    let actions = shortened(played.actions.clone(), may_go_on, |fewer| replay(seed, fewer).is_err());
     let problem = replay(seed, &actions).err().unwrap_or_default();
     format!("{}\ncut to {} actions: {problem}\n\n{}", played.manner, actions.len(), conversation(seed, &actions))
 }
@@ -179,30 +162,4 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         "nobody gets {:?}",
         server.look(|engine| engine.jobs().map(|job| format!("{job:?}")).collect::<Vec<_>>())
     ))
-}
-
-thread_local! {
-    /// Whether panics of this thread are only kept.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-    /// The last panic that was kept.
-    static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Makes an error of a panic, so that a history which ends in one can be cut without a word.
-fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let usual = take_hook();
-        set_hook(Box::new(move |panic| {
-            if QUIET.get() {
-                KEPT.set(panic.to_string());
-            } else {
-                usual(panic);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    QUIET.set(false);
-    result.unwrap_or_else(|_| Err(KEPT.take()))
 }

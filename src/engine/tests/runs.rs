@@ -1,18 +1,15 @@
 //! Random runs: the same calls to the engine and to the model, and everything compared after each of them.
 //!
-//! Owns the comparing, and the cutting of a run that fails down to the few calls that matter. A run is known by its
-//! kind and its seed. `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` plays that many; the number is read while
+//! Owns the comparing. A run that fails is cut down to the few calls that matter. A run is known by its kind and its
+//! seed. `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` plays that many; the number is read while
 //! the tests are compiled, because no part of the engine looks at its surroundings.
-
-use std::cell::{Cell, RefCell};
-use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
-use std::sync::Once;
 
 use super::super::{Engine, Time};
 use super::calls::Call;
 use super::comparing::{step, Stage};
 use super::model::Model;
 use super::script::{Kind, Script};
+use super::shortening::{quietly, shortened};
 
 /// Runs of all kinds together, unless somebody asks for more.
 const SEEDS: u64 = 220;
@@ -91,32 +88,11 @@ fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
 
 /// The shortest way to a problem that was found.
 pub(super) fn explained(stage: &Stage, calls: Calls) -> String {
-    let calls = shortened(stage, calls);
+    let calls = shortened(calls, || true, |fewer| play_list(stage, fewer).is_err());
     let problem = play_list(stage, &calls).err().unwrap_or_default();
     let line = |(at, call): &(Time, Call)| format!("  {:>14} ns  {call:?}\n", at.since(stage.start).nanos());
     let list: String = calls.iter().map(line).collect();
     format!("shortened: {problem}\nfrom {:?}, {:?}\n{list}", stage.start, stage.limits)
-}
-
-/// Leaves out whatever can be left out of a run that fails.
-fn shortened(stage: &Stage, mut calls: Calls) -> Calls {
-    let mut size = calls.len() / 2;
-    while size > 0 {
-        let before = calls.len();
-        let mut place = 0;
-        while place < calls.len() {
-            let mut fewer = calls.clone();
-            fewer.drain(place..(place + size).min(calls.len()));
-            match play_list(stage, &fewer) {
-                Err(_) => calls = fewer,
-                Ok(()) => place += size,
-            }
-        }
-        if size > 1 || calls.len() == before {
-            size /= 2;
-        }
-    }
-    calls
 }
 
 fn play_list(stage: &Stage, calls: &Calls) -> Result<(), String> {
@@ -135,30 +111,4 @@ fn play(stage: &Stage, next: &mut dyn FnMut(&Model) -> Option<(Time, Call)>) -> 
         }
     }
     Ok(())
-}
-
-thread_local! {
-    /// Whether panics of this thread are only kept.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-    /// The last panic that was kept.
-    static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Makes an error of a panic, so that a run which ends in one can be shortened without a word.
-pub(super) fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let usual = take_hook();
-        set_hook(Box::new(move |panic| {
-            if QUIET.get() {
-                KEPT.set(panic.to_string());
-            } else {
-                usual(panic);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    QUIET.set(false);
-    result.unwrap_or_else(|_| Err(KEPT.take()))
 }

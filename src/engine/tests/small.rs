@@ -12,7 +12,8 @@ use super::super::{ClientId, Engine, Limits, Span, Time};
 use super::calls::{Answer, Call};
 use super::comparing::{step, Stage};
 use super::model::{Model, Name, Place};
-use super::runs::{explained, quietly, Calls};
+use super::runs::{explained, Calls};
+use super::shortening::quietly;
 
 const DEPTH: usize = 4;
 const JOBS: usize = 3;

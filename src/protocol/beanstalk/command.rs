@@ -69,10 +69,10 @@ pub enum Command {
     DeleteBatch(Box<[JobId]>),
     TouchAll,
     Wait(JobId, Span),
-    /// `buried`: only what is buried.
     Flush {
         tube: Box<[u8]>,
-        buried: bool,
+        /// Of the jobs that go.
+        states: &'static [State],
     },
     PeekReserved,
     Drain(bool),

@@ -10,8 +10,8 @@ use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use super::tags;
 use crate::access::Need;
-use crate::engine::{JobId, Span, State};
-use crate::protocol::text::{is_tube_name, name_run, number, number32, strtoul32};
+use crate::engine::{JobId, Span, State, UNFINISHED};
+use crate::protocol::text::{is_tube_name, name_run, next_word, number, number32, past, strtoul32};
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,10 +59,18 @@ pub enum CommandName {
     Auth,
 }
 
+/// The table in one place, of which references last.
+static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
+
 impl CommandName {
+    #[expect(clippy::indexing_slicing, reason = "names stand in the order of the rows, which a test checks")]
+    pub fn row(self) -> &'static CommandRow {
+        &ROWS[self as usize]
+    }
+
     /// Its name on the wire, without the space that may follow.
     pub fn name(self) -> &'static str {
-        COMMANDS[self as usize].word.trim_end()
+        self.row().word.trim_end()
     }
 }
 
@@ -93,16 +101,8 @@ const fn row(
 }
 
 /// A row of a command that beanstalkd has not.
-const fn ours(
-    name: CommandName,
-    need: Need,
-    word: &'static str,
-    arguments: &'static str,
-    parse: fn(&[u8], Extensions) -> Option<Command>,
-    summary: &'static str,
-    extension: Extension,
-) -> CommandRow {
-    CommandRow { name, need, word, arguments, parse, summary, extension: Some(extension) }
+const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
+    CommandRow { extension: Some(extension), ..row }
 }
 
 #[rustfmt::skip]
@@ -112,29 +112,29 @@ pub const COMMANDS: [CommandRow; 40] = [
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
     row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
     row(CommandName::PeekBuried, Need::LOOK_USED, "peek-buried", "", |args, _| alone(args, Command::PeekNext(State::Buried)), "show its longest buried job"),
-    ours(CommandName::PeekReserved, Need::LOOK_USED, "peek-reserved", "", |args, _| alone(args, Command::PeekReserved), "show its reserved job whose time to run ends first", Extension::PeekReserved),
+    ours(Extension::PeekReserved, row(CommandName::PeekReserved, Need::LOOK_USED, "peek-reserved", "", |args, _| alone(args, Command::PeekReserved), "show its reserved job whose time to run ends first")),
     row(CommandName::ReserveWithTimeout, Need::TAKE_WATCHED, "reserve-with-timeout ", "<seconds>", reserve_with_timeout, "reserve a job, waiting so long at most"),
     row(CommandName::ReserveJob, Need::TAKE_JOB, "reserve-job ", "<id>", |args, _| only_id(args).map(Command::ReserveJob), "reserve the job with this id"),
-    ours(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs", Extension::Batch),
-    ours(CommandName::ReserveMode, Need::OPEN, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights", Extension::Weight),
+    ours(Extension::Batch, row(CommandName::ReserveBatch, Need::TAKE_WATCHED, "reserve-batch ", "<count> [<seconds>]", reserve_batch, "reserve up to so many jobs")),
+    ours(Extension::Weight, row(CommandName::ReserveMode, Need::OPEN, "reserve-mode ", "<mode>", reserve_mode, "reserve the most urgent job of all watched tubes, or from tubes by their weights")),
     row(CommandName::Reserve, Need::TAKE_WATCHED, "reserve", "", |args, _| alone(args, Command::Reserve(None)), "reserve a job of the watched tubes"),
-    ours(CommandName::DeleteBatch, Need::DELETE_JOB, "delete-batch ", "<ids>", delete_batch, "delete many jobs", Extension::Batch),
+    ours(Extension::Batch, row(CommandName::DeleteBatch, Need::DELETE_JOB, "delete-batch ", "<ids>", delete_batch, "delete many jobs")),
     row(CommandName::Delete, Need::DELETE_JOB, "delete ", "<id>", |args, _| only_id(args).map(Command::Delete), "delete a job"),
     row(CommandName::Release, Need::TAKE_JOB, "release ", "<id> <pri> <delay>", release, "give a reserved job back"),
     row(CommandName::Bury, Need::TAKE_JOB, "bury ", "<id> <pri>", bury, "set a reserved job aside"),
     row(CommandName::Kick, Need::ADMIN_USED, "kick ", "<bound>", |args, _| strtoul32(args).map(Command::Kick), "make so many buried, or delayed, jobs ready"),
     row(CommandName::KickJob, Need::ADMIN_JOB, "kick-job ", "<id>", |args, _| only_id(args).map(Command::KickJob), "make this buried, delayed or leased job ready"),
-    ours(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again", Extension::Batch),
+    ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again")),
     row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
-    ours(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside", Extension::Wait),
-    ours(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, false), "delete all jobs of a tube", Extension::Flush),
-    ours(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, true), "delete the buried jobs of a tube", Extension::Flush),
-    ours(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in", Extension::Drain),
-    ours(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again", Extension::Drain),
-    ours(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube", Extension::ListJobs),
-    ours(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube", Extension::Move),
-    ours(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube", Extension::Move),
-    ours(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have", Extension::Limit),
+    ours(Extension::Wait, row(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside")),
+    ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, UNFINISHED), "delete all jobs of a tube")),
+    ours(Extension::Flush, row(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, &[State::Buried]), "delete the buried jobs of a tube")),
+    ours(Extension::Drain, row(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in")),
+    ours(Extension::Drain, row(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again")),
+    ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
+    ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
+    ours(Extension::Move, row(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube")),
+    ours(Extension::Limit, row(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have")),
     row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
     row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
     row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
@@ -154,6 +154,7 @@ const NO_ROW: u8 = u8::MAX;
 
 /// Of each lower-case letter, the first row whose word begins with it, and of each row the next one that begins like
 /// it: so a line is compared with a few words and not with all.
+#[expect(clippy::indexing_slicing, reason = "the compiler works it out, and checks each place")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
     let mut row = COMMANDS.len();
@@ -168,36 +169,15 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
 
 /// The row that a line belongs to, for a server that has these extensions.
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
-    static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut place = *CHAINS.0.get(letter)?;
     while let Some(row) = ROWS.get(usize::from(place)) {
         if line.starts_with(row.word.as_bytes()) && row.extension.is_none_or(|extension| extensions.has(extension)) {
             return Some(row);
         }
-        place = CHAINS.1[usize::from(place)];
+        place = *CHAINS.1.get(usize::from(place))?;
     }
     None
-}
-
-/// How often each command was given.
-#[derive(Clone, Debug)]
-pub struct CommandCounters([u64; COMMANDS.len()]);
-
-impl Default for CommandCounters {
-    fn default() -> CommandCounters {
-        CommandCounters([0; COMMANDS.len()])
-    }
-}
-
-impl CommandCounters {
-    pub fn count(&mut self, name: CommandName) {
-        self.0[name as usize] += 1;
-    }
-
-    pub fn of(&self, name: CommandName) -> u64 {
-        self.0[name as usize]
-    }
 }
 
 fn alone(args: &[u8], command: Command) -> Option<Command> {
@@ -260,21 +240,14 @@ fn spaced(args: &[u8]) -> Option<&[u8]> {
     args.strip_prefix(b" ")
 }
 
-/// The next word, and what stands behind it.
-fn word(args: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = args.iter().position(|&byte| byte != b' ')?;
-    let args = &args[start..];
-    Some(args.split_at(args.iter().position(|&byte| byte == b' ').unwrap_or(args.len())))
-}
-
 /// The next word, which is the name of a tube.
 fn next_tube(args: &[u8]) -> Option<(Box<[u8]>, &[u8])> {
-    let (name, rest) = word(args)?;
+    let (name, rest) = next_word(args)?;
     Some((tube(name)?, rest))
 }
 
 fn next_state(args: &[u8]) -> Option<(State, &[u8])> {
-    let (state, rest) = word(args)?;
+    let (state, rest) = next_word(args)?;
     Some((list_state(state)?, rest))
 }
 
@@ -294,8 +267,8 @@ fn wait(args: &[u8], _: Extensions) -> Option<Command> {
     number32(args).and_then(last).map(|timeout| Command::Wait(JobId(id), secs(timeout)))
 }
 
-fn flush(args: &[u8], buried: bool) -> Option<Command> {
-    tube(args).map(|tube| Command::Flush { tube, buried })
+fn flush(args: &[u8], states: &'static [State]) -> Option<Command> {
+    tube(args).map(|tube| Command::Flush { tube, states })
 }
 
 fn list_jobs(args: &[u8], _: Extensions) -> Option<Command> {
@@ -367,7 +340,7 @@ fn bury(args: &[u8], _: Extensions) -> Option<Command> {
 
 fn pause_tube(args: &[u8], _: Extensions) -> Option<Command> {
     let start = args.iter().position(|&byte| byte != b' ')?;
-    let (name, args) = name_run(&args[start..]);
+    let (name, args) = name_run(past(args, start));
     let length = number32(args).and_then(last)?;
     match name {
         [] => None,

@@ -7,6 +7,7 @@ mod command;
 mod commands;
 mod extended;
 mod extensions;
+mod figures;
 mod reply;
 mod request;
 mod session;
@@ -14,8 +15,9 @@ mod tags;
 mod yaml;
 
 pub use command::Command;
-pub use commands::{CommandCounters, CommandName, CommandRow, COMMANDS};
+pub use commands::{CommandName, CommandRow, COMMANDS};
 pub use extensions::{Extension, Extensions, EXTENSIONS};
+pub use figures::{extended_counts, server_figures, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
 pub use session::{deny, execute, go_on, hang_up, tell, Continuation};
 pub use tags::TAGS;

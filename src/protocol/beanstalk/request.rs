@@ -4,15 +4,16 @@
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{row_of, CommandName, COMMANDS};
+use super::commands::{row_of, CommandName};
 use super::extensions::{Extension, Extensions};
 use super::reply;
 use super::tags::Tagging;
 use crate::access::Need;
 use crate::engine::{Body, NewJob, Priority, Span, Tags};
 use crate::protocol::guard::Subject;
+use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::{DecodeLimits, LogSubject};
+use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
 
 /// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
 pub const MAX_LINE: usize = 224;
@@ -34,23 +35,9 @@ pub struct Request {
 impl Request {
     /// What it is about, for the log.
     pub fn log_subject(&self) -> LogSubject {
-        let (id, tube, size) = match &self.command {
-            Command::Put { job, .. } => (None, None, Some(job.body.len())),
-            Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (Some(id.0), None, None),
-            Command::KickJob(id) | Command::Touch(id) | Command::StatsJob(id) => (Some(id.0), None, None),
-            Command::Release { id, .. } | Command::Bury { id, .. } | Command::Wait(id, _) => (Some(id.0), None, None),
-            Command::MoveJob { id, tube, .. } => (Some(id.0), Some(tube.to_vec()), None),
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
-                (None, Some(tube.to_vec()), None)
-            }
-            Command::PauseTube { tube, .. } | Command::Flush { tube, .. } | Command::LimitTube { tube, .. } => {
-                (None, Some(tube.to_vec()), None)
-            }
-            Command::ListJobs { tube, .. } | Command::MoveTube { from: tube, .. } => (None, Some(tube.to_vec()), None),
-            _ => (None, None, None),
-        };
+        let size = if let Command::Put { job, .. } = &self.command { Some(job.body.len()) } else { None };
         let uses_tube = matches!(self.command, Command::Put { .. } | Command::PeekNext(_) | Command::Kick(_));
-        LogSubject { id, tube, uses_tube, size, numbers: self.numbers() }
+        LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.subject()) }
     }
 
     /// The numbers on its line but for ids and sizes, by their names.
@@ -77,8 +64,13 @@ impl Request {
         match (&self.command, self.counts) {
             (Command::BadFormat | Command::UnknownCommand, _) | (_, None) => Need::OPEN,
             (Command::Put { tags: Some(tags), .. }, _) if tags.tube.is_some() => Need::PUT_NAMED,
-            (_, Some(name)) => COMMANDS[name as usize].need,
+            (_, Some(name)) => name.row().need,
         }
+    }
+
+    /// As what it is counted.
+    pub fn place(&self) -> Option<CommandPlace> {
+        self.counts.map(CommandPlace::beanstalk)
     }
 
     pub fn subject(&self) -> Subject<'_> {
@@ -124,7 +116,7 @@ fn parse(line: &[u8], extensions: Extensions) -> Request {
         return Request::wrong(Command::BadFormat);
     }
     let Some(row) = row_of(line, extensions) else { return Request::wrong(Command::UnknownCommand) };
-    match (row.parse)(&line[row.word.len()..], extensions) {
+    match (row.parse)(past(line, row.word.len()), extensions) {
         Some(command) => Request { counts: Some(row.name), command },
         None => Request::wrong(Command::BadFormat),
     }
@@ -202,17 +194,17 @@ impl Decoder {
     /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Request>> {
         let most = longest(input, limits.extensions);
-        let window = &input[..input.len().min(most)];
+        let window = upto(input, most);
         let Some(length) = find_crlf(window) else {
             if window.len() < most {
                 return None;
             }
-            *input = &input[most..];
-            self.state = Reading::LongLine { cr: window[most - 1] == b'\r' };
+            *input = past(input, most);
+            self.state = Reading::LongLine { cr: window.ends_with(b"\r") };
             return Some(None);
         };
-        let line = &window[..length];
-        *input = &input[length + 2..];
+        let line = upto(window, length);
+        *input = past(input, length + 2);
         let request = parse(line, limits.extensions);
         if length + 2 > MAX_LINE && !may_be_long(&request.command) {
             return Some(Some(Request::wrong(Command::BadFormat)));
@@ -311,9 +303,9 @@ fn may_be_long(command: &Command) -> bool {
 fn find_crlf(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
-        let lf = from + bytes[from..].iter().position(|&byte| byte == b'\n')?;
-        if lf > 0 && bytes[lf - 1] == b'\r' {
-            return Some(lf - 1);
+        let lf = from + past(bytes, from).iter().position(|&byte| byte == b'\n')?;
+        if let Some(cr) = lf.checked_sub(1).filter(|cr| bytes.get(*cr) == Some(&b'\r')) {
+            return Some(cr);
         }
         from = lf + 1;
     }
@@ -328,36 +320,18 @@ fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     if end.is_none() {
         *cr = input.last().map_or(*cr, |&byte| byte == b'\r');
     }
-    *input = &input[end.unwrap_or(input.len())..];
+    *input = past(input, end.unwrap_or(input.len()));
     end.is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Fingerprints;
+    use crate::protocol::pieces::{in_pieces, LIMITS};
 
-    const INTAKE: DecodeLimits = DecodeLimits {
-        max_job_size: 10,
-        room: 1000,
-        is_stranger: false,
-        max_packet: 0,
-        fingerprints: Fingerprints::new(1),
-        extensions: Extensions::ALL,
-    };
-
-    /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize) -> Vec<String> {
-        let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
-        for piece in stream.chunks(step) {
-            rest.extend_from_slice(piece);
-            let mut input = rest.as_slice();
-            while let Some(request) = decoder.next(&mut input, &INTAKE) {
-                out.push(format!("{:?}", request.command));
-            }
-            rest = input.to_vec();
-        }
-        out
+        let mut decoder = Decoder::default();
+        in_pieces(stream, step, |input| decoder.next(input, &LIMITS).map(|request| format!("{:?}", request.command)))
     }
 
     #[test]
@@ -376,6 +350,24 @@ mod tests {
     }
 
     #[test]
+    fn the_log_is_told_of_the_tube_that_a_command_names() {
+        let mut decoder = Decoder::default();
+        for (line, id, tube, uses_tube) in [
+            ("put 0 0 1 1 tub:mail\r\nx\r\n", None, Some("mail"), true),
+            ("put 0 0 1 1\r\nx\r\n", None, None, true),
+            ("move-job 7 mail 0 0\r\n", Some(7), Some("mail"), false),
+            ("move-tube a b ready 9\r\n", None, Some("a"), false),
+            ("bury 7 1\r\n", Some(7), None, false),
+            ("stats\r\n", None, None, false),
+        ] {
+            let request = decoder.next(&mut line.as_bytes(), &LIMITS).expect("a request");
+            let subject = request.log_subject();
+            let told = subject.tube.as_deref().map(String::from_utf8_lossy);
+            assert_eq!((subject.id, told.as_deref(), subject.uses_tube), (id, tube, uses_tube), "{line}");
+        }
+    }
+
+    #[test]
     fn a_line_of_224_bytes_is_read_and_one_of_225_is_not() {
         let line = |length: usize| [vec![b'a'; length - 2], b"\r\n".to_vec()].concat();
         assert_eq!(decode(&line(224), 500), ["UnknownCommand"]);
@@ -386,13 +378,13 @@ mod tests {
     fn a_body_is_read_in_place() {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nab".as_slice();
-        assert!(decoder.next(&mut input, &INTAKE).is_none());
+        assert!(decoder.next(&mut input, &LIMITS).is_none());
         assert_eq!(decoder.uploading(), 6);
         let upload = decoder.upload().expect("four bytes are missing");
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
         let mut input = b"\r\n".as_slice();
-        let request = decoder.next(&mut input, &INTAKE).expect("all there");
+        let request = decoder.next(&mut input, &LIMITS).expect("all there");
         assert!(matches!(request.command, Command::Put { job, .. } if job.body.bytes() == b"abcdef"));
         assert!(decoder.upload().is_none());
     }
@@ -401,10 +393,10 @@ mod tests {
     fn a_body_without_room_is_swallowed() {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nabc".as_slice();
-        assert!(decoder.next(&mut input, &DecodeLimits { room: 5, ..INTAKE }).is_none());
+        assert!(decoder.next(&mut input, &DecodeLimits { room: 5, ..LIMITS }).is_none());
         assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
         let mut input = b"defxxstats".as_slice();
-        let request = decoder.next(&mut input, &INTAKE).expect("all there");
+        let request = decoder.next(&mut input, &LIMITS).expect("all there");
         assert!(matches!(request.command, Command::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));
         assert_eq!(input, b"stats");
     }

@@ -4,6 +4,7 @@
 
 use super::command::{Command, CHANGE_OVERHEAD};
 use super::extensions::Extension;
+use super::figures::QueueFigures;
 use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::Denied;
@@ -51,9 +52,6 @@ impl Continuation {
 
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    if let Some(name) = request.counts {
-        context.counters.count(name);
-    }
     match request.command {
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::Quit => return Flow::Close,
@@ -142,13 +140,13 @@ fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
 /// Figures of the server; those of jobs and tubes are about what the client may see.
 fn stats(mut sums: Box<VisibleSums>, context: &mut Context, out: &mut Output) -> Flow {
     let Some(figures) = sums.go_on(context) else { return later(Continuation::Stats(sums)) };
-    tell_stats(&figures, context, out);
+    tell_stats(figures, context, out);
     Flow::Next
 }
 
-fn tell_stats(figures: &Stats, context: &Context, out: &mut Output) {
-    let Context { counters, host, log, now, settings, .. } = context;
-    reply::yaml(out, Some(yaml::stats(figures, counters, *host, log.as_ref(), (settings.extensions, *now))));
+fn tell_stats(figures: Stats, context: &Context, out: &mut Output) {
+    let figures = QueueFigures::of(figures, context);
+    reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
 }
 
 /// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.

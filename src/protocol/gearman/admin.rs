@@ -73,25 +73,25 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if an option allows it"),
 ];
 
-/// The command on a line, which is without its end, and what it needs.
-pub fn parse(line: &[u8]) -> (AdminCommand, Need) {
+/// The command on a line, which is without its end, and its place in the table; none if the line is wrong by itself.
+pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
     let first = words.first().copied().unwrap_or_default();
     if words.len() > MAX_WORDS {
-        return (incomplete(first, b"Too+many+arguments+were+sent+to+this+command+"), Need::OPEN);
+        return (incomplete(first, b"Too+many+arguments+were+sent+to+this+command+"), None);
     }
-    for row in &TEXT_COMMANDS {
+    for (place, row) in TEXT_COMMANDS.iter().enumerate() {
         let mut rest = words.iter();
         if row.words.split(' ').all(|word| rest.next().is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes())))
         {
             if let Some(command) = (row.parse)(rest.as_slice()) {
-                return (command, row.need);
+                return (command, Some(place));
             }
             break;
         }
     }
-    (wrong(first, words.len()), Need::OPEN)
+    (wrong(first, words.len()), None)
 }
 
 /// What is wrong with a line, as gearmand tells it.

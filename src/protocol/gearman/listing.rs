@@ -217,20 +217,13 @@ mod tests {
         loop {
             let mut out = Output::new();
             engine.grant_steps(50);
-            let (engine, counters, registry) = (&mut engine, &mut counters, &mut registry);
-            let (host, settings, now) = (&Nowhere, &settings, Time::default());
-            let mut context = Context {
-                engine,
-                counters,
-                registry,
-                settings,
-                host,
-                log: None,
-                access: None,
-                now,
+            let mut context = Context::plain(
+                &mut engine,
+                (&mut counters, &mut registry),
+                (&settings, &Nowhere),
                 client,
-                half_closed: false,
-            };
+                Time::default(),
+            );
             let progress = super::workers(&mut place, &mut context, &mut out);
             assert!(out.len() < 6000, "{} bytes at once", out.len());
             lines += out.chunks().flatten().filter(|byte| **byte == b'\n').count();

@@ -4,7 +4,7 @@
 //! handle. Must not know which answer they are part of.
 
 use crate::engine::JobId;
-use crate::protocol::text::push_number;
+use crate::protocol::text::{push_number, upto};
 
 /// The longest name of a function, which is what libgearman takes (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a
 /// function too.
@@ -31,6 +31,7 @@ fn must_hide(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
 
+#[expect(clippy::indexing_slicing, reason = "a digit has four bits, and there are sixteen")]
 fn push_hidden(text: &mut Vec<u8>, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     text.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
@@ -73,11 +74,11 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut rest = word;
     while let Some((&byte, behind)) = rest.split_first() {
         let hidden = match behind {
-            [high, low, ..] if byte == b'%' => digit(high).zip(digit(low)),
+            [high, low, behind @ ..] if byte == b'%' => digit(high).zip(digit(low)).map(|digits| (digits, behind)),
             _ => None,
         };
         (name, rest) = match hidden {
-            Some((high, low)) => (push(name, high << 4 | low), &behind[2..]),
+            Some(((high, low), behind)) => (push(name, high << 4 | low), behind),
             None => (push(name, byte), behind),
         };
     }
@@ -92,8 +93,8 @@ fn push(mut name: Vec<u8>, byte: u8) -> Vec<u8> {
 /// What handles begin with, up to the last colon, on this host; or what was given for it.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
-        Some(prefix) => prefix.as_bytes()[..prefix.len().min(MAX_PREFIX)].into(),
-        None => [b"H:", &host.as_bytes()[..host.len().min(MAX_HOST)]].concat().into(),
+        Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),
+        None => [b"H:", upto(host.as_bytes(), MAX_HOST)].concat().into(),
     }
 }
 

@@ -12,7 +12,7 @@ use super::reply::{self, Fault};
 use super::schedule::Schedule;
 use crate::access::Need;
 use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
-use crate::protocol::text::strtoll;
+use crate::protocol::text::{strtoll, upto};
 
 /// Reads the arguments of a packet.
 pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
@@ -49,15 +49,9 @@ const fn takes(
     Packet { kind, need, name, arguments, data: false, parse: Some(parse), summary }
 }
 
-const fn takes_data(
-    kind: Kind,
-    need: Need,
-    name: &'static str,
-    arguments: &'static [&'static str],
-    parse: Parse,
-    summary: &'static str,
-) -> Packet {
-    Packet { kind, need, name, arguments, data: true, parse: Some(parse), summary }
+/// The same, with data behind the arguments.
+const fn with_data(packet: Packet) -> Packet {
+    Packet { data: true, ..packet }
 }
 
 const fn sends(kind: Kind, name: &'static str, summary: &'static str) -> Packet {
@@ -71,44 +65,44 @@ const HANDLE: &[&str] = &["handle"];
 
 #[rustfmt::skip]
 pub const PACKETS: [Packet; 42] = [
-    takes(Kind::CanDo, Need::TAKE_NAMED, "CAN_DO", &["function"], |args| can_do(args[0], None), "the worker can do this function"),
-    takes(Kind::CantDo, Need::OPEN, "CANT_DO", &["function"], |args| function(args[0]).map(Command::CantDo), "the worker can do this function no longer"),
+    takes(Kind::CanDo, Need::TAKE_NAMED, "CAN_DO", &["function"], |args| can_do(arg(args, 0), None), "the worker can do this function"),
+    takes(Kind::CantDo, Need::OPEN, "CANT_DO", &["function"], |args| function(arg(args, 0)).map(Command::CantDo), "the worker can do this function no longer"),
     takes(Kind::ResetAbilities, Need::OPEN, "RESET_ABILITIES", &[], |_| Ok(Command::ResetAbilities), "the worker can do no function any longer"),
     takes(Kind::PreSleep, Need::TAKE_ANY, "PRE_SLEEP", &[], |_| Ok(Command::PreSleep), "the worker is to be woken when there is a job for it"),
     sends(Kind::Unused, "UNUSED", "nothing"),
     sends(Kind::Noop, "NOOP", "there may be a job for the worker"),
-    takes_data(Kind::SubmitJob, Need::PUT_NAMED, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result"),
+    with_data(takes(Kind::SubmitJob, Need::PUT_NAMED, "SUBMIT_JOB", SUBMIT, |args| submit(args, NORMAL, false), "submit a job and wait for its result")),
     sends(Kind::JobCreated, "JOB_CREATED", "the handle of the job that was submitted"),
     takes(Kind::GrabJob, Need::TAKE_ANY, "GRAB_JOB", &[], |_| Ok(Command::Grab(Kind::JobAssign)), "ask for a job"),
     sends(Kind::NoJob, "NO_JOB", "there is no job"),
     sends(Kind::JobAssign, "JOB_ASSIGN", "handle, function and data of a job"),
     takes(Kind::WorkStatus, Need::TAKE_JOB, "WORK_STATUS", &["handle", "numerator", "denominator"], work_status, "how far the job is"),
-    takes_data(Kind::WorkComplete, Need::TAKE_JOB, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "the job is done, with this result"),
+    with_data(takes(Kind::WorkComplete, Need::TAKE_JOB, "WORK_COMPLETE", HANDLE, |args| work(args, Kind::WorkComplete), "the job is done, with this result")),
     takes(Kind::WorkFail, Need::TAKE_JOB, "WORK_FAIL", HANDLE, |args| work(args, Kind::WorkFail), "the job has failed"),
     takes(Kind::GetStatus, Need::FOLLOW_JOB, "GET_STATUS", HANDLE, |args| Ok(Command::GetStatus(last(args).into())), "ask how far a job is"),
-    takes_data(Kind::EchoReq, Need::OPEN, "ECHO_REQ", &[], |_| Ok(Command::Echo(Body::default())), "ask for these data"),
+    with_data(takes(Kind::EchoReq, Need::OPEN, "ECHO_REQ", &[], |_| Ok(Command::Echo(Body::default())), "ask for these data")),
     sends(Kind::EchoRes, "ECHO_RES", "the data of ECHO_REQ"),
-    takes_data(Kind::SubmitJobBg, Need::PUT_NAMED, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a job whose result nobody waits for"),
+    with_data(takes(Kind::SubmitJobBg, Need::PUT_NAMED, "SUBMIT_JOB_BG", SUBMIT, |args| submit(args, NORMAL, true), "submit a job whose result nobody waits for")),
     sends(Kind::Error, "ERROR", "code and text of what is wrong"),
     sends(Kind::StatusRes, "STATUS_RES", "handle, known, running, numerator and denominator"),
-    takes_data(Kind::SubmitJobHigh, Need::PUT_NAMED, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first"),
+    with_data(takes(Kind::SubmitJobHigh, Need::PUT_NAMED, "SUBMIT_JOB_HIGH", SUBMIT, |args| submit(args, HIGH, false), "SUBMIT_JOB, to be done first")),
     takes(Kind::SetClientId, Need::OPEN, "SET_CLIENT_ID", &["id"], |args| Ok(Command::SetClientId(client_id(args))), "what the text command workers calls the connection"),
-    takes(Kind::CanDoTimeout, Need::TAKE_NAMED, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(args[0], limit(args[1])), "CAN_DO, with a limit of time for each job"),
+    takes(Kind::CanDoTimeout, Need::TAKE_NAMED, "CAN_DO_TIMEOUT", &["function", "timeout"], |args| can_do(arg(args, 0), limit(arg(args, 1))), "CAN_DO, with a limit of time for each job"),
     sends(Kind::AllYours, "ALL_YOURS", "nothing; no server has ever taken it"),
-    takes_data(Kind::WorkException, Need::TAKE_JOB, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why"),
+    with_data(takes(Kind::WorkException, Need::TAKE_JOB, "WORK_EXCEPTION", HANDLE, |args| work(args, Kind::WorkException), "the job has failed, and this is why")),
     takes(Kind::OptionReq, Need::OPEN, "OPTION_REQ", &["option"], |args| Ok(Command::Option(last(args).into())), "set an option of the connection; there is exceptions"),
     sends(Kind::OptionRes, "OPTION_RES", "the option that was set"),
-    takes_data(Kind::WorkData, Need::TAKE_JOB, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "a part of the result"),
-    takes_data(Kind::WorkWarning, Need::TAKE_JOB, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "a warning about the job"),
+    with_data(takes(Kind::WorkData, Need::TAKE_JOB, "WORK_DATA", HANDLE, |args| work(args, Kind::WorkData), "a part of the result")),
+    with_data(takes(Kind::WorkWarning, Need::TAKE_JOB, "WORK_WARNING", HANDLE, |args| work(args, Kind::WorkWarning), "a warning about the job")),
     takes(Kind::GrabJobUniq, Need::TAKE_ANY, "GRAB_JOB_UNIQ", &[], |_| Ok(Command::Grab(Kind::JobAssignUniq)), "ask for a job with its unique id"),
     sends(Kind::JobAssignUniq, "JOB_ASSIGN_UNIQ", "handle, function, unique id and data of a job"),
-    takes_data(Kind::SubmitJobHighBg, Need::PUT_NAMED, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG, to be done first"),
-    takes_data(Kind::SubmitJobLow, Need::PUT_NAMED, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB, to be done last"),
-    takes_data(Kind::SubmitJobLowBg, Need::PUT_NAMED, "SUBMIT_JOB_LOW_BG", SUBMIT, |args| submit(args, LOW, true), "SUBMIT_JOB_BG, to be done last"),
-    takes_data(Kind::SubmitJobSched, Need::PUT_NAMED, "SUBMIT_JOB_SCHED", SCHED, scheduled, "SUBMIT_JOB_BG, at the next minute that matches"),
-    takes_data(Kind::SubmitJobEpoch, Need::PUT_NAMED, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG, at this second since 1970"),
-    takes_data(Kind::SubmitReduceJob, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB, with a reducer"),
-    takes_data(Kind::SubmitReduceJobBackground, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG, with a reducer"),
+    with_data(takes(Kind::SubmitJobHighBg, Need::PUT_NAMED, "SUBMIT_JOB_HIGH_BG", SUBMIT, |args| submit(args, HIGH, true), "SUBMIT_JOB_BG, to be done first")),
+    with_data(takes(Kind::SubmitJobLow, Need::PUT_NAMED, "SUBMIT_JOB_LOW", SUBMIT, |args| submit(args, LOW, false), "SUBMIT_JOB, to be done last")),
+    with_data(takes(Kind::SubmitJobLowBg, Need::PUT_NAMED, "SUBMIT_JOB_LOW_BG", SUBMIT, |args| submit(args, LOW, true), "SUBMIT_JOB_BG, to be done last")),
+    with_data(takes(Kind::SubmitJobSched, Need::PUT_NAMED, "SUBMIT_JOB_SCHED", SCHED, scheduled, "SUBMIT_JOB_BG, at the next minute that matches")),
+    with_data(takes(Kind::SubmitJobEpoch, Need::PUT_NAMED, "SUBMIT_JOB_EPOCH", &["function", "unique", "time"], epoch, "SUBMIT_JOB_BG, at this second since 1970")),
+    with_data(takes(Kind::SubmitReduceJob, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB", REDUCE, |args| reduce(args, false), "SUBMIT_JOB, with a reducer")),
+    with_data(takes(Kind::SubmitReduceJobBackground, Need::PUT_NAMED, "SUBMIT_REDUCE_JOB_BACKGROUND", REDUCE, |args| reduce(args, true), "SUBMIT_JOB_BG, with a reducer")),
     takes(Kind::GrabJobAll, Need::TAKE_ANY, "GRAB_JOB_ALL", &[], |_| Ok(Command::Grab(Kind::JobAssignAll)), "ask for a job with its unique id and, if it has one, its reducer"),
     sends(Kind::JobAssignAll, "JOB_ASSIGN_ALL", "handle, function, unique id, reducer and data of a job"),
     takes(Kind::GetStatusUnique, Need::FOLLOW_JOB, "GET_STATUS_UNIQUE", &["unique"], |args| Ok(Command::GetStatusUnique(last(args).into())), "ask how far the job with this unique id is"),
@@ -118,6 +112,11 @@ pub const PACKETS: [Packet; 42] = [
 /// The row of a number on the wire, if there is one.
 pub fn packet(number: u32) -> Option<&'static Packet> {
     PACKETS.get((number as usize).wrapping_sub(1))
+}
+
+/// An argument, of which there are as many as the row says.
+fn arg<'a>(args: &[&'a [u8]], place: usize) -> &'a [u8] {
+    args.get(place).copied().unwrap_or_default()
 }
 
 /// The last argument, which some clients end with a NUL although the body's length ends it.
@@ -145,13 +144,13 @@ fn limit(text: &[u8]) -> Option<NonZeroU64> {
 }
 
 fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
-    let unique = match args[1] {
+    let unique = match arg(args, 1) {
         b"" => DedupKey::None,
         b"-" => DedupKey::Body(None),
         name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
         name => DedupKey::Name(name.into()),
     };
-    let (function, body) = (function(args[0])?, Body::default());
+    let (function, body) = (function(arg(args, 0))?, Body::default());
     Ok(Submission { function, unique, pri, background, when: When::Now, reducer: None, body })
 }
 
@@ -162,7 +161,7 @@ fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fa
 /// A time that has passed, or is none, is now.
 fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
-    if let Some(secs) = strtoll(args[2]).filter(|secs| *secs > 0) {
+    if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
         submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
     }
     Ok(Command::Submit(Box::new(submission)))
@@ -170,7 +169,7 @@ fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
 
 fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
-    let fields = [args[2], args[3], args[4], args[5], args[6]];
+    let fields = [2, 3, 4, 5, 6].map(|place| arg(args, place));
     submission.when = When::On(Schedule::parse(fields).ok_or(reply::WRONG_SCHEDULE)?);
     Ok(Command::Submit(Box::new(submission)))
 }
@@ -178,10 +177,10 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
 /// The aggregator has never been looked at by any server.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
-    if args[2].len() > MAX_FUNCTION {
+    if arg(args, 2).len() > MAX_FUNCTION {
         return Err(reply::LARGE_REDUCER);
     }
-    submission.reducer = Some(args[2].into());
+    submission.reducer = Some(arg(args, 2).into());
     Ok(Command::Submit(Box::new(submission)))
 }
 
@@ -191,13 +190,13 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
 
 /// The two numbers are forwarded as they came, with the NUL between them.
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
-    let text = [args[1], last(args)].join(&0);
-    Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: args[0].into(), body: Body::from(text) }))
+    let text = [arg(args, 1), last(args)].join(&0);
+    Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
 }
 
 fn client_id(args: &[&[u8]]) -> Box<[u8]> {
     let id = last(args);
-    id[..id.len().min(MAX_CLIENT_ID)].into()
+    upto(id, MAX_CLIENT_ID).into()
 }
 
 #[cfg(test)]

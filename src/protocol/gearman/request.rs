@@ -4,16 +4,17 @@
 //! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
 //! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::admin::{self, AdminCommand};
+use super::admin::{self, AdminCommand, TEXT_COMMANDS};
 use super::command::Command;
 use super::names::{job_of, MAX_LINE};
-use super::packets::{packet, Packet};
+use super::packets::{packet, Packet, PACKETS};
 use super::reply::{self, Fault};
 use crate::access::Need;
 use crate::engine::{Body, Fingerprint};
 use crate::protocol::guard::Subject;
+use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, Upload};
-use crate::protocol::{Context, DecodeLimits};
+use crate::protocol::{CommandPlace, Context, DecodeLimits};
 
 /// The most that the arguments of a packet may take, without its data (gearmand: its receive buffer).
 pub const MAX_HEAD: usize = 8192;
@@ -27,20 +28,34 @@ const MAX_ARGUMENTS: usize = 7;
 /// A packet or a line, as the client gave it.
 #[derive(Debug)]
 pub struct Request {
-    /// What it is called in the log of a verbose server.
-    pub name: &'static str,
     /// The parsed packet or line.
     pub command: Command,
-    need: Need,
+    row: Option<Row>,
+}
+
+/// A row of one of the two tables, by its place.
+#[derive(Clone, Copy, Debug)]
+enum Row {
+    Packet(u8),
+    Text(u8),
 }
 
 impl Request {
     /// What the client must be allowed to do.
     pub fn need(&self) -> Need {
-        match self.command {
-            Command::Refused(_) | Command::Lost => Need::OPEN,
-            _ => self.need,
+        match self.row {
+            Some(Row::Packet(place)) => PACKETS.get(usize::from(place)).map_or(Need::OPEN, |row| row.need),
+            Some(Row::Text(place)) => TEXT_COMMANDS.get(usize::from(place)).map_or(Need::OPEN, |row| row.need),
+            None => Need::OPEN,
         }
+    }
+
+    /// As what it is counted; not at all if it is wrong by itself.
+    pub fn place(&self) -> Option<CommandPlace> {
+        self.row.map(|row| match row {
+            Row::Packet(place) => CommandPlace::packet(place.into()),
+            Row::Text(place) => CommandPlace::text(place.into()),
+        })
     }
 
     /// The tube or job that it names.
@@ -66,10 +81,8 @@ impl Request {
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The name of the packet that arrives.
-    name: &'static str,
-    /// What the client must be allowed to do, for the request that is being read.
-    need: Need,
+    /// The packet or line that is being read, once it is known.
+    row: Option<Row>,
 }
 
 #[derive(Debug, Default)]
@@ -134,13 +147,8 @@ impl Decoder {
     }
 
     fn request(&self, command: Command) -> Request {
-        let name = match &command {
-            Command::Text(_) => "text",
-            Command::Refused(fault) => fault.code,
-            Command::Lost => "no command",
-            _ => self.name,
-        };
-        Request { name, command, need: self.need }
+        let row = self.row.filter(|_| !matches!(command, Command::Refused(_) | Command::Lost));
+        Request { command, row }
     }
 
     /// Nothing behind this can be understood.
@@ -150,7 +158,7 @@ impl Decoder {
     }
 
     fn line(&mut self, input: &mut &[u8]) -> Option<Command> {
-        let window = &input[..input.len().min(MAX_LINE)];
+        let window = upto(input, MAX_LINE);
         let Some(length) = window.iter().position(|&byte| byte == b'\n') else {
             if window.len() < MAX_LINE {
                 return None;
@@ -158,30 +166,28 @@ impl Decoder {
             self.state = Reading::Lost;
             return Some(Command::Lost);
         };
-        let line = &window[..length];
-        *input = &input[length + 1..];
-        let (command, need) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
-        self.need = need;
+        let line = upto(window, length);
+        *input = past(input, length + 1);
+        let (command, place) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
+        self.row = place.map(|place| Row::Text(place as u8));
         Some(Command::Text(command))
     }
 
     /// Reads one packet as far as its data. None: it is not all there. Some(None): the state says what follows.
     fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
-        let magic = &input[..input.len().min(4)];
+        let magic = upto(input, 4);
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
             return self.lose(Command::Lost);
         }
-        let (header, behind) = input.split_at_checked(HEADER)?;
-        let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let (kind, length) = (number(4), number(8));
+        let ([_, _, _, magic, k0, k1, k2, k3, l0, l1, l2, l3], behind) = input.split_first_chunk::<HEADER>()?;
+        let (kind, length) = (u32::from_be_bytes([*k0, *k1, *k2, *k3]), u32::from_be_bytes([*l0, *l1, *l2, *l3]));
         let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
-        self.name = row.name;
-        self.need = row.need;
+        self.row = Some(Row::Packet((kind - 1) as u8));
         if length > limits.max_packet {
             return self.lose(Command::Refused(reply::LARGE_PACKET));
         }
         let parse = match row.parse {
-            _ if header[3] == b'S' => Err(reply::RESPONSE_MAGIC),
+            _ if *magic == b'S' => Err(reply::RESPONSE_MAGIC),
             None => Err(reply::NOT_A_REQUEST),
             Some(parse) => Ok(parse),
         };
@@ -197,8 +203,8 @@ impl Decoder {
             Ok(head) => head,
             Err(fault) => return self.lose(Command::Refused(fault)),
         };
-        let command = parse(&head.args[..row.arguments.len()]);
-        *input = &behind[head.used..];
+        let command = parse(upto(&head.args, row.arguments.len()));
+        *input = past(behind, head.used);
         match command {
             Ok(command) if row.data => self.data(command, length - head.used, input, limits),
             Ok(command) => Some(Some(command)),
@@ -271,7 +277,7 @@ impl Decoder {
 
 /// Splits the arguments off a body of `length` bytes that begins `bytes`. None: not enough of it has come.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
-    let here = &bytes[..bytes.len().min(length)];
+    let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];
     if !row.data {
         if length > MAX_HEAD {
@@ -281,22 +287,24 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
             return None;
         }
     }
-    let head = &here[..here.len().min(MAX_HEAD)];
+    let head = upto(here, MAX_HEAD);
     let ends = if row.data { row.arguments.len() } else { row.arguments.len().saturating_sub(1) };
     let mut used = 0;
-    for arg in &mut args[..ends] {
-        let Some(end) = head[used..].iter().position(|&byte| byte == 0) else {
+    for arg in args.iter_mut().take(ends) {
+        let Some(end) = past(head, used).iter().position(|&byte| byte == 0) else {
             return match head.len() {
                 whole if whole == length => Some(Err(reply::FEW_ARGUMENTS)),
                 MAX_HEAD => Some(Err(reply::LARGE_ARGUMENTS)),
                 _ => None,
             };
         };
-        *arg = &head[used..used + end];
+        *arg = upto(past(head, used), end);
         used += end + 1;
     }
     if !row.data {
-        args[ends] = &head[used..];
+        if let Some(last) = args.get_mut(ends) {
+            *last = past(head, used);
+        }
         used = length;
     }
     Some(Ok(Head { args, used }))
@@ -304,36 +312,16 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
 
 #[cfg(test)]
 mod tests {
-    use super::super::packets::PACKETS;
     use super::*;
-    use crate::engine::Fingerprints;
-    use crate::protocol::beanstalk::Extensions;
-
-    const INTAKE: DecodeLimits = DecodeLimits {
-        max_job_size: 10,
-        room: 100_000,
-        is_stranger: false,
-        max_packet: 50_000,
-        fingerprints: Fingerprints::new(1),
-        extensions: Extensions::ALL,
-    };
+    use crate::protocol::pieces::{in_pieces, LIMITS};
 
     fn request(kind: u32, body: &[u8]) -> Vec<u8> {
         [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
     }
 
-    /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize) -> Vec<String> {
-        let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
-        for piece in stream.chunks(step) {
-            rest.extend_from_slice(piece);
-            let mut input = rest.as_slice();
-            while let Some(request) = decoder.next(&mut input, &INTAKE) {
-                out.push(format!("{:?}", request.command));
-            }
-            rest = input.to_vec();
-        }
-        out
+        let mut decoder = Decoder::default();
+        in_pieces(stream, step, |input| decoder.next(input, &LIMITS).map(|request| format!("{:?}", request.command)))
     }
 
     fn whole(stream: &[u8]) -> Vec<String> {
@@ -438,18 +426,18 @@ mod tests {
         let mut decoder = Decoder::default();
         let packet = request(7, b"f\0u\0abcdef");
         let mut input = &packet[..packet.len() - 4];
-        assert!(decoder.next(&mut input, &INTAKE).is_none());
+        assert!(decoder.next(&mut input, &LIMITS).is_none());
         assert_eq!((decoder.uploading(), input), (6, b"".as_slice()));
         let upload = decoder.upload().expect("four bytes are missing");
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
-        let request = decoder.next(&mut b"".as_slice(), &INTAKE).expect("all there");
+        let request = decoder.next(&mut b"".as_slice(), &LIMITS).expect("all there");
         assert!(matches!(request.command, Command::Submit(job) if job.body.bytes() == b"abcdef"));
     }
 
     #[test]
     fn a_job_without_room_is_swallowed_and_a_result_ends_the_connection() {
-        let limits = DecodeLimits { room: 5, ..INTAKE };
+        let limits = DecodeLimits { room: 5, ..LIMITS };
         let mut decoder = Decoder::default();
         let stream = [request(18, b"f\0\0abcdef"), b"version\n".to_vec()].concat();
         let mut input = &stream[..20];

@@ -32,7 +32,7 @@ pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
     let mut head = Head::clone(&request.head);
     let (status, text) = match denied {
         Denied::Forbidden => {
-            let rights: Vec<&str> = request.need.rights.iter().map(|right| Right::name(*right)).collect();
+            let rights: Vec<&str> = request.need().rights.iter().map(|right| Right::name(*right)).collect();
             (403, format!("this needs the right {} there", rights.join(" or ")))
         }
         Denied::Unknown if head.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),

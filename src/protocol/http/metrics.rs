@@ -4,12 +4,12 @@
 //! which dashboards know. Tubes are written in several turns, each metric apart, since the format wants all of one
 //! together. Must not measure anything.
 
-use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::types::Failure;
 use super::HttpSettings;
 use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
+use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
-use crate::protocol::{sees, Context, Output, Wire};
+use crate::protocol::{sees, CommandPlace, Context, Output, Wire};
 use crate::role::{Role, RoleFigures};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub const FAMILIES: [Family; 47] = [
     ("beanpole_memory_limit_bytes", "gauge", "The limit of its sum."),
     ("beanpole_draining", "gauge", "1 if no job is taken any more."),
     ("beanpole_jobs_total", "counter", "Jobs ever put."),
-    ("beanpole_commands_total", "counter", "Commands ever given, of the beanstalk protocol."),
+    ("beanpole_commands_total", "counter", "Commands ever given, by protocol."),
     ("beanpole_job_timeouts_total", "counter", "Times a time to run ended."),
     ("beanpole_connections_total", "counter", "Connections ever made, but for those of HTTP."),
     ("beanpole_connections_rejected_total", "counter", "Connections turned away."),
@@ -128,7 +128,7 @@ pub struct Scrape {
 
 impl Scrape {
     pub fn new(names: Names, only: Option<Box<[u8]>>, settings: &HttpSettings) -> Scrape {
-        let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_KEYS.len() };
+        let count = if names == Names::Native { FAMILIES.len() - TUBES } else { TUBE_FIGURES.len() };
         let samples = std::iter::repeat_with(Output::new).take(count).collect();
         Scrape {
             names,
@@ -138,7 +138,7 @@ impl Scrape {
             next: 0,
             shown: 0,
             most: settings.metrics_tubes,
-            gearman: settings.gearman,
+            gearman: settings.spoken.contains(&Wire::Gearman),
             samples,
         }
     }
@@ -149,6 +149,7 @@ impl Scrape {
         own as u64 + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there are samples for each row of tubes, and the places are theirs")]
     fn add(&mut self, tube: &TubeStats) -> usize {
         let name = label(tube.name);
         let mut bytes = 0;
@@ -156,14 +157,14 @@ impl Scrape {
         let mut line = |place: usize, key: &str, more: &str, value: &str| {
             let family = match names {
                 Names::Native => FAMILIES[TUBES + place].0,
-                names => &names.of(TUBE_KEYS[place].name, true).0,
+                names => &names.of(TUBE_FIGURES[place].name, true).0,
             };
             let line = format!("{family}{{{key}=\"{name}\"{more}}} {value}\n");
             self.samples[place].text().extend_from_slice(line.as_bytes());
             bytes += line.len();
         };
         if names != Names::Native {
-            for (place, key) in TUBE_KEYS.iter().enumerate() {
+            for (place, key) in TUBE_FIGURES.iter().enumerate() {
                 line(place, "tube", "", &(key.of)(tube).to_string());
             }
             return bytes;
@@ -234,7 +235,7 @@ fn finish(scrape: Scrape, context: &Context, omitted: impl FnOnce(&Stats) -> u64
     let figures = QueueFigures::of(stats.unwrap_or_else(|| context.stats()), context);
     if names != Names::Native {
         older(names, &figures, out.text());
-        for (key, mut samples) in TUBE_KEYS.iter().zip(samples) {
+        for (key, mut samples) in TUBE_FIGURES.iter().zip(samples) {
             let (name, kind) = names.of(key.name, true);
             family(out.text(), &name, kind, key.name);
             out.append(&mut samples);
@@ -265,12 +266,12 @@ fn older(names: Names, figures: &QueueFigures, text: &mut Vec<u8>) {
         family(text, &name, kind, key);
         text.extend_from_slice(format!("{name} {value}\n").as_bytes());
     };
-    for key in &SERVER_KEYS {
-        one(key.name, (key.of)(figures));
+    for row in &SERVER_FIGURES {
+        if let FigureValue::Number(number) = (row.of)(figures) {
+            one(row.name, number);
+        }
     }
-    for (key, name) in commands() {
-        one(&key, figures.counters.of(name));
-    }
+    extended_counts(figures, |_| true).for_each(|(key, count)| one(&key, count));
     if names == Names::Pypi {
         family(text, "beanstalk_up", "gauge", "The server answers.");
         text.extend_from_slice(b"beanstalk_up 1\n");
@@ -285,6 +286,7 @@ struct Page<'a> {
 
 impl Page<'_> {
     /// Begins the next metric; tells its name.
+    #[expect(clippy::indexing_slicing, reason = "a test scrapes, and finds each row of the table")]
     fn begin(&mut self) -> &'static str {
         let (name, kind, help) = FAMILIES[self.next];
         self.next += 1;
@@ -310,7 +312,7 @@ impl Page<'_> {
 }
 
 fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
-    let (stats, facts) = (&figures.stats, context.host.facts());
+    let (stats, facts) = (&figures.stats, figures.facts);
     page.labelled("version", [(&*facts.version, 1)]);
     page.labelled("state", states(&stats.jobs));
     page.number(stats.jobs.urgent);
@@ -327,10 +329,14 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(stats.draining.into());
     page.number(stats.total_jobs);
     let name = page.begin();
-    for (key, command) in commands() {
-        let count = figures.counters.of(command);
-        let labels = format!("protocol=\"beanstalk\",command=\"{}\"", &key["cmd-".len()..]);
-        page.text.extend_from_slice(format!("{name}{{{labels}}} {count}\n").as_bytes());
+    for place in CommandPlace::all().filter(|place| place.is_taken()) {
+        let (wire, word, second) = place.name();
+        if context.settings.http.spoken.contains(&wire) {
+            let (protocol, space) = (wire.name(), if second.is_empty() { "" } else { " " });
+            let count = figures.counters.of(place);
+            let line = format!("{name}{{protocol=\"{protocol}\",command=\"{word}{space}{second}\"}} {count}\n");
+            page.text.extend_from_slice(line.as_bytes());
+        }
     }
     page.number(stats.timeouts);
     page.number(stats.total_connections);
@@ -399,7 +405,7 @@ fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
 }
 
 /// Nanoseconds in seconds, without idle zeros.
-fn seconds(nanos: u128) -> String {
+pub fn seconds(nanos: u128) -> String {
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -424,6 +430,8 @@ fn label(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Body, Engine, Limits, NewJob, Span, Time};
+    use crate::protocol::{ClientRegistry, ProtocolSettings};
 
     #[test]
     fn the_table_is_where_it_is_said_to_be() {
@@ -443,6 +451,66 @@ mod tests {
         let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
         assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
         assert_eq!(label(b"a\"\\\n\xffb"), "a\\\"\\\\\\n\\\\xffb");
+    }
+
+    struct SomeHost(crate::protocol::Facts);
+
+    impl crate::protocol::Host for SomeHost {
+        fn facts(&self) -> &crate::protocol::Facts {
+            &self.0
+        }
+        fn usage(&self) -> crate::protocol::Usage {
+            Default::default()
+        }
+    }
+
+    /// What scrapes of a server with 100,000 tubes cost that tells of `most`: how many turns each of them took, and how
+    /// many bytes and lines of tubes it came to.
+    fn scrape_many(most: usize) -> (u64, usize, usize) {
+        const STEPS: u64 = 1024;
+        let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, hash_secret: 7, ..Limits::NONE };
+        let mut engine = Engine::new(limits);
+        let client = engine.connect();
+        for tube in 0..100_000 {
+            let (delay, ttr) = (Span::ZERO, Span::from_secs(1));
+            let job = NewJob { pri: 0, delay, ttr, body: Body::default() };
+            engine.put_into(client, format!("tube-{tube}").as_bytes(), job, Time::default()).expect("room for a job");
+        }
+        let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
+        let (settings, host) = (ProtocolSettings::default(), SomeHost(Default::default()));
+        let http = HttpSettings { metrics_tubes: most, ..HttpSettings::default() };
+        let mut scrape = Box::new(Scrape::new(Names::Native, None, &http));
+        let (mut turns, mut before) = (0, scrape.footprint());
+        let text = loop {
+            engine.grant_steps(STEPS);
+            let books = (&mut counters, &mut registry);
+            let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
+            let rest = go_on(scrape, &mut context);
+            turns += 1;
+            // One tube more than there were steps for.
+            assert!(engine.steps().used() <= STEPS + 32, "{} steps in one turn", engine.steps().used());
+            match rest {
+                Ok(text) => break text.expect("figures"),
+                Err(rest) => scrape = rest,
+            }
+            let footprint = scrape.footprint();
+            assert!(footprint - before <= (1 << 20) + 64 * STEPS, "{footprint} bytes after {before}");
+            before = footprint;
+        };
+        let bytes: Vec<u8> = text.chunks().flatten().copied().collect();
+        assert!(before >= bytes.len() as u64 * 9 / 10, "{before} bytes are on account of {}", bytes.len());
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"beanpole_tube_jobs_total{"));
+        (turns, bytes.len(), lines.count())
+    }
+
+    #[test]
+    fn a_scrape_of_very_many_tubes_takes_many_turns_and_is_on_account() {
+        let (turns, bytes, lines) = scrape_many(usize::MAX);
+        assert_eq!(lines, 100_001);
+        assert!(bytes > 40 << 20 && turns > bytes as u64 / 64 / 1024, "{bytes} bytes in {turns} turns");
+        let (turns, bytes, lines) = scrape_many(1000);
+        assert_eq!(lines, 1000);
+        assert!(turns < 20 && bytes < 1 << 20, "{bytes} bytes in {turns} turns: the rest is not looked at");
     }
 
     #[test]

@@ -4,9 +4,7 @@
 //! client of this protocol ever waits, holds a job or is told anything unasked. Must not remember anything about the
 //! queue.
 
-mod figures;
 mod guard;
-mod json;
 mod metrics;
 mod page;
 mod reply;
@@ -15,13 +13,14 @@ mod routes;
 mod session;
 mod types;
 
-pub use figures::{SERVER_KEYS, TUBE_KEYS};
 pub use guard::{deny, introduce};
 pub use metrics::{FAMILIES, JOURNAL};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};
 pub use session::{execute, go_on, Continuation};
+
+use super::Wire;
 
 /// What HTTP clients may see and do.
 #[derive(Clone, Debug)]
@@ -34,13 +33,13 @@ pub struct HttpSettings {
     pub token: Option<Box<[u8]>>,
     /// Tubes that the metrics tell of at most.
     pub metrics_tubes: usize,
-    /// The metrics have Gearman's names too.
-    pub gearman: bool,
+    /// The protocols that the server speaks; with Gearman, the metrics have its names too.
+    pub spoken: Vec<Wire>,
 }
 
 impl Default for HttpSettings {
     fn default() -> HttpSettings {
-        HttpSettings { admin: false, hosts: Vec::new(), token: None, metrics_tubes: 1000, gearman: false }
+        HttpSettings { admin: false, hosts: Vec::new(), token: None, metrics_tubes: 1000, spoken: Vec::new() }
     }
 }
 

@@ -9,10 +9,10 @@ pub const PAGE: &[u8] = include_bytes!("page.html");
 pub const STYLE_HASH: &str = "APaB+tT6fbFJCGS7Mwqz+EVklqUT1wd/Dq6rM6ZZ9pQ=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "+/vqPphsqOGP/2TEDyED7qAH/s6hnYDOeAIbmN9l+aI=";
+pub const SCRIPT_HASH: &str = "S+pUlV/j6q7kczYhsyEs6TD3CzYbtqHNi8jFucDFW1M=";
 
 /// What the page may do: be styled, run, and ask this server.
 pub const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
     style-src 'sha256-APaB+tT6fbFJCGS7Mwqz+EVklqUT1wd/Dq6rM6ZZ9pQ='; \
-    script-src 'sha256-+/vqPphsqOGP/2TEDyED7qAH/s6hnYDOeAIbmN9l+aI='";
+    script-src 'sha256-S+pUlV/j6q7kczYhsyEs6TD3CzYbtqHNi8jFucDFW1M='";

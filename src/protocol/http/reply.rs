@@ -3,9 +3,9 @@
 //! Owns their spelling, and the headers that keep a browser from doing more with a reply than show it. Must not decide
 //! what is answered.
 
-use super::json::Members;
 use super::page::PAGE_POLICY;
 use super::types::{Failure, Head};
+use crate::json;
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
@@ -98,12 +98,8 @@ pub fn short(out: &mut Output, status: u16, kind: Kind, body: &[u8], request: &H
 }
 
 pub fn failure(out: &mut Output, failure: &Failure, request: &Head) {
-    let mut body = Vec::new();
-    let mut members = Members::begin(&mut body);
-    members.text("error", failure.text.as_bytes());
-    members.end();
-    body.push(b'\n');
-    short(out, failure.status, Kind::Json, &body, request);
+    let body = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
+    short(out, failure.status, Kind::Json, body.as_bytes(), request);
 }
 
 pub fn go_ahead(out: &mut Output) {

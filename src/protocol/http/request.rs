@@ -3,11 +3,12 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
-use super::json::JsonObject;
-use super::routes::{self, Command, RequestTarget};
+use super::routes::{self, Command, RequestTarget, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
 use crate::access::Need;
+use crate::json::Object;
 use crate::protocol::guard::Subject;
+use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{DecodeLimits, LogSubject};
 
@@ -26,8 +27,8 @@ pub struct Request {
     pub head: Box<Head>,
     /// What, or why that is not understood.
     pub command: Result<Command, Failure>,
-    /// What a client must be allowed to do, if it is understood.
-    pub need: Need,
+    /// The place of its row in the table of paths, if that has one.
+    pub place: Option<usize>,
     /// Where it stands among the connection's bytes is not known any more: it must close.
     pub is_last: bool,
 }
@@ -62,14 +63,19 @@ impl Request {
         self.is_last || self.command.as_ref().is_ok_and(Command::is_for_strangers)
     }
 
-    fn new(head: Head, found: Result<(Command, Need), Failure>) -> Request {
-        let (command, need) = found.map_or_else(|failure| (Err(failure), Need::OPEN), |(it, need)| (Ok(it), need));
-        Request { head: head.into(), command, need, is_last: false }
+    /// What a client must be allowed to do.
+    pub fn need(&self) -> Need {
+        match (&self.command, self.place.and_then(|place| ROUTES.get(place))) {
+            // The metrics of one tube are its own.
+            (Ok(Command::Metrics(_, Some(_))), _) => Need::LOOK_NAMED,
+            (_, Some(route)) => route.need,
+            (_, None) => Need::OPEN,
+        }
     }
 
-    /// Its name, for the log.
-    pub fn name(&self) -> &'static str {
-        self.command.as_ref().map_or("no request", Command::name)
+    fn new(head: Head, found: Routed) -> Request {
+        let place = found.as_ref().ok().map(|(place, _)| *place);
+        Request { head: head.into(), command: found.map(|(_, command)| command), place, is_last: false }
     }
 }
 
@@ -146,7 +152,7 @@ impl Decoder {
                 match read_head(bytes) {
                     Ok(None) => None,
                     Ok(Some(found)) => {
-                        *bytes = &bytes[found.length..];
+                        *bytes = past(bytes, found.length);
                         self.begin(found, bytes, limits)
                     }
                     Err(failure) => Some(self.give_up(Head::default(), failure)),
@@ -180,7 +186,7 @@ impl Decoder {
         };
         let size = match (target.method, body) {
             (Method::Get, None | Some(0)) => {
-                let found = routes::find(&target, &JsonObject::default(), limits);
+                let found = routes::find(&target, &Object::default(), limits);
                 return Some(Request::new(head, found));
             }
             (Method::Get, Some(_)) => {
@@ -200,7 +206,12 @@ impl Decoder {
             (false, true) => Some(Command::Introduction),
             (false, false) => None,
         };
-        let first = first.map(|command| Request::new(head.clone(), Ok((command, Need::OPEN))));
+        let first = first.map(|command| Request {
+            head: head.clone().into(),
+            command: Ok(command),
+            place: None,
+            is_last: false,
+        });
         if limits.is_stranger {
             self.stage = Stage::Introduced(Box::new((head, target, size)));
             return first;
@@ -224,18 +235,13 @@ impl Decoder {
     }
 }
 
-fn read_body(
-    head: &Head,
-    target: RequestTarget,
-    body: &[u8],
-    limits: &DecodeLimits,
-) -> Result<(Command, Need), Failure> {
+fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLimits) -> Routed {
     if !head.is_json {
         // A guard says so; nothing is parsed that is not said to be JSON.
         return routes::unread(&target);
     }
-    let object = if body.is_empty() { Some(JsonObject::default()) } else { JsonObject::parse(body) };
-    let object = object.ok_or_else(|| Failure::new(400, "the body is no object of JSON"))?;
+    let object = if body.is_empty() { Ok(Object::default()) } else { Object::parse(body) };
+    let object = object.map_err(|wrong| Failure::new(400, wrong))?;
     routes::find(&target, &object, limits)
 }
 
@@ -244,7 +250,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let long = || Failure::new(431, "the head is too long");
-    let length = match request.parse(&bytes[..bytes.len().min(MAX_HEAD)]) {
+    let length = match request.parse(upto(bytes, MAX_HEAD)) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => return Err(long()),
         Ok(httparse::Status::Partial) => return Ok(None),

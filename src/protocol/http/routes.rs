@@ -3,17 +3,17 @@
 //! Owns the paths, and how their parts, queries and bodies are read. The manual page's test walks it. Must not carry
 //! out anything.
 
-use super::json::JsonObject;
 use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::access::Need;
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
+use crate::json::Object;
 use crate::protocol::guard::Subject;
-use crate::protocol::text::{is_tube_name, number};
+use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
 
 /// What a change to a job takes in a log at most, and a new job beside its body.
-const CHANGE: u64 = 50;
+pub const CHANGE: u64 = 50;
 const PUT: u64 = 300;
 
 /// The priority of a job that names none, and its time to run.
@@ -56,8 +56,8 @@ pub enum Command {
     Kick(Box<[u8]>, u64),
     /// Pause a tube for so long.
     Pause(Box<[u8]>, Span),
-    /// Delete the jobs in this state, or all that nobody has.
-    Clear(Box<[u8]>, Option<State>),
+    /// Delete the jobs in these states.
+    Clear(Box<[u8]>, &'static [State]),
     /// Put so many jobs of one tube into another.
     Move {
         tube: Box<[u8]>,
@@ -87,8 +87,7 @@ impl Command {
         use Command::*;
         match self {
             Put(tube, job) => PUT + (tube.len() + job.body.len()) as u64,
-            Move { to, .. } => PUT + to.len() as u64,
-            Pause(tube, _) => CHANGE + tube.len() as u64,
+            Move { to: tube, .. } | Pause(tube, _) => CHANGE + tube.len() as u64,
             Kick(..) | KickJob(_) | BuryJob(_) => CHANGE,
             Clear(..) | DeleteJob(_) => 1,
             _ => 0,
@@ -113,16 +112,8 @@ impl Command {
 
     /// What it is about, for the log.
     pub fn log_subject(&self) -> LogSubject {
-        use Command::*;
-        let (mut id, mut tube, mut size) = (None, None, None);
-        match self {
-            Job(job) | Body(job) | KickJob(job) | DeleteJob(job) | BuryJob(job) => id = Some(job.0),
-            Tube(name) | Jobs { tube: name, .. } | Peek(name, _) | Kick(name, _) => tube = Some(name.to_vec()),
-            Pause(name, _) | Clear(name, _) | Move { tube: name, .. } => tube = Some(name.to_vec()),
-            Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
-            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
-        }
-        LogSubject { id, tube, size, ..LogSubject::default() }
+        let size = if let Command::Put(_, job) = self { Some(job.body.len()) } else { None };
+        LogSubject { size, ..LogSubject::of(self.subject()) }
     }
 
     /// Which tubes or job it is about.
@@ -143,34 +134,6 @@ impl Command {
     pub fn is_for_strangers(&self) -> bool {
         matches!(self, Command::Page | Command::Health | Command::Ready)
     }
-
-    /// Its name, for the log.
-    pub fn name(&self) -> &'static str {
-        use Command::*;
-        match self {
-            GoAhead => "100-continue",
-            Introduction => "introduction",
-            Page => "page",
-            Health => "healthz",
-            Ready => "readyz",
-            Metrics(..) => "metrics",
-            Server => "server",
-            Tubes { .. } => "tubes",
-            Tube(_) => "tube",
-            Jobs { .. } => "jobs",
-            Peek(..) => "peek",
-            Job(_) => "job",
-            Body(_) => "body",
-            Put(..) => "put",
-            Kick(..) => "kick",
-            Pause(..) => "pause",
-            Clear(..) => "clear",
-            Move { .. } => "move",
-            KickJob(_) => "kick-job",
-            DeleteJob(_) => "delete",
-            BuryJob(_) => "bury",
-        }
-    }
 }
 
 impl Method {
@@ -183,12 +146,14 @@ impl Method {
 }
 
 pub struct Route {
+    /// What it is called in the log and in metrics.
+    pub word: &'static str,
     /// How it is asked for.
     pub method: Method,
     /// The path; a part in braces stands for any.
     pub path: &'static str,
     /// What the query, or the body's object, may hold.
-    pub arguments: Keys,
+    pub arguments: &'static [&'static str],
     /// What a client must be allowed to do.
     pub need: Need,
     /// What it does, in one line.
@@ -205,40 +170,39 @@ impl Route {
 
 type Read = fn(&Arguments) -> Result<Command, Failure>;
 
-/// Keys of a query, or of the body's object.
-type Keys = &'static [&'static str];
-
-const fn get(path: &'static str, arguments: Keys, need: Need, summary: &'static str, read: Read) -> Route {
-    Route { method: Method::Get, path, arguments, need, summary, read }
-}
-
-const fn post(path: &'static str, arguments: Keys, need: Need, summary: &'static str, read: Read) -> Route {
-    Route { method: Method::Post, path, arguments, need, summary, read }
+const fn row(
+    (word, method, path): (&'static str, Method, &'static str),
+    arguments: &'static [&'static str],
+    need: Need,
+    summary: &'static str,
+    read: Read,
+) -> Route {
+    Route { word, method, path, arguments, need, summary, read }
 }
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 20] = [
-    get("/", &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
-    get("/healthz", &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
-    get("/readyz", &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
-    get("/metrics", &["names", "tube"], Need::LOOK_ANY, "figures for Prometheus", metrics),
-    get("/api/server", &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
-    get("/api/tubes", &["after", "filter", "limit"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
-    get("/api/tubes/{tube}", &[], Need::LOOK_NAMED, "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
-    get("/api/tubes/{tube}/jobs", &["state", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
-    get("/api/tubes/{tube}/peek/{state}", &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
-    get("/api/jobs/{id}", &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
-    get("/api/jobs/{id}/body", &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
-    post("/api/tubes/{tube}/put", &["body", "body-base64", "pri", "delay", "ttr"], Need::PUT_NAMED, "put a job", put),
-    post("/api/tubes/{tube}/kick", &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
-    post("/api/tubes/{tube}/pause", &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
-    post("/api/tubes/{tube}/clear", &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
-    post("/api/tubes/{tube}/move", &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
-    post("/api/jobs/{id}/kick", &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
-    post("/api/jobs/{id}/delete", &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
-    post("/api/jobs/{id}/bury", &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
+    row(("page", Method::Get, "/"), &[], Need::OPEN, "the page", |_| Ok(Command::Page)),
+    row(("healthz", Method::Get, "/healthz"), &[], Need::OPEN, "whether the server works: 200, or 503 with the reason", |_| Ok(Command::Health)),
+    row(("readyz", Method::Get, "/readyz"), &[], Need::OPEN, "whether it takes jobs: 200, or 503 with the reason", |_| Ok(Command::Ready)),
+    row(("metrics", Method::Get, "/metrics"), &["names", "tube"], Need::LOOK_ANY, "figures for Prometheus", metrics),
+    row(("server", Method::Get, "/api/server"), &[], Need::LOOK_ANY, "figures of the server", |_| Ok(Command::Server)),
+    row(("tubes", Method::Get, "/api/tubes"), &["after", "filter", "limit"], Need::LOOK_ANY, "figures of tubes, a page at a time", tubes),
+    row(("tube", Method::Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, "figures of a tube", |it| Ok(Command::Tube(it.part(0)))),
+    row(("jobs", Method::Get, "/api/tubes/{tube}/jobs"), &["state", "from"], Need::LOOK_NAMED, "jobs of a tube, a page at a time", jobs),
+    row(("peek", Method::Get, "/api/tubes/{tube}/peek/{state}"), &[], Need::LOOK_NAMED, "the next job of a tube that is ready, delayed or buried", |it| Ok(Command::Peek(it.part(0), queued(&it.part(1))?))),
+    row(("job", Method::Get, "/api/jobs/{id}"), &[], Need::LOOK_JOB, "a job, with up to 64 KiB of its body", |it| it.id().map(Command::Job)),
+    row(("body", Method::Get, "/api/jobs/{id}/body"), &[], Need::LOOK_JOB, "the body of a job, as it is", |it| it.id().map(Command::Body)),
+    row(("put", Method::Post, "/api/tubes/{tube}/put"), &["body", "body-base64", "pri", "delay", "ttr"], Need::PUT_NAMED, "put a job", put),
+    row(("kick", Method::Post, "/api/tubes/{tube}/kick"), &["count"], Need::ADMIN_NAMED, "make buried, or delayed, jobs ready", |it| Ok(Command::Kick(it.part(0), it.number("count", u64::MAX)?))),
+    row(("pause", Method::Post, "/api/tubes/{tube}/pause"), &["seconds"], Need::ADMIN_NAMED, "give out no job of a tube for so long; 0 ends a pause", |it| Ok(Command::Pause(it.part(0), it.seconds("seconds", 3600)?))),
+    row(("clear", Method::Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, "delete the jobs of a tube that are ready, delayed or buried, or all of them", clear),
+    row(("move", Method::Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, "put jobs of a tube into another one", move_jobs),
+    row(("kick-job", Method::Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, "make a buried, delayed or leased job ready", |it| it.id().map(Command::KickJob)),
+    row(("delete", Method::Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, "delete a job that nobody has reserved", |it| it.id().map(Command::DeleteJob)),
+    row(("bury", Method::Post, "/api/jobs/{id}/bury"), &[], Need::ADMIN_JOB, "set a job aside that nobody has reserved", |it| it.id().map(Command::BuryJob)),
     // What stands here is known, and gives nothing: browsers ask for it unasked.
-    get("/favicon.ico", &[], Need::OPEN, "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
+    row(("favicon", Method::Get, "/favicon.ico"), &[], Need::OPEN, "nothing: browsers ask for it", |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
 /// A key of a query and its value.
@@ -278,7 +242,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
             b'%' => {
                 let digits = std::str::from_utf8(rest.get(..2)?).ok().filter(|digits| !digits.starts_with('+'))?;
                 bytes.push(u8::from_str_radix(digits, 16).ok()?);
-                rest = &rest[2..];
+                rest = past(rest, 2);
             }
             b'+' if plus => bytes.push(b' '),
             byte => bytes.push(byte),
@@ -291,7 +255,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
 struct Arguments<'a> {
     parts: Vec<&'a [u8]>,
     target: &'a RequestTarget,
-    object: &'a JsonObject<'a>,
+    object: &'a Object<'a>,
     limits: &'a DecodeLimits,
 }
 
@@ -302,7 +266,7 @@ fn wrong(what: &str) -> Failure {
 impl Arguments<'_> {
     /// What stands in the place of the n-th pair of braces.
     fn part(&self, place: usize) -> Box<[u8]> {
-        self.parts[place].into()
+        self.parts.get(place).copied().unwrap_or_default().into()
     }
 
     fn query(&self, key: &str) -> Option<&[u8]> {
@@ -311,7 +275,7 @@ impl Arguments<'_> {
 
     fn query_number(&self, key: &str, otherwise: u64) -> Result<u64, Failure> {
         let Some(text) = self.query(key) else { return Ok(otherwise) };
-        number(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number).ok_or_else(|| wrong(key))
+        whole_number(text).ok_or_else(|| wrong(key))
     }
 
     fn number(&self, key: &str, otherwise: u64) -> Result<u64, Failure> {
@@ -329,8 +293,7 @@ impl Arguments<'_> {
     }
 
     fn id(&self) -> Result<JobId, Failure> {
-        let found = number(self.parts[0]).filter(|(_, rest)| rest.is_empty() && !self.parts[0].starts_with(b" "));
-        found.map(|(id, _)| JobId(id)).ok_or_else(|| wrong("id"))
+        whole_number(&self.part(0)).map(JobId).ok_or_else(|| wrong("id"))
     }
 }
 
@@ -391,7 +354,14 @@ fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
 
 fn clear(it: &Arguments) -> Result<Command, Failure> {
     let state = it.text("state")?.map(|text| queued(text.as_bytes())).transpose()?;
-    Ok(Command::Clear(it.part(0), state))
+    let states: &[State] = match state {
+        Some(State::Ready) => &[State::Ready],
+        Some(State::Delayed) => &[State::Delayed],
+        Some(_) => &[State::Buried],
+        // What somebody has reserved stays.
+        None => &[State::Buried, State::Delayed, State::Ready],
+    };
+    Ok(Command::Clear(it.part(0), states))
 }
 
 fn move_jobs(it: &Arguments) -> Result<Command, Failure> {
@@ -419,13 +389,13 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The row for this path, and what its braces stand for.
-fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> {
+/// The row for this path and its place in the table, and what its braces stand for.
+fn find_row(target: &RequestTarget) -> Result<(usize, &'static Route, Vec<&[u8]>), Failure> {
     let mut other = false;
-    for route in &ROUTES {
+    for (place, route) in ROUTES.iter().enumerate() {
         if let Some(parts) = parts_of(route.path, target) {
             if route.method == target.method {
-                return Ok((route, parts));
+                return Ok((place, route, parts));
             }
             other = true;
         }
@@ -433,9 +403,11 @@ fn row(target: &RequestTarget) -> Result<(&'static Route, Vec<&[u8]>), Failure> 
     Err(if other { Failure::new(405, "not with this method") } else { Failure::new(404, "there is no such path") })
 }
 
-/// What is asked for, and what a client must be allowed to do for that.
-pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) -> Result<(Command, Need), Failure> {
-    let (route, parts) = row(target)?;
+/// What is asked for, and the place of its row.
+pub type Routed = Result<(usize, Command), Failure>;
+
+pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> Routed {
+    let (place, route, parts) = find_row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
@@ -443,35 +415,24 @@ pub fn find(target: &RequestTarget, object: &JsonObject, limits: &DecodeLimits) 
     if let Some(key) = object.stray(route.arguments) {
         return Err(Failure::new(400, format!("unknown in the body: {key}")));
     }
-    let command = (route.read)(&Arguments { parts, target, object, limits })?;
-    // The metrics of one tube are its own.
-    let need = if let Command::Metrics(_, Some(_)) = command { Need::LOOK_NAMED } else { route.need };
-    Ok((command, need))
+    (route.read)(&Arguments { parts, target, object, limits }).map(|command| (place, command))
 }
 
 /// What is wrong with a request whose body cannot be read.
-pub fn unread(target: &RequestTarget) -> Result<(Command, Need), Failure> {
-    row(target)?;
+pub fn unread(target: &RequestTarget) -> Routed {
+    find_row(target)?;
     Err(Failure::new(415, "the Content-Type must be application/json"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Fingerprints;
+    use crate::protocol::pieces::LIMITS;
 
     fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
-        let limits = DecodeLimits {
-            max_job_size: 10,
-            room: 1 << 20,
-            is_stranger: false,
-            max_packet: 0,
-            fingerprints: Fingerprints::new(1),
-            extensions: crate::protocol::beanstalk::Extensions::ALL,
-        };
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
-        let object = JsonObject::parse(body.as_bytes()).expect("an object");
-        find(&target, &object, &limits).map(|(command, _)| command).map_err(|failure| failure.status)
+        let object = Object::parse(body.as_bytes()).expect("an object");
+        find(&target, &object, &LIMITS).map(|(_, command)| command).map_err(|failure| failure.status)
     }
 
     #[test]

@@ -3,20 +3,22 @@
 //! Owns which verb a request becomes and what its reply tells. What may be long goes on in other turns, and a list that
 //! grows is on the account of memory. Must not know how bytes arrive or leave.
 
-use super::figures::{commands, QueueFigures, SERVER_KEYS, TUBE_KEYS};
 use super::guard;
-use super::json::Members;
 use super::metrics::{self, Scrape};
 use super::page::PAGE;
 use super::reply::{self, Kind};
 use super::request::Request;
-use super::routes::Command;
+use super::routes::{Command, CHANGE};
 use super::types::{Failure, Head};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
-    BodyRef, Engine, JobId, JobView, Kick, Moved, NewJob, Progress, Refused, Span, State, Stats, Sweep, Time, TubeStats,
+    BodyRef, Engine, Flush, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused, Span, State, Stats, Time,
+    TubeStats,
 };
+use crate::json::Members;
+use crate::protocol::beanstalk::{extended_counts, server_figures, FigureValue, QueueFigures, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
+use crate::protocol::text::upto;
 use crate::protocol::{self, Context, Flow, Output, Wire};
 use crate::role::Role;
 
@@ -57,14 +59,10 @@ enum Rest {
     },
     /// A kick of many jobs.
     Kick(Box<[u8]>, Kick),
-    /// The deletion of many jobs, in these states one after the other.
-    Clear(Box<[u8]>, Sweep, &'static [State]),
+    /// The deletion of many jobs.
+    Clear(Flush),
     /// A move of many jobs.
-    Move {
-        tube: Box<[u8]>,
-        to: Box<[u8]>,
-        sweep: Sweep,
-    },
+    Move(MoveJobs),
 }
 
 /// A list in the making.
@@ -102,9 +100,9 @@ impl Continuation {
     /// Bytes that it may take in a log before it stops once more.
     pub fn log_size(&self) -> u64 {
         match &self.rest {
-            Rest::Kick(tube, kick) => Command::Kick(tube.clone(), kick.left).log_size(),
-            Rest::Clear(..) => 1,
-            Rest::Move { to, .. } => 300 + to.len() as u64,
+            Rest::Kick(..) => CHANGE,
+            Rest::Clear(_) => 1,
+            Rest::Move(moving) => CHANGE + moving.footprint(),
             Rest::Metrics(_) | Rest::Server(_) | Rest::Tubes { .. } | Rest::Jobs { .. } => 0,
         }
     }
@@ -116,8 +114,9 @@ impl Continuation {
             Rest::Server(_) => size_of::<VisibleSums>() as u64,
             Rest::Tubes { filter, list, .. } => filter.len() as u64 + list.text.footprint(),
             Rest::Jobs { tube, list, .. } => tube.len() as u64 + list.text.footprint(),
-            Rest::Kick(tube, _) | Rest::Clear(tube, ..) => tube.len() as u64,
-            Rest::Move { tube, to, .. } => (tube.len() + to.len()) as u64,
+            Rest::Kick(tube, _) => tube.len() as u64,
+            Rest::Clear(flush) => flush.footprint(),
+            Rest::Move(moving) => moving.footprint(),
         }
     }
 }
@@ -174,18 +173,8 @@ fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut
         Command::Tubes { after, filter, limit } => Rest::Tubes { next: after, filter, limit, list: List::default() },
         Command::Jobs { tube, state, from } => Rest::Jobs { next: from, tube, state, list: List::default() },
         Command::Kick(tube, count) => Rest::Kick(tube, Kick::new(count)),
-        Command::Clear(tube, state) => {
-            let states: &[State] = match state {
-                Some(State::Ready) => &[State::Ready],
-                Some(State::Delayed) => &[State::Delayed],
-                Some(_) => &[State::Buried],
-                None => &[State::Ready, State::Delayed, State::Buried],
-            };
-            Rest::Clear(tube, Sweep { state: states[0], left: u64::MAX, done: 0 }, &states[1..])
-        }
-        Command::Move { tube, to, state, count } => {
-            Rest::Move { tube, to, sweep: Sweep { state, left: count, done: 0 } }
-        }
+        Command::Clear(tube, states) => Rest::Clear(Flush::new(tube, states)),
+        Command::Move { tube, to, state, count } => Rest::Move(MoveJobs::new(tube, to, state, count)),
         command => {
             let flow = ended(&head);
             match short_command(command, context) {
@@ -270,7 +259,7 @@ fn change(command: Command, context: &mut Context) -> Answer {
     if !done {
         return Err(not_found(what));
     }
-    object(|members| members.raw("done", b"true"))
+    object(|members| members.truth("done", true))
 }
 
 /// Only who has a job may bury it, so it is reserved first.
@@ -331,35 +320,18 @@ fn health(problem: Option<&str>) -> Answer {
 
 fn server(stats: Stats, context: &Context) -> Answer {
     let figures = QueueFigures::of(stats, context);
-    let facts = context.host.facts();
     object(|members| {
-        for key in &SERVER_KEYS {
-            members.number(key.name, (key.of)(&figures));
-        }
-        for (key, name) in commands() {
-            members.number(&key, figures.counters.of(name));
-        }
+        server_figures(&figures, |key, value| match value {
+            FigureValue::Number(number) => members.number(key, number),
+            FigureValue::Micros(micros) => members.raw(key, &metrics::seconds(u128::from(micros) * 1000)),
+            FigureValue::Truth(value) => members.truth(key, value),
+            FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
+        });
+        extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
+        members.truth("admin", context.settings.http.admin && may_change(context));
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
             members.number(&format!("connections-{}", wire.name()), count);
         }
-        members.number("max-job-size", facts.max_job_size.into());
-        members.number("max-connections", facts.max_connections as u64);
-        members.text("binlog-state", figures.log.map_or("off", |log| log.state).as_bytes());
-        if let Some(part) = context.host.role() {
-            members.text("role", part.role.word().as_bytes());
-            members.number("epoch", part.epoch);
-            members.number("journal-entry", part.entry);
-            members.number("journal-size", part.used);
-            members.number("journal-quota", part.quota);
-        }
-        members.raw("draining", if figures.stats.draining { b"true" } else { b"false" });
-        members.raw("admin", if context.settings.http.admin && may_change(context) { b"true" } else { b"false" });
-        members.number("pid", facts.pid.into());
-        members.text("version", facts.version.as_bytes());
-        members.text("id", facts.id.as_bytes());
-        members.text("hostname", facts.hostname.as_bytes());
-        members.text("os", facts.os.as_bytes());
-        members.text("platform", facts.platform.as_bytes());
     })
 }
 
@@ -372,9 +344,7 @@ fn may_change(context: &Context) -> bool {
 
 fn tube_members(members: &mut Members, tube: &TubeStats) {
     members.bytes("name", tube.name);
-    for key in &TUBE_KEYS {
-        members.number(key.name, (key.of)(tube));
-    }
+    TUBE_FIGURES.iter().for_each(|row| members.number(row.name, (row.of)(tube)));
 }
 
 fn state_name(state: State) -> &'static [u8] {
@@ -414,7 +384,7 @@ fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usi
     members.number("size", body.len() as u64);
     let part = beginning(body, shown);
     members.bytes("body", part);
-    members.raw("truncated", if part.len() < body.len() { b"true" } else { b"false" });
+    members.truth("truncated", part.len() < body.len());
 }
 
 /// Up to so many bytes of a body, but no half letter at the end.
@@ -423,9 +393,9 @@ fn beginning(body: BodyRef<'_>, most: usize) -> &[u8] {
     if bytes.len() <= most {
         return bytes;
     }
-    let cut = &bytes[..most];
+    let cut = upto(bytes, most);
     match std::str::from_utf8(cut) {
-        Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
+        Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
         _ => cut,
     }
 }
@@ -448,8 +418,11 @@ fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output)
             Some(Progress::More) => Step::More(Rest::Kick(tube, kick)),
             Some(Progress::Done) => Step::Done(object(|members| members.number("kicked", kick.done))),
         },
-        Rest::Clear(tube, sweep, states) => clear(tube, sweep, states, context),
-        Rest::Move { tube, to, sweep } => move_jobs(tube, to, sweep, context),
+        Rest::Clear(mut flush) => match context.engine.flush(&mut flush, context.now) {
+            Progress::More => Step::More(Rest::Clear(flush)),
+            Progress::Done => Step::Done(object(|members| members.number("deleted", flush.done))),
+        },
+        Rest::Move(moving) => move_jobs(moving, context),
     };
     match step {
         Step::Done(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
@@ -517,28 +490,14 @@ fn list_jobs(mut next: u32, tube: Box<[u8]>, state: Option<State>, mut list: Lis
     }
 }
 
-fn clear(tube: Box<[u8]>, mut sweep: Sweep, mut states: &'static [State], context: &mut Context) -> Step {
-    loop {
-        if context.engine.clear_in(&tube, &mut sweep) == Progress::More {
-            return Step::More(Rest::Clear(tube, sweep, states));
-        }
-        let Some((next, others)) = states.split_first() else { break };
-        sweep.state = *next;
-        states = others;
-    }
-    Step::Done(object(|members| members.number("deleted", sweep.done)))
-}
-
-fn move_jobs(tube: Box<[u8]>, to: Box<[u8]>, mut sweep: Sweep, context: &mut Context) -> Step {
-    let stopped = match context.engine.move_in(context.client, &tube, &to, &mut sweep, context.now) {
-        Moved::More => return Step::More(Rest::Move { tube, to, sweep }),
-        Moved::All => None,
-        Moved::Refused(refused) => Some(refusal(refused).text),
-        Moved::Bound => Some("somebody waits for the next job, or it has a number or limits of its own".into()),
-        Moved::Large => Some("the next job is too large to be moved".into()),
+fn move_jobs(mut moving: MoveJobs, context: &mut Context) -> Step {
+    let stopped = match context.engine.move_jobs(context.client, &mut moving, context.now) {
+        Ok(Progress::More) => return Step::More(Rest::Move(moving)),
+        Ok(Progress::Done) => None,
+        Err(_) => Some(refusal(Refused::OutOfMemory).text),
     };
     Step::Done(object(|members| {
-        members.number("moved", sweep.done);
+        members.number("moved", moving.done);
         if let Some(why) = stopped {
             members.text("stopped", why.as_bytes());
         }

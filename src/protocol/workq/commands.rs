@@ -30,13 +30,6 @@ pub enum CommandName {
     InspectJob,
 }
 
-impl CommandName {
-    /// The first word of what clients call it.
-    pub fn name(self) -> &'static str {
-        COMMANDS[self as usize].word
-    }
-}
-
 pub struct CommandRow {
     pub name: CommandName,
     /// What a client must be allowed to do.
@@ -152,7 +145,7 @@ fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     }
     let mut keys: Vec<_> = flags.iter().map(|(key, _)| key).collect();
     keys.sort_unstable();
-    keys.windows(2).any(|pair| pair[0] == pair[1])
+    keys.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
 }
 
 impl<'a> Line<'a> {

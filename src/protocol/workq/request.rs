@@ -10,7 +10,7 @@ use super::reply::{self, Words};
 use crate::access::Need;
 use crate::engine::Body;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
-use crate::protocol::DecodeLimits;
+use crate::protocol::{CommandPlace, DecodeLimits};
 
 /// The longest line with its CR LF, as long as the original's whole command.
 pub const MAX_LINE: usize = 1_058_576;
@@ -44,8 +44,13 @@ impl Request {
     pub fn need(&self) -> Need {
         match (&self.command, self.name) {
             (Command::Refused(_) | Command::Close(_), _) | (_, None) => Need::OPEN,
-            (_, Some(name)) => COMMANDS[name as usize].need,
+            (_, Some(name)) => COMMANDS.get(name as usize).map_or(Need::OPEN, |row| row.need),
         }
+    }
+
+    /// As what it is counted; not at all if it is wrong by itself.
+    pub fn place(&self) -> Option<CommandPlace> {
+        self.name.filter(|_| !matches!(self.command, Command::Refused(_) | Command::Close(_))).map(CommandPlace::workq)
     }
 
     fn plain(name: Option<CommandName>, command: Command) -> Request {
@@ -261,35 +266,22 @@ impl Skip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Fingerprints;
-    use crate::protocol::beanstalk::Extensions;
+    use crate::protocol::pieces::{self, in_pieces};
 
-    const INTAKE: DecodeLimits = DecodeLimits {
-        max_job_size: 10,
-        max_packet: 0,
-        room: 1 << 30,
-        is_stranger: false,
-        fingerprints: Fingerprints::new(1),
-        extensions: Extensions::ALL,
-    };
+    const INTAKE: DecodeLimits = DecodeLimits { room: 1 << 30, ..pieces::LIMITS };
 
-    /// What comes out of a stream that is cut into pieces of `step` bytes.
     fn decode(stream: &[u8], step: usize, limits: &DecodeLimits) -> Vec<String> {
-        let (mut decoder, mut rest, mut out) = (Decoder::default(), Vec::new(), Vec::new());
-        for piece in stream.chunks(step) {
-            rest.extend_from_slice(piece);
-            let mut input = rest.as_slice();
-            while let Some(request) = decoder.next(&mut input, limits) {
-                let text = match &request.command {
-                    Command::Refused(answer) => String::from_utf8_lossy(answer).trim_end().to_owned(),
-                    command => format!("{command:?} {:?}", request.data.bytes()),
-                };
-                out.push(text);
-            }
-            rest = input.to_vec();
-            assert!(rest.len() <= KEEP);
-        }
-        out
+        let mut decoder = Decoder::default();
+        in_pieces(stream, step, |input| {
+            let Some(request) = decoder.next(input, limits) else {
+                assert!(input.len() <= KEEP);
+                return None;
+            };
+            Some(match &request.command {
+                Command::Refused(answer) => String::from_utf8_lossy(answer).trim_end().to_owned(),
+                command => format!("{command:?} {:?}", request.data.bytes()),
+            })
+        })
     }
 
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";

@@ -18,8 +18,9 @@ pub fn parse(text: &[u8]) -> Option<i128> {
     if !seconds.iter().zip(shape).all(fits) {
         return None;
     }
-    let number =
-        |from: usize, to: usize| seconds[from..to].iter().fold(0, |sum, byte| sum * 10 + i64::from(byte - b'0'));
+    let number = |from: usize, to: usize| {
+        seconds.iter().take(to).skip(from).fold(0, |sum, byte| sum * 10 + i64::from(byte - b'0'))
+    };
     let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
     let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
     let date = day_of(year, month, day);

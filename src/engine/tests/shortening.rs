@@ -1,0 +1,56 @@
+//! Cutting a run that fails down to the few steps that matter.
+//!
+//! Owns the cutting, and panics as errors, so that a run which ends in one is cut without a word. The simulation of
+//! `tests/sim` has this file as well. Must not know what a step is.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
+use std::sync::Once;
+
+/// Leaves out whatever can be left out of these steps so that they still fail, as long as `may_go_on`.
+pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fails: impl Fn(&Vec<T>) -> bool) -> Vec<T> {
+    let mut size = steps.len() / 2;
+    while size > 0 && may_go_on() {
+        let before = steps.len();
+        let mut place = 0;
+        while place < steps.len() && may_go_on() {
+            let mut fewer = steps.clone();
+            fewer.drain(place..(place + size).min(steps.len()));
+            if fails(&fewer) {
+                steps = fewer;
+            } else {
+                place += size;
+            }
+        }
+        if size > 1 || steps.len() == before {
+            size /= 2;
+        }
+    }
+    steps
+}
+
+thread_local! {
+    /// Whether panics of this thread are only kept.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+    /// The last panic that was kept.
+    static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Makes an error of a panic.
+pub fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            if QUIET.get() {
+                KEPT.set(panic.to_string());
+            } else {
+                usual(panic);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    result.unwrap_or_else(|_| Err(KEPT.take()))
+}

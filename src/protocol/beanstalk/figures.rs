@@ -1,0 +1,197 @@
+//! THE tables of figures: what the server and a tube tell of themselves, in beanstalkd's order and under its names.
+//!
+//! Owns the keys. The bodies of `stats` and `stats-tube` are made of them, as are HTTP's API and the older names of
+//! metrics. Must not format.
+
+use super::commands::{CommandName, CommandRow, COMMANDS};
+use crate::engine::{Stats, TubeStats};
+use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, LogFigures, Usage, Wire};
+use crate::role::RoleFigures;
+
+/// All that the server tells.
+pub struct QueueFigures<'a> {
+    /// The engine's, without clients of HTTP.
+    pub stats: Stats,
+    /// If it is one of several servers.
+    pub role: Option<RoleFigures>,
+    /// How often each command was given.
+    pub counters: &'a CommandCounters,
+    pub facts: &'a Facts,
+    pub usage: Usage,
+    pub log: Option<LogFigures>,
+    /// For how many seconds the server has run.
+    pub uptime: u64,
+    /// Of each protocol, in the order of `Wire::ALL`.
+    pub connections: [u64; Wire::ALL.len()],
+}
+
+impl<'a> QueueFigures<'a> {
+    /// With these figures of the engine, which are what the client may see.
+    pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
+        let facts = context.host.facts();
+        QueueFigures {
+            stats,
+            role: context.host.role(),
+            counters: context.counters,
+            facts,
+            usage: context.host.usage(),
+            log: context.log,
+            uptime: context.now.since(facts.started).secs(),
+            connections: Wire::ALL.map(|wire| context.registry.count(wire) as u64),
+        }
+    }
+}
+
+/// A figure's value, and how it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FigureValue<'a> {
+    Number(u64),
+    Micros(u64),
+    Truth(bool),
+    /// Text that needs no quotes.
+    Word(&'a str),
+    Text(&'a str),
+}
+
+/// A figure: its key, and where it is found.
+pub struct Figure<F> {
+    pub name: &'static str,
+    pub of: F,
+}
+
+/// Finds a figure of the server.
+pub type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
+
+/// Finds a figure of a server's part among several.
+pub type OfRole = for<'a> fn(&'a RoleFigures) -> FigureValue<'a>;
+
+/// Finds a figure of a tube.
+pub type OfTube = fn(&TubeStats) -> u64;
+
+const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {
+    Figure { name, of }
+}
+
+use FigureValue::{Micros, Number, Text, Truth, Word};
+
+/// Those of the server; clients demand the keys of the binlog without one as well. What beanstalkd has not stands
+/// behind the rest, and behind all of it the counts of the commands of extensions; see [`extended_counts`].
+#[rustfmt::skip]
+pub const SERVER_FIGURES: [Figure<OfServer>; 66] = [
+    row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
+    row("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
+    row("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
+    row("current-jobs-delayed", |it| Number(it.stats.jobs.delayed)),
+    row("current-jobs-buried", |it| Number(it.stats.jobs.buried)),
+    row("cmd-put", |it| count(it, CommandName::Put)),
+    row("cmd-peek", |it| count(it, CommandName::Peek)),
+    row("cmd-peek-ready", |it| count(it, CommandName::PeekReady)),
+    row("cmd-peek-delayed", |it| count(it, CommandName::PeekDelayed)),
+    row("cmd-peek-buried", |it| count(it, CommandName::PeekBuried)),
+    row("cmd-reserve", |it| count(it, CommandName::Reserve)),
+    row("cmd-reserve-with-timeout", |it| count(it, CommandName::ReserveWithTimeout)),
+    row("cmd-delete", |it| count(it, CommandName::Delete)),
+    row("cmd-release", |it| count(it, CommandName::Release)),
+    row("cmd-use", |it| count(it, CommandName::Use)),
+    row("cmd-watch", |it| count(it, CommandName::Watch)),
+    row("cmd-ignore", |it| count(it, CommandName::Ignore)),
+    row("cmd-bury", |it| count(it, CommandName::Bury)),
+    row("cmd-kick", |it| count(it, CommandName::Kick)),
+    row("cmd-touch", |it| count(it, CommandName::Touch)),
+    row("cmd-stats", |it| count(it, CommandName::Stats)),
+    row("cmd-stats-job", |it| count(it, CommandName::StatsJob)),
+    row("cmd-stats-tube", |it| count(it, CommandName::StatsTube)),
+    row("cmd-list-tubes", |it| count(it, CommandName::ListTubes)),
+    row("cmd-list-tube-used", |it| count(it, CommandName::ListTubeUsed)),
+    row("cmd-list-tubes-watched", |it| count(it, CommandName::ListTubesWatched)),
+    row("cmd-pause-tube", |it| count(it, CommandName::PauseTube)),
+    row("job-timeouts", |it| Number(it.stats.timeouts)),
+    row("total-jobs", |it| Number(it.stats.total_jobs)),
+    row("max-job-size", |it| Number(it.facts.max_job_size.into())),
+    row("current-tubes", |it| Number(it.stats.tubes as u64)),
+    row("current-connections", |it| Number(it.stats.connections as u64)),
+    row("current-producers", |it| Number(it.stats.producers as u64)),
+    row("current-workers", |it| Number(it.stats.workers as u64)),
+    row("current-waiting", |it| Number(it.stats.waiting as u64)),
+    row("total-connections", |it| Number(it.stats.total_connections)),
+    row("pid", |it| Number(it.facts.pid.into())),
+    row("version", |it| Text(&it.facts.version)),
+    row("rusage-utime", |it| Micros(it.usage.user_micros)),
+    row("rusage-stime", |it| Micros(it.usage.system_micros)),
+    row("uptime", |it| Number(it.uptime)),
+    row("binlog-oldest-index", |it| Number(it.log.map_or(0, |log| log.oldest))),
+    row("binlog-current-index", |it| Number(it.log.map_or(0, |log| log.current))),
+    row("binlog-records-migrated", |it| Number(it.log.map_or(0, |log| log.migrated))),
+    row("binlog-records-written", |it| Number(it.log.map_or(0, |log| log.written))),
+    row("binlog-max-size", |it| Number(it.log.map_or(10_485_760, |log| log.segment_size))),
+    row("draining", |it| Truth(it.stats.draining)),
+    row("id", |it| Word(&it.facts.id)),
+    row("hostname", |it| Text(&it.facts.hostname)),
+    row("os", |it| Text(&it.facts.os)),
+    row("platform", |it| Text(&it.facts.platform)),
+    row("cmd-reserve-job", |it| count(it, CommandName::ReserveJob)),
+    row("cmd-kick-job", |it| count(it, CommandName::KickJob)),
+    row("current-memory", |it| Number(it.stats.memory.total())),
+    row("max-memory", |it| Number(it.stats.max_memory)),
+    row("max-connections", |it| Number(it.facts.max_connections as u64)),
+    row("rejected-connections", |it| Number(it.usage.rejected_connections)),
+    row("binlog-state", |it| Word(it.log.map_or("off", |log| log.state))),
+    row("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
+    row("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
+    row("memory-jobs", |it| Number(it.stats.memory.jobs)),
+    row("memory-tubes", |it| Number(it.stats.memory.tubes)),
+    row("memory-watches", |it| Number(it.stats.memory.watches)),
+    row("memory-buffers", |it| Number(it.stats.memory.buffers)),
+    row("failed-auths", |it| Number(it.usage.failed_auths)),
+    row("total-expired", |it| Number(it.stats.evicted)),
+];
+
+/// What a server says that is one of several; behind those of every server.
+pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
+    row("role", |it| Word(it.role.word())),
+    row("epoch", |it| Number(it.epoch)),
+    row("journal-entry", |it| Number(it.entry)),
+    row("journal-entries-written", |it| Number(it.written)),
+    row("journal-bytes-written", |it| Number(it.bytes)),
+    row("journal-retries", |it| Number(it.retries)),
+    row("journal-size", |it| Number(it.used)),
+    row("journal-quota", |it| Number(it.quota)),
+];
+
+#[rustfmt::skip]
+pub const TUBE_FIGURES: [Figure<OfTube>; 13] = [
+    row("current-jobs-urgent", |it| it.jobs.urgent),
+    row("current-jobs-ready", |it| it.jobs.ready),
+    row("current-jobs-reserved", |it| it.jobs.reserved),
+    row("current-jobs-delayed", |it| it.jobs.delayed),
+    row("current-jobs-buried", |it| it.jobs.buried),
+    row("total-jobs", |it| it.total_jobs),
+    row("current-using", |it| it.using.into()),
+    row("current-watching", |it| it.watching.into()),
+    row("current-waiting", |it| it.waiting as u64),
+    row("cmd-delete", |it| it.deletes),
+    row("cmd-pause-tube", |it| it.pauses),
+    row("pause", |it| it.pause.secs()),
+    row("pause-time-left", |it| it.pause_left.secs()),
+];
+
+/// Shows all figures of the server that it has, with their keys, but for the counts of extensions.
+pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
+    SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
+    if let Some(role) = &figures.role {
+        ROLE_FIGURES.iter().for_each(|row| each(row.name, (row.of)(role)));
+    }
+}
+
+fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
+    Number(figures.counters.of(CommandPlace::beanstalk(name)))
+}
+
+/// How often each of those commands was given that beanstalkd has not, as far as they are `offered`, by its key.
+pub fn extended_counts<'a>(
+    figures: &'a QueueFigures,
+    offered: impl Fn(&CommandRow) -> bool + 'a,
+) -> impl Iterator<Item = (String, u64)> + 'a {
+    let rows = COMMANDS.iter().filter(|row| row.extension.is_some()).filter(move |row| offered(row));
+    rows.map(|row| (format!("cmd-{}", row.name.name()), figures.counters.of(CommandPlace::beanstalk(row.name))))
+}
