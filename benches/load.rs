@@ -21,6 +21,8 @@ mod drain;
 mod driver;
 #[path = "load/echo.rs"]
 mod echo;
+#[path = "load/extended.rs"]
+mod extended;
 #[path = "load/measure.rs"]
 #[allow(dead_code, reason = "other benchmarks have other goals")]
 mod measure;

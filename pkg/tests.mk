@@ -1,7 +1,9 @@
 # Words for tests and measurements that need more than the Rust toolchain, or minutes. Included by the Makefile.
 
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`
-#   ROWS, ROUNDS             of `cluster`: which faults, how often each
+#   ROWS, ROUNDS, LONG       of `cluster`: which faults (11 is etcd's quota, 16 a million schedules in memory, tls an etcd with
+#                            TLS), how often each, and whether they last as long as they should
+#   COSTS, TAKEOVER          of `cluster`, instead of faults: what a put costs, and how long a take-over lasts with 1000,100000 jobs
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
 #   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
@@ -9,8 +11,11 @@
 
 SEED =
 RESTARTS =
-ROWS = 1,2,3,4,5,6,8,10,11,12,14
+ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16$(if $(TLS),$(comma)tls)
 ROUNDS = 1
+LONG =
+COSTS =
+TAKEOVER =
 ALSO =
 TRACE =
 CUT =
@@ -19,7 +24,7 @@ SECONDS =
 DEPTH =
 MINUTES =
 
-.PHONY: compat hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick
+.PHONY: compat tls hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -29,6 +34,13 @@ compat: build oracle ## hold it against the original beanstalkd and gearmand and
 	tests/compat/workq '$(PROGRAM)'
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
+
+# The program that it leaves has TLS.
+tls: ## test what TLS adds, with real clients over it; needs openssl
+	$(MAKE) --no-print-directory build TLS=1
+	$(CARGO) clippy --locked --features tls --all-targets -- -D warnings
+	$(CARGO) test --locked --features tls --test tls --test access --test ctl
+	COMPAT_ONLY=tls tests/compat/run '$(PROGRAM)'
 
 # Debian's packages are unpacked rather than installed, since they would start their daemons. What gearmand needs beside them
 # are libraries, which are installed.
@@ -74,8 +86,11 @@ crash: ## kill it under load, and cut the power of a simulated disk, again and a
 	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
 	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
-cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20
-	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)'
+cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
+	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
+	    what_was_confirmed -- --nocapture)
+	tests/cluster/run '$(PROGRAM)' --rows '$(ROWS)' --rounds '$(ROUNDS)' --etcd '$(ETCD)' \
+	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)')
 
 powercut: build ## cut the power under it at thousands of moments; takes minutes; SEED=1000 tries others, TRACE= and CUT= one again
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
@@ -115,6 +130,12 @@ bench-doors:
 
 # What Gearman is measured against; it may be unpacked rather than installed, for the same reason as above.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
+
+bench-tls: ## what TLS costs: memory, processor time, handshakes, and bytes of the program; needs openssl
+	$(CARGO) build --release --locked
+	@cp $(call q,$(PROGRAM)) $(call q,$(TARGET_DIR)/without-tls)
+	$(CARGO) bench --locked --features tls --bench tls -- $(ARGS)
+	@echo "program: $$(wc -c <$(call q,$(PROGRAM))) bytes with TLS, $$(wc -c <$(call q,$(TARGET_DIR)/without-tls)) without"
 
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)

@@ -165,6 +165,9 @@ pub struct Config {
     /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps.
     /// None if it needs no such word, or the program has its own ways.
     pub give_back: Option<fn()>,
+    /// Tells how many bytes of memory the process has, if they are all the server's: beyond `max_memory` and a little
+    /// more, what asks for more is refused whatever the account says. None in a process that has others' memory.
+    pub resident: Option<fn() -> u64>,
     /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that
     /// all that may take several turns does.
     pub turn_steps: u64,
@@ -217,6 +220,7 @@ impl Default for Config {
             max_memory: machine::memory() / whole * share,
             max_output: 1 << 20,
             give_back: None,
+            resident: None,
             turn_steps: 1024,
             slow: None,
             max_tubes: 1_000_000,

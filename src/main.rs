@@ -19,7 +19,7 @@ use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
-use beanpole::internals::{ctl, machine};
+use beanpole::internals::{cluster, ctl, machine};
 use beanpole::{Config, Server, StartError};
 use daemon::{PidFile, Side};
 use logfile::Target;
@@ -179,10 +179,14 @@ fn run(settings: Settings, reopens: bool, mut told: impl FnMut(Option<&str>)) ->
         (parent, Ok(file)) => (parent, file),
         (_, Err(error)) => return fail(BAD_USAGE, format!("--ready-fd: {error}")),
     };
+    let folder = settings.config.log_folder.clone();
     let server = match start(settings) {
         Ok(server) => server,
         Err((code, problem)) => return fail(code, problem),
     };
+    if let Some(Err(error)) = folder.as_deref().map(cluster::go_alone) {
+        return fail(10, format!("the folder of the binlog: {error}"));
+    }
     let _port_file = match tie(&server, starter.port_file, parent) {
         Ok(file) => file,
         Err(problem) => return fail(1, problem),
@@ -302,7 +306,8 @@ fn start(settings: Settings) -> Result<Server, (u8, String)> {
             log::warn!("listening on inherited sockets; ignoring {option}");
         }
     }
-    let config = Config { give_back: allocator::GIVE_BACK, ..settings.config };
+    let resident: Option<fn() -> u64> = Some(machine::resident_memory);
+    let config = Config { give_back: allocator::GIVE_BACK, resident, ..settings.config };
     let started = Server::with_inherited(config, inherited);
     started.map_err(|error: StartError| (error.code, error.to_string()))
 }

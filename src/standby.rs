@@ -114,9 +114,9 @@ impl Follower {
         }
         self.epoch = node.epoch();
         let (name, address) = node.active();
+        self.relay.iter().for_each(|relay| relay.point_to(&address));
         log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));
-        self.relay.iter().for_each(|relay| relay.point_to(&address));
     }
 
     fn complain(&mut self, error: &std::io::Error) {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanpole::internals::cluster::{Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, SharedLog, Step};
 
@@ -258,4 +258,30 @@ fn the_binlog_of_the_first_server_is_taken_in() {
     let mut standby = node(&log, &second, "b");
     let _ = standby.look().expect("a log in memory");
     assert_eq!(files(&second), BTreeMap::from([("segment.0000000007".to_owned(), bytes)]));
+}
+
+#[test]
+fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_active() {
+    let (log, first, second, third) =
+        (Arc::new(MemoryLog::new(Faults::default(), 5)), Folder::new(), Folder::new(), Folder::new());
+    for folder in [&first, &third] {
+        std::fs::write(folder.0.join("segment.0000000007"), [3; 1000]).expect("a file");
+    }
+    // Server a has claimed, and has ended before its binlog was in.
+    let claim = Head { kind: EntryKind::Claim, epoch: 0, writer: 9, number: 0 };
+    let epoch = log.claim(0, 0, b"a 127.0.0.1:11300", &claim.seal(b"")).expect("a log in memory");
+    let import = Head { kind: EntryKind::Import, epoch, writer: 9, number: 1 };
+    log.append(epoch, 1, &import.seal(b"")).expect("a log in memory");
+    let (mut other, mut stranger) = (node(&log, &second, "b"), node(&log, &third, "c"));
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        assert!(matches!(other.look().expect("a log in memory"), Step::Standby(_)), "a part of the queue is missing");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let refused = stranger.look().err().expect("its binlog is of another queue").to_string();
+    assert!(refused.contains("not of this journal"), "{refused}");
+    let _active = activate(&mut node(&log, &first, "a"));
+    let _ = other.look().expect("a log in memory");
+    assert_eq!(files(&second), files(&first));
+    assert_eq!(files(&third), BTreeMap::from([("segment.0000000007".to_owned(), vec![3; 1000])]));
 }

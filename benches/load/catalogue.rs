@@ -5,7 +5,7 @@
 
 use super::relay::{relay, Shape};
 use super::scenario::{goals, row, Goals, Kind, Scenario, NONE, NO_GOALS};
-use super::{binlog, churn, cycle, drain, memory, mixed, paced, put};
+use super::{binlog, churn, cycle, drain, extended, memory, mixed, paced, put};
 
 /// What this benchmark is called.
 pub const BENCH: &str = "load";
@@ -29,7 +29,7 @@ const fn watching(producers: usize, workers: usize, tubes: usize) -> Shape {
     Shape { tubes, ..Shape::new(producers, workers) }
 }
 
-use Kind::{Binlog, Echo, Full, Quick};
+use Kind::{Alone, Binlog, Echo, Full, Quick};
 
 /// See the module's page.
 #[rustfmt::skip]
@@ -85,4 +85,9 @@ pub const SCENARIOS: &[Scenario] = &[
     row("mem-conns", Quick, NO_GOALS, "memory of 10,000 connections", |b| memory::connections(b, 10_000)),
     row("idle", Full, NO_GOALS, "nothing to do with 1 M delayed jobs, 10,000 waiting workers", |b| memory::idle(b, 1_000_000, 10_000)),
     row("size", Quick, NO_GOALS, "the program by itself", memory::size),
+    row("batch-100", Alone, NO_GOALS, "jobs taken by reserve-batch 100 and delete-batch, 1 connection", |b| extended::batches(b, 1_000_000)),
+    row("con-100k", Alone, NO_GOALS, "jobs of which one may be reserved at a time, 100,000 with one key", |b| extended::blocked(b, 100_000)),
+    row("keys-1m", Alone, NO_GOALS, "memory of 1 M keys", |b| extended::keys(b, 1_000_000)),
+    row("unique-f0", Alone, NO_GOALS, "put of unique jobs with -b -f0, 64 connections, pipelined 16", |b| extended::durable(b, 64, 16)),
+    row("operators-1m", Alone, NO_GOALS, "put, reserve, delete while a tube with 1 M jobs is listed and flushed", |b| extended::operators(b, 1_000_000)),
 ];

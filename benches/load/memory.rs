@@ -20,7 +20,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 const WATCH: Duration = Duration::from_secs(2);
 
 /// Resident memory once it stays as it is, or after [`SETTLE`].
-fn settled(server: &Server) -> f64 {
+pub fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
     loop {

@@ -69,6 +69,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
             has
         });
     }
+    sides.retain(|(_, is_ours)| *is_ours || scenario.kind != Kind::Alone);
     let start = Instant::now();
     for run in 0..args.runs {
         for (program, is_ours) in &sides {

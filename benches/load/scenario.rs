@@ -42,6 +42,8 @@ pub enum Kind {
     Echo,
     /// Needs `-b`.
     Binlog,
+    /// Is about what the peer has not.
+    Alone,
 }
 
 /// Nothing is asked.

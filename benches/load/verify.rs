@@ -17,7 +17,12 @@ pub struct Bodies {
     /// Where the body begins.
     head: usize,
     length: usize,
+    /// Where a tag has the number in digits.
+    digits: Option<usize>,
 }
+
+/// What stands in a tag for the number of the job.
+const DIGITS: &str = "##########";
 
 impl Bodies {
     /// Bodies of `length` bytes, at least 8, in jobs that nobody has to hurry with.
@@ -27,13 +32,23 @@ impl Bodies {
 
     /// The same with a priority and a delay in seconds.
     pub fn with(length: usize, pri: u32, delay: u32) -> Bodies {
+        Bodies::of(length, &format!("put {pri} {delay} 600 {length}"))
+    }
+
+    /// The same with tags, each of which has a space before it; ten `#` in one become the number.
+    pub fn tagged(length: usize, tags: &str) -> Bodies {
+        Bodies::of(length, &format!("put 0 0 600 {length}{tags}"))
+    }
+
+    fn of(length: usize, line: &str) -> Bodies {
         assert!(length >= NUMBER, "a body has room for its number");
-        let mut template = format!("put {pri} {delay} 600 {length}\r\n").into_bytes();
+        let digits = line.find(DIGITS);
+        let mut template = format!("{line}\r\n").into_bytes();
         let head = template.len();
         template.extend([0; NUMBER]);
         template.extend((NUMBER..length).map(|place| b'a' + (place % 26) as u8));
         template.extend(b"\r\n");
-        Bodies { template, head, length }
+        Bodies { template, head, length, digits }
     }
 
     /// Bytes of a put.
@@ -46,6 +61,13 @@ impl Bodies {
         let at = out.bytes.len() + self.head;
         out.bytes.extend_from_slice(&self.template);
         out.bytes[at..at + NUMBER].copy_from_slice(&(number as u64).to_le_bytes());
+        if let Some(digits) = self.digits {
+            let (mut left, first) = (number, at - self.head + digits);
+            for place in (first..first + DIGITS.len()).rev() {
+                out.bytes[place] = b'0' + (left % 10) as u8;
+                left /= 10;
+            }
+        }
         out.replies += 1;
     }
 
@@ -90,6 +112,11 @@ impl Ledger {
     /// Jobs so far.
     pub fn len(&self) -> usize {
         self.ids.len()
+    }
+
+    /// The id of a job, once the server has told it.
+    pub fn id(&self, number: usize) -> u64 {
+        self.ids[number] & !TAKEN
     }
 
     /// Jobs that were given out.

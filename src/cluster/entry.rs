@@ -23,6 +23,9 @@ pub enum EntryKind {
     Claim = 2,
     /// The writer has ended in order: whoever wants may claim at once.
     Release = 3,
+    /// Operations of a binlog that is being taken in. If this is the last entry, a part of the queue is missing, and
+    /// only the server that has it may claim.
+    Import = 4,
 }
 
 /// Who made an entry, and what for.
@@ -59,6 +62,7 @@ impl Head {
             [FORMAT, 1, ..] => EntryKind::Operations,
             [FORMAT, 2, ..] => EntryKind::Claim,
             [FORMAT, 3, ..] => EntryKind::Release,
+            [FORMAT, 4, ..] => EntryKind::Import,
             _ => return None,
         };
         let number = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);

@@ -301,40 +301,49 @@ impl SharedLog for Etcd {
     }
 
     /// Compaction forgets old revisions. Defragmentation gives their space back, server by server, and is left out
-    /// where there is little to give back, since that server answers nobody meanwhile. Then the alarm can be ended.
+    /// where there is little to give back, since that server answers nobody meanwhile. Then alarms can be ended.
     fn tidy_up(&self) -> io::Result<()> {
         let mut slow = self.slow.lock();
+        let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
+        let alarms = Document::new(&answer.body).get("alarms").map(Document::elements).unwrap_or_default();
         let answer = slow.ask("/v3/maintenance/status", "{}")?;
         let revision = Document::new(&answer.body).get("header").and_then(|header| header.get("revision"));
         if let Some(revision) = revision.and_then(Document::number) {
-            slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).and_then(done)?;
+            let answer = slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            // A full etcd has no new revisions, so this one may be forgotten already.
+            if !String::from_utf8_lossy(&answer.body).contains("has been compacted") {
+                done(answer)?;
+            }
         }
         let mut defragmented = Ok(());
         for _ in 0..slow.servers() {
-            match self.defragment(&mut slow) {
+            match self.defragment(&mut slow, !alarms.is_empty()) {
                 Ok(()) => slow.leave(),
                 // It is away and left already; it has to be tidied another time.
                 Err(error) => defragmented = Err(error),
             }
         }
-        let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
-        if Document::new(&answer.body).get("alarms").is_some_and(|alarms| !alarms.elements().is_empty()) {
-            log::warn!("journal: etcd had reached its quota; its alarm is ended now that space is back");
-            slow.ask("/v3/maintenance/alarm", r#"{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"0"}"#)
-                .and_then(done)?;
+        // Each server has one of its own.
+        for member in alarms.iter().filter_map(|alarm| alarm.get("memberID").and_then(Document::number)) {
+            let body = format!(r#"{{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"{member}"}}"#);
+            slow.ask("/v3/maintenance/alarm", &body).and_then(done)?;
+        }
+        if !alarms.is_empty() {
+            log::warn!("journal: etcd had reached its quota; it was told to give space back, and to take more");
         }
         defragmented
     }
 }
 
 impl Etcd {
-    /// Has the server that is next give back what it does not use, if that is much.
-    fn defragment(&self, gateway: &mut Gateway) -> io::Result<()> {
+    /// Has the server that is next give back what it does not use, if that is much, or if etcd is full: without writes
+    /// it does not know what compaction has freed.
+    fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let answer = gateway.ask("/v3/maintenance/status", "{}")?;
         let document = Document::new(&answer.body);
         let number = |name| document.get(name).and_then(Document::number).unwrap_or(0);
         let (size, used) = (number("dbSize"), number("dbSizeInUse"));
-        if size > self.quota / 2 && used < size - size / 4 {
+        if is_full || (size > self.quota / 2 && used < size - size / 4) {
             gateway.ask("/v3/maintenance/defragment", "{}").and_then(done)?;
         }
         Ok(())

@@ -26,14 +26,21 @@ pub struct Mirror {
     pub done: Seq,
     /// In which entry each file was made.
     pub created: BTreeMap<String, Seq>,
+    /// The folder holds a binlog that never was in a shared log.
+    pub is_foreign: bool,
     dirty: BTreeMap<String, File>,
 }
 
 impl Mirror {
     /// The copy in this folder, which this process has locked. It is emptied if it cannot be relied on.
     pub fn open(folder: &Path) -> io::Result<Mirror> {
-        let mut mirror =
-            Mirror { folder: folder.to_owned(), done: 0, created: BTreeMap::new(), dirty: BTreeMap::new() };
+        let mut mirror = Mirror {
+            folder: folder.to_owned(),
+            done: 0,
+            created: BTreeMap::new(),
+            is_foreign: false,
+            dirty: BTreeMap::new(),
+        };
         if folder.join(ACTIVE).exists() {
             mirror.start_over(0)?;
             fs::remove_file(folder.join(ACTIVE))?;
@@ -42,13 +49,12 @@ impl Mirror {
                 Some((done, created)) => (mirror.done, mirror.created) = (done, created),
                 None => mirror.start_over(0)?,
             }
+        } else if mirror.segments()?.is_empty() {
+            mirror.save()?;
+        } else {
+            mirror.is_foreign = true;
         }
         Ok(mirror)
-    }
-
-    /// Whether the folder holds a binlog that never was in a shared log.
-    pub fn is_foreign(&self) -> io::Result<bool> {
-        Ok(self.done == 0 && !self.segments()?.is_empty())
     }
 
     fn segments(&self) -> io::Result<Vec<String>> {
@@ -63,7 +69,8 @@ impl Mirror {
         self.dirty.clear();
         self.created.clear();
         self.done = done;
-        let _ = fs::remove_file(self.folder.join(POSITION));
+        // First of all: what is left of the files is known to be a copy.
+        write_position(&self.folder, 0, &self.created)?;
         for name in self.segments()? {
             fs::remove_file(self.folder.join(name))?;
         }
@@ -141,6 +148,19 @@ impl Mirror {
         File::create(self.folder.join(ACTIVE))?.sync_all()?;
         File::open(&self.folder)?.sync_all()
     }
+}
+
+/// A server without a shared log has taken the folder: what it writes is in no shared log, so the folder is no copy.
+pub fn go_alone(folder: &Path) -> io::Result<()> {
+    let known = [POSITION, ACTIVE].map(|name| folder.join(name));
+    if known.iter().any(|path| path.exists()) {
+        log::info!("the binlog of {} goes on without the journal", folder.display());
+        for path in known {
+            allow_missing(fs::remove_file(path))?;
+        }
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// This server has ended in order, and the shared log holds everything in the folder up to this entry.

@@ -22,6 +22,7 @@ mod status;
 pub use entry::{EntryKind, Head};
 pub use etcd::{Etcd, Location};
 pub use memory::{Faults, MemoryLog};
+pub use mirror::go_alone;
 pub use node::{Active, Node, Step};
 pub use relay::Relay;
 pub use shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};

@@ -3,6 +3,7 @@
 //! Owns the decision to claim, and the threads that keep the lease while it is active. Time only keeps two servers from
 //! handing out the same jobs; what is acknowledged is safe by the shared log's own order. Must not serve clients.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,9 @@ const PULSE: Duration = Duration::from_millis(300);
 /// Two clocks agree that are no further apart than this, in milliseconds: a beat is seen some tenths of a second late.
 const APART: u64 = 1000;
 
+/// Of so many beats one at least is seen soon after it was written.
+const BEATS: usize = 10;
+
 /// Between two looks whether the lease is over.
 const WATCH: Duration = Duration::from_millis(20);
 
@@ -73,12 +77,18 @@ pub struct Node {
     /// When the active server was heard of last.
     heard: Instant,
     released: bool,
+    /// The last entry is of a binlog that was not taken in to its end.
+    importing: bool,
+    /// The last entry that was read and not applied, since the folder holds a binlog of its own.
+    passed: Seq,
     saved: Instant,
     patience: Duration,
     board: Arc<RoleBoard>,
     /// When it was tried last to make space in a shared log that is full.
     tidied: Option<Instant>,
-    /// Its clock is not that of the active server.
+    /// Milliseconds by which the times in the last beats were ahead of this server's clock.
+    differences: VecDeque<i64>,
+    /// They are so by much.
     is_apart: bool,
 }
 
@@ -116,10 +126,13 @@ impl Node {
             tail: Tail::default(),
             heard: Instant::now(),
             released: false,
+            importing: false,
+            passed: 0,
             saved: Instant::now(),
             patience: SILENCE + Duration::from_millis(random % SPREAD),
             board: Arc::default(),
             tidied: None,
+            differences: VecDeque::new(),
             is_apart: false,
         })
     }
@@ -147,7 +160,7 @@ impl Node {
 
     /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
-        let (entries, tail) = self.log.read(self.mirror.done + 1, MOST)?;
+        let (entries, tail) = self.log.read(self.end() + 1, MOST)?;
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {
@@ -157,12 +170,15 @@ impl Node {
         if let (true, Some(theirs)) = (is_fresh, tail.clock) {
             self.compare_clocks(theirs);
         }
+        if tail.epoch != self.tail.epoch {
+            self.differences.clear();
+        }
         self.tail = tail;
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
         }
         self.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
-        if self.saved.elapsed() >= SAVE {
+        if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
             self.mirror.save()?;
             self.saved = Instant::now();
             // Only what operators are told depends on it.
@@ -171,16 +187,32 @@ impl Node {
                 self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
             }
         }
-        if more || !self.may_claim() {
-            return Ok(Step::Standby(more));
+        if more {
+            return Ok(Step::Standby(true));
+        }
+        if self.mirror.is_foreign && self.tail.epoch > 0 && !self.is_own_import() {
+            let path = self.path.display();
+            let problem =
+                format!("{path} holds a binlog that is not of this journal; move it away, or take another folder");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+        }
+        if !self.may_claim() {
+            return Ok(Step::Standby(false));
         }
         self.claim()
     }
 
     /// Notes how far the queue's time is ahead of this server's clock, and tells if that is much: the clock of one of
-    /// the two is wrong.
+    /// the two is wrong. A beat is never seen before it is written, so the largest difference of several is the true
+    /// one.
     fn compare_clocks(&mut self, theirs: u64) {
-        let ahead = (theirs as i64).saturating_sub(clock() as i64);
+        if self.differences.len() == BEATS {
+            self.differences.pop_front();
+        }
+        self.differences.push_back((theirs as i64).saturating_sub(clock() as i64));
+        let Some(ahead) = self.differences.iter().max().copied().filter(|_| self.differences.len() == BEATS) else {
+            return;
+        };
         let apart = ahead.unsigned_abs() > APART;
         self.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
         if apart == std::mem::replace(&mut self.is_apart, apart) {
@@ -200,7 +232,23 @@ impl Node {
         LOOK
     }
 
+    /// The last entry that is known.
+    fn end(&self) -> Seq {
+        self.mirror.done.max(self.passed)
+    }
+
+    /// Whether the log ends within the import of the binlog that is in this server's folder.
+    fn is_own_import(&self) -> bool {
+        self.importing && self.mirror.is_foreign && self.active().0 == self.name
+    }
+
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
+        if self.mirror.is_foreign {
+            // It is another queue's, or was made of what is in the folder: in any case the folder stays as it is.
+            self.importing = Head::open(entry).is_some_and(|(head, _)| head.kind == EntryKind::Import);
+            self.passed = seq;
+            return Ok(());
+        }
         if seq != self.mirror.done + 1 {
             // What was before is purged: nothing that lives needs it, so everything there is begins here.
             if self.mirror.done > 0 {
@@ -212,10 +260,14 @@ impl Node {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
         };
         self.released = head.kind == EntryKind::Release;
+        self.importing = head.kind == EntryKind::Import;
         self.mirror.apply(seq, operations)
     }
 
     fn may_claim(&self) -> bool {
+        if self.importing && !self.is_own_import() {
+            return false;
+        }
         let is_wanted = self.tail.wanted == self.name.as_bytes();
         let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.heard.elapsed();
@@ -228,12 +280,13 @@ impl Node {
 
     /// Becomes the active server, unless there is more to read or somebody else was faster.
     fn claim(&mut self) -> io::Result<Step> {
-        let after = self.mirror.done;
+        let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
             return Ok(Step::Standby(true));
         }
-        let is_foreign = self.mirror.is_foreign()?;
-        self.mirror.save()?;
+        if !is_foreign {
+            self.mirror.save()?;
+        }
         let head =
             Head { kind: EntryKind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let note = format!("{} {}", self.name, self.address);
@@ -249,7 +302,9 @@ impl Node {
             Err(Fail::Full) => return self.make_space(),
             Err(_) => return Ok(Step::Standby(true)),
         };
-        self.mirror.note_active()?;
+        if !is_foreign {
+            self.mirror.note_active()?;
+        }
         self.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
@@ -269,6 +324,8 @@ impl Node {
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
             storage.ship_all()?;
+            // Not before: until now the folder was all that there is of the queue.
+            self.mirror.note_active()?;
         }
         Ok(Step::Active(active))
     }

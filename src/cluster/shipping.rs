@@ -56,6 +56,8 @@ struct Position {
     end: Seq,
     /// In which entry each file was made.
     created: BTreeMap<String, Seq>,
+    /// What its operations are, at the moment.
+    kind: EntryKind,
 }
 
 impl Shipper {
@@ -69,7 +71,7 @@ impl Shipper {
         created: BTreeMap<String, Seq>,
         board: Arc<RoleBoard>,
     ) -> Shipper {
-        let place = Mutex::new(Position { head, end, created });
+        let place = Mutex::new(Position { head, end, created, kind: EntryKind::Operations });
         Shipper { log, lease, queue: Mutex::default(), place, board }
     }
 
@@ -101,18 +103,18 @@ impl Shipper {
     /// must not answer any more: then its lease is over as well.
     pub fn flush(&self) -> io::Result<()> {
         let mut place = self.place.lock();
-        let operations = std::mem::take(&mut self.queue.lock().operations);
+        let (operations, kind) = (std::mem::take(&mut self.queue.lock().operations), place.kind);
         let mut entry = Vec::new();
         for operation in operations {
             if !entry.is_empty() && entry.len() + operation.len() > ENTRY {
-                self.append(&mut place, EntryKind::Operations, &std::mem::take(&mut entry))?;
+                self.append(&mut place, kind, &std::mem::take(&mut entry))?;
             }
             entry.extend(operation);
         }
         if entry.is_empty() {
             return Ok(());
         }
-        self.append(&mut place, EntryKind::Operations, &entry)
+        self.append(&mut place, kind, &entry)
     }
 
     /// Says that this server writes no more, so that another need not wait.
@@ -198,8 +200,17 @@ impl ShippedFolder {
         ShippedFolder { folder, shipper }
     }
 
-    /// Queues every file of the folder, for a shared log that is empty.
+    /// Appends every file of the folder to a shared log that holds nothing, or a part of this after an earlier try.
+    /// Until the last entry is there, no other server may claim that log.
     pub fn ship_all(&self) -> io::Result<()> {
+        self.shipper.place.lock().kind = EntryKind::Import;
+        self.ship_files()?;
+        let mut place = self.shipper.place.lock();
+        place.kind = EntryKind::Operations;
+        self.shipper.append(&mut place, EntryKind::Operations, b"")
+    }
+
+    fn ship_files(&self) -> io::Result<()> {
         let mut names = self.folder.list()?;
         names.retain(|name| is_segment(name));
         names.sort();

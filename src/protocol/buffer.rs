@@ -92,7 +92,8 @@ impl Output {
 
     /// Bytes that are not consumed yet.
     pub fn len(&self) -> usize {
-        self.sums().length - self.gone
+        let last = self.chunks.back().map_or(0, |chunk| chunk.bytes().len());
+        self.settled.length + last - self.gone
     }
 
     fn sums(&self) -> Sums {

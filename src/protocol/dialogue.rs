@@ -54,6 +54,16 @@ impl Wire {
         }
     }
 
+    /// Tells how many of these bytes of replies go into a record of TLS without others. Some libraries for Gearman see
+    /// a second packet in a record only when more comes.
+    #[cfg(feature = "tls")]
+    pub fn unit(self) -> fn(&[u8]) -> usize {
+        match self {
+            Wire::Gearman => gearman::packet_length,
+            Wire::Beanstalk | Wire::Workq | Wire::Http => <[u8]>::len,
+        }
+    }
+
     /// What a client is told that connects when there is no room for it.
     pub fn too_many_connections(self) -> &'static [u8] {
         match self {

@@ -48,6 +48,9 @@ const TURNS_BESIDE_OTHERS: usize = 1;
 /// Bytes read at a time when others have more to do: what is left over after a turn is put aside.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
+/// Bytes that are little to read at a time.
+const LIGHT: usize = 1024;
+
 /// The first size of a thread's buffer; small enough to stay in the CPU's first cache.
 const FIRST_BUFFER: usize = 4 * 1024;
 
@@ -115,6 +118,8 @@ pub struct Connection {
     punished: bool,
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
+    /// When it last sent something, that was little.
+    light: bool,
 }
 
 /// What the poller saw of a connection.
@@ -185,6 +190,7 @@ impl Connection {
             probation: None,
             punished: false,
             queued: false,
+            light: false,
         }
     }
 
@@ -220,6 +226,11 @@ impl Connection {
         }
         // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
         hub.give_back_soon();
+    }
+
+    /// Whether it is known to want little at a time.
+    pub fn is_light(&self) -> bool {
+        self.light
     }
 
     /// Takes note of what the poller saw.
@@ -345,6 +356,7 @@ impl Connection {
                 return Next::Again;
             } else {
                 read += self.read(input, hub, thread);
+                self.light = read <= LIGHT;
             }
         }
     }
@@ -519,9 +531,9 @@ impl Connection {
     ) -> Batch {
         let mut is_first = true;
         loop {
-            let log_size = core.log_size(&request, self.client);
-            if !core.admits(hub, &mut self.claim, log_size, is_first) {
-                let lacking = log_size + self.pending.iter().map(Request::log_size).sum::<u64>();
+            if !core.admits(hub, &mut self.claim, &request, self.client, is_first) {
+                let others: u64 = self.pending.iter().map(Request::log_size).sum();
+                let lacking = core.log_size(&request, self.client) + others;
                 self.pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
             }

@@ -37,10 +37,6 @@ use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimi
 /// that clients come in between.
 const OTHERS: u64 = 2;
 
-/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that
-/// time.
-pub(super) const GIVE_BACK: Span = Span::from_secs(1);
-
 /// After a tick, the next one comes no sooner: when very many jobs fall due one after the other, each tick brings some,
 /// and a deadline by itself is still kept to the moment.
 const TICK_REST: Span = Span::from_millis(1);
@@ -161,6 +157,7 @@ impl Hub {
     /// Locks the engine, lets pass what is due, runs `work` at a time that never goes back, and delivers what came of
     /// it. Of several verbs, [`Core::deliver_events`] must come after each but the last.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
+        self.look_at_resident();
         let asked = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
         if let Some(asked) = asked {
@@ -194,7 +191,7 @@ impl Hub {
         }
         let next = if core.engine.has_deferred() { now } else { core.next_tick() };
         self.memory.set_engine(core.engine.memory_held(), core.engine.memory_in_flight());
-        let next = if self.memory.has_fallen() { next.min(now + GIVE_BACK) } else { next };
+        let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
             // The timer would have the lock again before anybody else.
@@ -472,11 +469,11 @@ impl Core {
         }
     }
 
-    /// Whether a command whose records take so many bytes may be carried out, or must wait for space in the log; see
+    /// Whether a command may be carried out, or must wait for space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
-    pub fn admits(&self, hub: &Hub, claim: &mut Claim, bytes: u64, first: bool) -> bool {
-        match (&hub.log, &self.journal) {
-            (Some(log), Some(journal)) if bytes > 0 => log.space().admits(claim, journal, bytes, first),
+    pub fn admits(&mut self, hub: &Hub, claim: &mut Claim, request: &Request, client: ClientId, first: bool) -> bool {
+        match (&hub.log, self.log_size(request, client), &self.journal) {
+            (Some(log), bytes @ 1.., Some(journal)) => log.space().admits(claim, journal, bytes, first),
             _ => true,
         }
     }

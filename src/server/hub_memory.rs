@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use super::delivery::NewsLimits;
-use super::hub::{Hub, GIVE_BACK};
+use super::hub::Hub;
 use super::memory::Memory;
-use crate::engine::Time;
+use crate::engine::{Span, Time};
 
 /// A client that is told things unasked may have this many times the usual output waiting before it is dropped: what is
 /// sent to it cannot wait until it reads.
@@ -22,6 +22,11 @@ const LEAST_STUCK: usize = 4 << 10;
 
 /// Things that are dropped between two turns of the timer's thread, for each may take long.
 const DROPPED: usize = 16;
+
+/// When clients have given back much memory, this long afterwards the allocator is told, unless it was told in that
+/// time; and the same when it must be told soon.
+const GIVE_BACK: Span = Span::from_secs(1);
+const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
 impl Hub {
     pub fn memory(&self) -> &Arc<Memory> {
@@ -46,11 +51,25 @@ impl Hub {
         NewsLimits { reading, stuck }
     }
 
-    /// Has the timer call [`Hub::give_back`] within a second, if clients have freed much memory.
-    pub fn give_back_soon(&self) {
-        if self.memory.has_fallen() {
-            self.alarm.advance(self.clock().now() + GIVE_BACK);
+    /// Looks how large the process is, if the account has grown.
+    pub fn look_at_resident(&self) {
+        if let Some(resident) = self.config().resident.filter(|_| self.memory.wants_look()) {
+            self.memory.set_resident(resident());
         }
+    }
+
+    /// When the timer should call [`Hub::give_back`], if clients have freed much memory.
+    pub fn next_give_back(&self, now: Time) -> Time {
+        match self.memory.has_fallen() {
+            true if self.memory.must_let_go() => now + GIVE_BACK_SOON,
+            true => now + GIVE_BACK,
+            false => Time::NEVER,
+        }
+    }
+
+    /// Has it do so, outside a turn.
+    pub fn give_back_soon(&self) {
+        self.alarm.advance(self.next_give_back(self.clock().now()));
     }
 
     /// Lets the allocator give back to the system what clients have given back, if that is much; takes a while.
@@ -58,6 +77,7 @@ impl Hub {
         if self.memory.has_fallen() {
             self.memory.let_go();
             self.config().give_back.iter().for_each(|give_back| give_back());
+            self.config().resident.iter().for_each(|resident| self.memory.set_resident(resident()));
         }
     }
 

@@ -29,8 +29,18 @@ const TRIAL: u64 = 2 << 20;
 /// When the system has no more, and clients have given back this much, it may be taken again.
 const LEAST_TRIAL: u64 = 128 * 1024;
 
-/// Bytes that are worth a walk of the allocator through its heaps.
+/// Bytes that are worth a walk of the allocator through its heaps, if they are half of what was taken.
 const MUCH: u64 = 8 << 20;
+
+/// Bytes that are worth it in any case: for more at a time, it would hold up the others for too long.
+const MOST: u64 = 32 << 20;
+
+/// Bytes by which the process may be larger than the account: the program itself, its threads, the holes between
+/// pieces of memory in use. Beyond that, there is no room, whatever the account says.
+const BEYOND: u64 = 24 << 20;
+
+/// Whether it is, is looked at when the account has grown by so many bytes.
+const LOOK: u64 = 4 << 20;
 
 /// Turns between two trials while the system has no more.
 const TURNS_BETWEEN: u64 = 64;
@@ -66,6 +76,10 @@ pub struct Memory {
     exhausted: AtomicBool,
     /// Turns since the system was last asked.
     turns: AtomicU64,
+    /// From this on, in bytes of account, it must be looked at how large the process is.
+    look_at: AtomicU64,
+    /// The process is too large, whatever the account says.
+    swollen: AtomicBool,
 }
 
 impl Memory {
@@ -82,6 +96,8 @@ impl Memory {
             tried: AtomicU64::new(0),
             exhausted: AtomicBool::new(false),
             turns: AtomicU64::new(0),
+            look_at: AtomicU64::new(0),
+            swollen: AtomicBool::new(false),
         }
     }
 
@@ -176,19 +192,55 @@ impl Memory {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// Whether the system has no memory for more, as of the last trial.
+    /// Whether the system has no memory for more, as of the last trial, or the process has too much as of the last
+    /// look.
     pub fn is_exhausted(&self) -> bool {
-        self.exhausted.load(Ordering::Relaxed)
+        self.exhausted.load(Ordering::Relaxed) || self.swollen.load(Ordering::Relaxed)
     }
 
-    /// Whether so much was given back, of what was taken at a time, that the allocator should let go of it.
-    pub fn has_fallen(&self) -> bool {
+    /// Whether somebody should look how large the process is, and tell [`Memory::set_resident`].
+    pub fn wants_look(&self) -> bool {
+        let taken = self.taken();
+        let at = self.look_at.load(Ordering::Relaxed);
+        if taken + LOOK < at {
+            // What was given back may leave holes when it is taken again.
+            self.look_at.store(taken + LOOK, Ordering::Relaxed);
+        }
+        let again = self.swollen.load(Ordering::Relaxed) && self.is_due();
+        taken >= at || again
+    }
+
+    /// How many bytes the process has.
+    pub fn set_resident(&self, bytes: u64) {
+        self.swollen.store(bytes > self.max.saturating_add(BEYOND), Ordering::Relaxed);
+        self.look_at.store(self.taken() + LOOK, Ordering::Relaxed);
+    }
+
+    /// One turn of some: how often it is asked again, while there is no memory, whether there is.
+    fn is_due(&self) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
+    }
+
+    /// Bytes that were given back since the allocator last let go of what was free.
+    fn fallen(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
         if taken > peak {
             self.peak.store(taken, Ordering::Relaxed);
         }
-        peak > taken.saturating_mul(2) && peak - taken > MUCH
+        peak.saturating_sub(taken)
+    }
+
+    /// Whether that is so much, of what was taken at a time, that the allocator should let go of it.
+    pub fn has_fallen(&self) -> bool {
+        let fallen = self.fallen();
+        self.must_let_go() || fallen > MUCH && fallen > self.taken()
+    }
+
+    /// Whether it should do so soon: more at a time would hold up the others for too long, or it helps at once.
+    pub fn must_let_go(&self) -> bool {
+        let fallen = self.fallen();
+        fallen > MOST || fallen > LEAST_TRIAL && self.swollen.load(Ordering::Relaxed)
     }
 
     /// The allocator was told: counts anew.
@@ -215,7 +267,7 @@ impl Memory {
             return;
         }
         // The system may have some again, though clients have given nothing back.
-        if self.is_exhausted() && self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN != 0 {
+        if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }
         let spare = SPARE + (taken / 4).min(SPARE_MOST);
@@ -253,5 +305,35 @@ mod tests {
         assert!(memory.allowance() > 0 && !memory.is_tight(), "nobody is dropped for what jobs take");
         memory.charge(0, 3 << 20);
         assert!(memory.is_tight());
+    }
+
+    #[test]
+    fn a_process_that_is_too_large_has_no_room_whatever_the_account_says() {
+        let memory = Memory::new(64 << 20);
+        assert!(memory.wants_look());
+        memory.set_resident(6 << 20);
+        memory.set_engine(LOOK - 1, 0);
+        assert!(!memory.wants_look(), "only when the account has grown");
+        memory.set_engine(40 << 20, 0);
+        assert!(memory.wants_look() && !memory.has_fallen());
+        memory.set_resident(46 << 20);
+        // Most of it goes and leaves holes; as much comes again.
+        memory.set_engine(10 << 20, 0);
+        assert!(!memory.wants_look() && memory.has_fallen());
+        memory.let_go();
+        memory.set_engine(14 << 20, 0);
+        assert!(memory.wants_look(), "though there was as much before");
+        memory.set_resident(89 << 20);
+        assert!(memory.is_exhausted() && memory.room() == 0 && memory.allowance() == 0);
+        memory.set_engine(13 << 20, 0);
+        assert!(!memory.has_fallen(), "it was no higher since the allocator let go");
+        memory.set_engine(14 << 20, 0);
+        assert!(!memory.has_fallen());
+        memory.set_engine(13 << 20, 0);
+        assert!(memory.has_fallen(), "whatever is given back may help now");
+        let looks = (0..10 * TURNS_BETWEEN).filter(|_| memory.wants_look()).count();
+        assert_eq!(looks, 10, "somebody else may have given some back");
+        memory.set_resident(80 << 20);
+        assert!(!memory.is_exhausted() && memory.room() > 0);
     }
 }

@@ -99,13 +99,19 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// The way out of a new connection; none if it cannot be had.
+/// The way out of a new connection, with TLS if it says what is spoken there; none if it cannot be had.
 #[cfg(feature = "tls")]
-fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
-    if !is_tls {
+fn outbox(
+    stream: Stream,
+    wire: Option<Wire>,
+    hub: &Hub,
+    owner: Arc<ThreadHandle>,
+    number: usize,
+) -> Option<Arc<Outbox>> {
+    let Some(wire) = wire else {
         return Some(Outbox::new(stream, owner, number));
-    }
-    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone()))? {
+    };
+    match hub.tls().map(|config| TlsSession::new(config, hub.config().lease.clone(), wire.unit()))? {
         Ok(session) => Some(Outbox::with_tls(stream, owner, number, session)),
         Err(error) => {
             log::warn!("a connection with TLS cannot be begun: {error}");
@@ -116,8 +122,8 @@ fn outbox(stream: Stream, is_tls: bool, hub: &Hub, owner: Arc<ThreadHandle>, num
 
 /// The same for a program without TLS.
 #[cfg(not(feature = "tls"))]
-fn outbox(stream: Stream, is_tls: bool, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
-    (!is_tls).then(|| Outbox::new(stream, owner, number))
+fn outbox(stream: Stream, wire: Option<Wire>, _: &Hub, owner: Arc<ThreadHandle>, number: usize) -> Option<Arc<Outbox>> {
+    wire.is_none().then(|| Outbox::new(stream, owner, number))
 }
 
 impl PoolThread {
@@ -190,7 +196,8 @@ impl PoolThread {
     /// when told to stop.
     fn serve(&mut self, events: &Events) -> ControlFlow<()> {
         // Very many who speak at once share the time of some, lest the last of them waits for all that the others want.
-        self.scratch.turn.sharers = (events.iter().count() / CROWD) as u64;
+        let count = events.iter().count();
+        self.scratch.turn.sharers = (count / CROWD) as u64;
         for event in events {
             if event.token() != WAKER {
                 let closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
@@ -203,7 +210,7 @@ impl PoolThread {
                 if let Some(idle) = &mut self.idle {
                     idle.heard(event.token().0);
                 }
-                self.look(event.token().0, seen);
+                self.look(event.token().0, seen, count > CROWD);
             }
         }
         // A few of them: other connections must be heard, and replies brought to the log.
@@ -213,7 +220,7 @@ impl PoolThread {
             let Ok(note) = self.inbox.try_recv() else { break };
             match note {
                 Note::Adopt(stream, peer, wire, permit) => self.adopt(stream, peer, wire, permit),
-                Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }),
+                Note::Resume(number) => self.look(number, Seen { writable: true, ..Seen::default() }, false),
                 Note::Renew(table) => self.renewal = Some((table, 0)),
                 Note::Quiesce(waiting) => self.quiescing.push(waiting),
                 Note::Stop => return ControlFlow::Break(()),
@@ -320,7 +327,8 @@ impl PoolThread {
         // With TLS, who it is comes with the end of the handshake.
         let gate = self.hub.gate().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
-        let Some(outbox) = outbox(stream, is_tls, &self.hub, self.owner.clone(), number) else {
+        let secure = is_tls.then_some(wire);
+        let Some(outbox) = outbox(stream, secure, &self.hub, self.owner.clone(), number) else {
             return self.hub.admission().leave(permit);
         };
         let client = self.hub.turn(&mut self.scratch.turn, |core, _, _| core.connect(outbox.clone(), wire, &peer));
@@ -343,15 +351,22 @@ impl PoolThread {
         }
     }
 
-    fn look(&mut self, number: usize, seen: Seen) {
+    /// Something was seen of a connection. In a crowd, whoever was not known to want little queues up with those that
+    /// have more to do, so that who does waits for one of the others and not for all.
+    fn look(&mut self, number: usize, seen: Seen, in_crowd: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.saw(seen);
         if seen.writable && !connection.flush(&mut self.scratch) {
             return self.close(number);
         }
-        if !connection.queued {
-            self.work(number);
+        if connection.queued {
+            return;
         }
+        if in_crowd && !connection.is_light() {
+            connection.queued = true;
+            return self.again.push_back(number);
+        }
+        self.work(number);
     }
 
     fn work(&mut self, number: usize) {
@@ -474,6 +489,7 @@ impl PoolThread {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use super::super::clock::Clock;
@@ -483,33 +499,59 @@ mod tests {
     const MAX: u64 = 256 << 20;
     const CLIENTS: usize = 300;
 
-    /// A thread whose clients have asked for more than their sockets take, and read nothing of it.
-    fn thread_with_stuck_clients() -> (PoolThread, Vec<UnixStream>) {
+    /// A thread of a queue in memory, and the other ends of so many connections of beanstalk's.
+    fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
         let (mut thread, owner) = PoolThread::new(hub.clone()).expect("a poller");
         let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
+        for _ in 0..count {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");
             ours.set_nonblocking(true).expect("a socket");
+            theirs.set_nonblocking(true).expect("a socket");
             let Ok(permit) = hub.admission().admit(&PeerAddress::Unix) else { panic!("no room for a connection") };
             let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
             owner.send(Note::Adopt(stream, PeerAddress::Unix, Wire::Beanstalk, permit));
             clients.push(theirs);
         }
         while thread.round() {}
-        for client in &mut clients {
-            client.set_nonblocking(true).expect("a socket");
-            let commands = b"stats\r\n".repeat(250);
-            assert_eq!(std::io::Write::write(client, &commands).expect("room in the socket"), commands.len());
-        }
-        while thread.round() {}
         (thread, clients)
+    }
+
+    fn say(client: &mut UnixStream, commands: &[u8]) {
+        assert_eq!(client.write(commands).expect("room in the socket"), commands.len());
+    }
+
+    /// Bytes that the client has been sent.
+    fn heard(client: &mut UnixStream) -> usize {
+        client.read(&mut [0; 4096]).unwrap_or(0)
+    }
+
+    #[test]
+    fn who_wants_little_waits_for_one_of_a_crowd_and_not_for_all() {
+        let (mut thread, mut clients) = thread_with_clients(200);
+        let mut bystander = clients.pop().expect("a client");
+        say(&mut bystander, b"peek 1\r\n");
+        while thread.round() {}
+        assert_eq!(heard(&mut bystander), 11);
+        let commands = b"list-tubes\r\n".repeat(1000);
+        clients.iter_mut().for_each(|client| say(client, &commands));
+        say(&mut bystander, b"peek 1\r\n");
+        thread.round();
+        assert_eq!(heard(&mut bystander), 11);
+        let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
+        assert_eq!(served, 1);
+        // All have their turns.
+        clients.iter().for_each(|_| assert!(thread.round()));
+        assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }
 
     #[test]
     fn as_many_are_dropped_as_memory_asks_for_and_no_more() {
-        let (mut thread, clients) = thread_with_stuck_clients();
+        let (mut thread, mut clients) = thread_with_clients(CLIENTS);
+        // They ask for more than their sockets take, and read nothing of it.
+        clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(250)));
+        while thread.round() {}
         let memory = thread.hub.memory().clone();
         let burdens = |thread: &PoolThread| {
             let mut all: Vec<u64> = thread.connections.iter().map(|(_, connection)| connection.burden().0).collect();

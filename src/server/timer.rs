@@ -17,6 +17,9 @@ const REST: Duration = Duration::from_micros(50);
 /// The least time between two looks whether the allocator should give memory back.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// If it must do so soon, it rests as many times as long as it took: it holds up whoever allocates.
+const SHARE: u32 = 20;
+
 #[derive(Debug)]
 pub struct Alarm {
     state: Mutex<AlarmState>,
@@ -63,7 +66,7 @@ impl Alarm {
 pub fn run(hub: &Hub) {
     let alarm = hub.alarm();
     let mut scratch = TurnScratch::default();
-    let mut given_back = Instant::now();
+    let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
     loop {
         let mut state = alarm.state.lock();
         if state.stop {
@@ -85,9 +88,11 @@ pub fn run(hub: &Hub) {
         if unfinished {
             std::thread::sleep(REST);
         }
-        if given_back.elapsed() >= PAUSE {
+        let pause = if hub.memory().must_let_go() { took * SHARE } else { PAUSE };
+        if given_back.elapsed() >= pause {
+            let began = Instant::now();
             hub.give_back();
-            given_back = Instant::now();
+            (given_back, took) = (Instant::now(), began.elapsed());
         }
     }
 }

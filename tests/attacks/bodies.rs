@@ -5,11 +5,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::bystander::cycle_in_parts;
-use crate::daemon::Daemon;
-
-use crate::traffic::{connect_to, Crowd};
+use crate::daemon::{wait_until, Daemon};
+use crate::traffic::{connect_to, pieces, pipeline, Crowd};
 use crate::trial::{own_connection, Trial, MIB};
-use crate::wire::Wire;
+use crate::wire::{put, Wire};
 
 /// What the program may take for jobs in these rows.
 const MAX_MEMORY: &str = "64M";
@@ -103,4 +102,48 @@ pub fn results(trial: &mut Trial) {
             worker.expect("+OK");
         }
     });
+}
+
+/// Jobs that leave holes which the next, larger ones do not fit into, up to what the account has room for.
+pub fn holes(trial: &mut Trial) {
+    // How large jobs are, and of how many each first one stays.
+    const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];
+    let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
+    trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
+        let mut kept = Vec::new();
+        for (size, every) in PLAN {
+            let ids = fill(&daemon, size);
+            trial.note(format!("{} of {size} bytes", ids.len()));
+            let (stay, go): (Vec<_>, Vec<_>) = ids.into_iter().enumerate().partition(|(place, _)| place % every == 0);
+            delete(&daemon, go.into_iter().map(|(_, id)| id).collect());
+            kept.extend(stay.into_iter().map(|(_, id)| id));
+        }
+        delete(&daemon, kept);
+        let mut wire = Wire::to(&daemon);
+        wait_until("puts are taken again", || {
+            wire.send(put(&[b'x'; 60_000], 60));
+            wire.line().starts_with("INSERTED")
+        });
+    });
+}
+
+/// Puts jobs of this size until one is refused; returns the ids of the others.
+fn fill(daemon: &Daemon, size: usize) -> Vec<u64> {
+    const ROUND: u64 = 500;
+    let (stream, mut ids, mut refused) = (daemon.tcp(), Vec::new(), false);
+    while !refused {
+        pipeline(&stream, pieces(ROUND, |_| put(&vec![b'x'; size], 60)), ROUND, |line| {
+            match line.strip_prefix("INSERTED ") {
+                Some(id) => ids.push(id.parse().expect("an id")),
+                None => refused = true,
+            }
+        });
+    }
+    ids
+}
+
+fn delete(daemon: &Daemon, ids: Vec<u64>) {
+    let command = |place: u64| format!("delete {}\r\n", ids[place as usize]).into_bytes();
+    let count = ids.len() as u64;
+    pipeline(&daemon.tcp(), pieces(count, command), count, |line| assert_eq!(line, "DELETED"));
 }

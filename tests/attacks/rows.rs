@@ -41,6 +41,7 @@ pub const ROWS: &[Row] = &[
     row("M9", "4,000 clients send half of a body of 60 KB", BOUNDED, true, bodies::half_sent),
     row("M10", "a Gearman worker tells 3,000 who read nothing", "no put is refused; those who do not read are dropped", false, unread::news),
     row("M11", "Gearman data of 20 MB that nobody reads", BOUNDED, false, unread::large_packets),
+    row("M12", "jobs of 1.1, 4.2 and 9 KB, most deleted, then 60 KB", "memory is bounded; when they are gone, puts are taken again", false, bodies::holes),
     row("T1", "kick of 1 M delayed jobs", KICKED, true, bursts::kick),
     row("T2", "kick of 400 k delayed jobs with -b -F", KICKED, true, bursts::kick_with_a_binlog),
     row("T3", "hang-up with 1 M reserved jobs", "all are ready again, by priority and id; others are served", true, bursts::hang_up_with_jobs),

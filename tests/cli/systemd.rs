@@ -252,3 +252,28 @@ fn readiness_is_not_told_by_a_server_that_failed() {
     socket.set_nonblocking(true).unwrap();
     assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
 }
+
+/// systemd's own judgement over the unit, of 10, times ten; most of it is that a server may use the network.
+const EXPOSURE: &str = "--threshold=12";
+
+#[test]
+fn the_unit_takes_away_what_the_server_does_not_need() {
+    let unit = std::fs::read_to_string("pkg/systemd/beanpole.service").expect("the unit");
+    // Users must be seen by --access, and the memory that there is by --max-memory.
+    let stands = |text: &str| unit.lines().any(|line| line.starts_with(text));
+    assert!(!stands("PrivateUsers=") && !stands("ProcSubset="), "{unit}");
+    let folder = Folder::new();
+    let file = folder.file("beanpole.service");
+    std::fs::write(&file, unit.replace("@BINDIR@", "/usr/bin")).expect("a file");
+    let judge = |threshold: &str| {
+        let mut command = Command::new("systemd-analyze");
+        let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
+        // It can do that since 250.
+        let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
+        judged.then(|| output.status.success())
+    };
+    if let Some(good) = judge(EXPOSURE) {
+        assert!(good, "the unit allows more than before");
+        assert_eq!(judge("--threshold=1"), Some(false), "it judges nothing");
+    }
+}

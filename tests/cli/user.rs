@@ -57,6 +57,35 @@ fn is_nobody(daemon: &Daemon) {
         assert_eq!(words("CapAmb:"), ["0000000000000000"]);
         assert_eq!(words("CapInh:"), ["0000000000000000"]);
         assert_eq!(words("NoNewPrivs:"), ["1"]);
+        let umask = u32::from_str_radix(&words("Umask:")[0], 8).expect("a mode");
+        assert_eq!(umask & 0o027, 0o027);
+    }
+}
+
+/// A line of what the system says about its process.
+fn status(daemon: &Daemon, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a running process");
+    status.lines().find_map(|line| line.strip_prefix(name)).expect("a line").trim().to_owned()
+}
+
+#[test]
+fn it_can_gain_nothing_and_hides_its_files_from_others() {
+    // Whoever starts it may hide more.
+    for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
+        let folder = Folder::new();
+        let binlog = folder.file("jobs");
+        let script = format!("umask {before}; exec \"$0\" \"$@\"");
+        let options = ["-p", "0", "-b", binlog.to_str().expect("a name")];
+        let daemon = Daemon::spawn(super::daemon::shell(&script, &options));
+        assert_eq!(status(&daemon, "NoNewPrivs:"), "1");
+        assert_eq!(status(&daemon, "Seccomp:"), "0", "that is the unit's to say");
+        let umask = u32::from_str_radix(&status(&daemon, "Umask:"), 8).expect("a mode");
+        assert_eq!(umask, after, "after umask {before}");
+        for entry in fs::read_dir(&binlog).expect("a folder") {
+            let entry = entry.expect("a file");
+            let mode = std::os::unix::fs::MetadataExt::mode(&entry.metadata().expect("ours")) & 0o777;
+            assert_eq!(mode & after, 0, "{}: {mode:o}", entry.path().display());
+        }
     }
 }
 

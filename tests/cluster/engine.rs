@@ -146,19 +146,25 @@ impl Engine {
                     "/v3/kv/deleterange" => Ok(self.delete(request)),
                     "/v3/maintenance/status" => {
                         let (size, used): (u64, u64) =
-                            if self.is_full { (1 << 31, 1 << 30) } else { (100_000, 50_000) };
+                            if self.is_full { (1 << 31, 1 << 31) } else { (100_000, 50_000) };
                         Ok(format!(
                             r#"{{"header":{{"revision":"{revision}"}},"dbSize":"{size}","dbSizeInUse":"{used}"}}"#
                         ))
                     }
                     "/v3/maintenance/alarm" if text(request, "action") == "GET" => {
-                        let alarm = if self.is_full { r#"{"alarm":"NOSPACE"}"# } else { "" };
+                        let alarm = if self.is_full { r#"{"memberID":"7","alarm":"NOSPACE"}"# } else { "" };
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // Without space it would be raised again.
-                        self.is_full &= !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
+                        // Without space it would be raised again; and it is that of one server.
+                        self.is_full &= text(request, "memberID") != "7"
+                            || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())
+                    }
+                    "/v3/kv/compaction"
+                        if self.asked.iter().filter(|path| *path == "/v3/kv/compaction").count() > 1 =>
+                    {
+                        Err((400, r#"{"error":"etcdserver: mvcc: required revision has been compacted"}"#.to_owned()))
                     }
                     "/v3/kv/compaction" | "/v3/maintenance/defragment" => Ok("{}".to_owned()),
                     other => Err((404, format!(r#"{{"error":"{other}"}}"#))),

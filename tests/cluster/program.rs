@@ -30,6 +30,7 @@ impl Member {
 
     fn start_in(served: &Served, name: &str, more: &[&str], folder: Folder) -> Member {
         let (beanstalk, http) = (free_address(), free_address());
+        let _ = std::fs::remove_file(folder.file("manager"));
         let manager = UnixDatagram::bind(folder.file("manager")).expect("a socket");
         manager.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut program = command(&["--journal", &served.url(), "--node", name, &format!("--http={http}")]);
@@ -174,6 +175,25 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
 }
 
 #[test]
+fn a_standby_that_relays_hands_clients_to_whoever_is_active() {
+    let served = Served::start();
+    let first = Member::start(&served, "a", &[]);
+    first.wait_active();
+    let second = Member::start(&served, "b", &["--relay"]);
+    second.daemon.wait_log("a at ");
+    let mut client = second.client();
+    let id = client.put(b"x", 0, 0, 60).expect("a job");
+    assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
+    // A switch ends its connection, as it does those of all others; then it serves itself, at the same address.
+    first.daemon.signal(Signal::SIGTERM);
+    assert_eq!(first.daemon.wait(PATIENCE), 0);
+    assert!(client.figure("stats", "pid").is_err());
+    second.daemon.wait_log(" is listening on ");
+    assert_eq!(second.figure("pid"), second.daemon.pid().to_string());
+    assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
+}
+
+#[test]
 fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
@@ -193,6 +213,8 @@ fn a_server_that_takes_over_goes_on_with_the_time_of_the_one_before() {
 #[test]
 fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
     let served = Served::start();
+    // Somebody else has had it compacted already.
+    served.engine().asked.push("/v3/kv/compaction".to_owned());
     served.engine().is_full = true;
     let member = Member::start(&served, "a", &[]);
     member.daemon.wait_log("active as a, epoch 1");
@@ -259,4 +281,10 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
+    // What it did alone is in no shared log, so it is not taken for a copy any more.
+    back.signal(Signal::SIGTERM);
+    assert_eq!(back.wait(PATIENCE), 0);
+    let Member { folder, .. } = second;
+    let third = Member::start_in(&served, "c", &[], folder);
+    third.daemon.wait_log("holds a binlog that is not of this journal");
 }

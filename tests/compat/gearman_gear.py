@@ -140,6 +140,7 @@ def worker_lost(name):
 
 def text(name):
     c, w = Client(), worker("the-worker", name)
+    until(lambda: f"{name}\t0\t0\t1\n".encode() in admin(c, gear.StatusAdminRequest()), "the worker is there")
     for _ in range(2):
         c.submitJob(gear.Job(name.encode(), b"x"), background=True, timeout=10)
     status = admin(c, gear.StatusAdminRequest())

@@ -72,6 +72,11 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"15\"}"), 2.0);
     assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"+Inf\"}"), 2.0);
     assert_eq!((of("beanpole_job_run_seconds_count"), of("beanpole_job_run_seconds_sum")), (1.0, 3.0));
+    // The tube has counted the same.
+    assert_eq!(of("beanpole_tube_job_wait_seconds_count{tube=\"default\"}"), 2.0);
+    assert_eq!(of("beanpole_tube_job_wait_seconds_sum{tube=\"default\"}"), 14.0);
+    assert_eq!(of("beanpole_tube_job_wait_seconds_bucket{tube=\"default\",le=\"+Inf\"}"), 2.0);
+    assert_eq!(of("beanpole_tube_job_run_seconds_sum{tube=\"default\"}"), 3.0);
     assert!(of("beanpole_turn_seconds_count") > 10.0);
     assert!(!found.contains_key("beanpole_binlog_sync_seconds_count"), "there is no binlog");
 }

@@ -42,6 +42,21 @@ fn no_protocol_is_negotiated_and_nothing_is_resumed() {
 }
 
 #[test]
+fn the_server_chooses_the_cipher_that_costs_it_least() {
+    let folder = folder();
+    let daemon = start(&folder, &[]);
+    let processor = fs::read_to_string("/proc/cpuinfo").expect("a file");
+    let has_aes = processor.split_whitespace().any(|word| word == "aes");
+    let ciphers = "TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
+    let old = "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305";
+    for (version, list, list_of) in [("-tls1_3", "-ciphersuites", ciphers), ("-tls1_2", "-cipher", old)] {
+        let said = s_client(&folder, &address(&daemon, ""), &[version, list, list_of], "quit\r\n");
+        let chosen = said.lines().find(|line| line.contains("Cipher is")).unwrap_or_else(|| panic!("{said}"));
+        assert!(chosen.contains(if has_aes { "128" } else { "CHACHA20" }), "{chosen}");
+    }
+}
+
+#[test]
 fn the_same_port_says_nothing_without_tls_and_plain_ports_stay_plain() {
     let folder = folder();
     let daemon = start(&folder, &["-l", "127.0.0.1:0"]);

@@ -177,7 +177,7 @@ fn http_over_tls_knows_names_by_certificate_and_by_token() {
     for (asks, names) in [(false, [None, None]), (true, [Some("eye"), Some("eye")])] {
         let more: &[&str] = if asks { &["--tls-client-ca", &authority] } else { &[] };
         let daemon = Daemon::start(&[&certificate, &http[..], more].concat());
-        let name = daemon.names().into_iter().find(|name| name.starts_with("https://")).expect("its address");
+        let name = daemon.names().iter().find(|name| name.starts_with("https://")).cloned().expect("its address");
         let at = name.trim_start_matches("https://").trim_end_matches('/');
         let ask = |own: Option<&str>, line: &str, token: &str| {
             let mut link = connect(&folder, at, own);

@@ -195,3 +195,37 @@ fn the_answer_behind_new_keys_comes_wherever_the_records_are_cut() {
         cut += 1;
     }
 }
+
+#[test]
+fn each_packet_of_gearman_has_a_record_of_its_own() {
+    let folder = folder();
+    let daemon = start(&folder, &["--gearman=tls:127.0.0.1:0"]);
+    let echo = |text: &str| [b"\0REQ\0\0\0\x10\0\0\0", &[text.len() as u8][..], text.as_bytes()].concat();
+    let (short, long) = (echo("a"), echo(&"b".repeat(200)));
+    for (wire, commands, answers, records) in [
+        ("Gearman", [&short[..], &long, &short, &short].concat(), 4 * 12 + 203, 4),
+        ("", b"use a\r\nuse b\r\nuse c\r\n".to_vec(), 3 * 9, 1),
+    ] {
+        let client = connect(&folder, &address(&daemon, wire), None);
+        let StreamOwned { conn: mut session, sock: mut stream } = client;
+        session.complete_io(&mut stream).expect("a handshake");
+        session.writer().write_all(&commands).expect("room");
+        session.complete_io(&mut stream).expect("a peer that reads");
+        let (mut sealed, mut open) = (Vec::new(), Vec::new());
+        while open.len() < answers {
+            let mut part = [0; 4096];
+            let count = stream.read(&mut part).expect("answers");
+            assert_ne!(count, 0, "the end instead of an answer");
+            sealed.extend_from_slice(&part[..count]);
+            session.read_tls(&mut &part[..count]).expect("room");
+            session.process_new_packets().expect("records that are right");
+            let _ = session.reader().read_to_end(&mut open);
+        }
+        let (mut at, mut found) = (0, 0);
+        while at < sealed.len() {
+            at += 5 + usize::from(u16::from_be_bytes([sealed[at + 3], sealed[at + 4]]));
+            found += 1;
+        }
+        assert_eq!((found, open.len()), (records, answers), "{wire}");
+    }
+}

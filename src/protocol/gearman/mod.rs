@@ -21,6 +21,8 @@ pub use command::{Command, Submission, When, Work};
 pub use kind::Kind;
 pub use names::{handle_prefix, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
 pub use packets::{Packet, Parse, PACKETS};
+#[cfg(feature = "tls")]
+pub use reply::packet_length;
 pub use reply::Fault;
 pub use request::{Decoder, Request, MAX_HEAD};
 pub use schedule::Schedule;

@@ -11,6 +11,15 @@ use crate::protocol::Output;
 /// What a packet of the server begins with.
 const MAGIC: &[u8; 4] = b"\0RES";
 
+/// Bytes of the packet that these begin with; all of them if it is a text.
+#[cfg(feature = "tls")]
+pub fn packet_length(bytes: &[u8]) -> usize {
+    match bytes.first_chunk::<12>() {
+        Some([b'\0', b'R', b'E', b'S', _, _, _, _, length @ ..]) => 12 + u32::from_be_bytes(*length) as usize,
+        _ => bytes.len(),
+    }
+}
+
 /// Why a request is not carried out. The codes are libgearman's names of errors without `GEARMAN_`, which its clients
 /// know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

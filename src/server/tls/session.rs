@@ -43,6 +43,9 @@ struct Buffers {
     open: Vec<u8>,
 }
 
+/// How many of these bytes belong together.
+pub type Unit = fn(&[u8]) -> usize;
+
 pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// The beginning of a record.
@@ -51,6 +54,10 @@ pub struct TlsSession {
     outgoing: Vec<u8>,
     /// So many bytes of the output are in there. They count as not sent until all of it is gone.
     pledged: usize,
+    /// Tells how many of these bytes belong together, and go into records without others.
+    unit: Unit,
+    /// So many bytes of the unit at hand are still to be encrypted.
+    left: usize,
     /// Nothing is written when it is over.
     lease: Arc<Lease>,
     /// Nothing more can be said or understood.
@@ -76,9 +83,10 @@ impl fmt::Debug for TlsSession {
 
 impl TlsSession {
     /// Of a connection that has just been accepted.
-    pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>) -> Result<TlsSession, Error> {
+    pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>, unit: Unit) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
-        Ok(TlsSession { connection, incoming: Vec::new(), outgoing: Vec::new(), pledged: 0, broken: false, lease })
+        let (incoming, outgoing, pledged, left, broken) = Default::default();
+        Ok(TlsSession { connection, incoming, outgoing, pledged, unit, left, lease, broken })
     }
 
     /// Whether it is not known yet who is at the other end.
@@ -193,14 +201,29 @@ impl TlsSession {
     }
 
     /// Encrypts `bytes` into the buffer; tells how many came of it.
-    fn seal(&mut self, bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
+    fn seal(&mut self, mut bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
+        let mut end = 0;
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                self.left = (self.unit)(bytes);
+            }
+            let (now, behind) = bytes.split_at(self.left.min(bytes.len()));
+            end += self.seal_unit(now, end, sealed)?;
+            self.left -= now.len();
+            bytes = behind;
+        }
+        Ok(end)
+    }
+
+    /// The same with one unit, or a part of it, behind what is there already.
+    fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
             match state.map_err(io::Error::other)? {
                 ConnectionState::WriteTraffic(mut traffic) => loop {
-                    match traffic.encrypt(bytes, sealed) {
+                    match traffic.encrypt(bytes, &mut sealed[from..]) {
                         Ok(count) => return Ok(count),
-                        Err(EncryptError::InsufficientSize(size)) => sealed.resize(size.required_size, 0),
+                        Err(EncryptError::InsufficientSize(size)) => sealed.resize(from + size.required_size, 0),
                         Err(error) => return Err(io::Error::other(error)),
                     }
                 },

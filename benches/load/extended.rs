@@ -1,0 +1,290 @@
+//! What beanstalkd has not: batches, keys, bounds, and what operators ask of long tubes.
+//!
+//! Owns the load [`Taking`]. Each figure is compared with what the same server does without the extension, in the same
+//! run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use beanpole::Client;
+
+use super::cycle::Cycle;
+use super::driver::{Driver, Load, Until};
+use super::measure::{measure, measure_all, Bench, Goal, Outcome, Timed, Work};
+use super::memory::settled;
+use super::process::{Folder, Server};
+use super::put::{fill, Puts};
+use super::stats::Histogram;
+use super::verify::{Bodies, Ledger};
+use super::wire::{unexpected, Out, Reply};
+
+/// Jobs of a batch.
+const BATCH: usize = 100;
+
+/// Puts of one measurement at most.
+const MAX_JOBS: usize = 2_000_000;
+
+/// The key of a job, unlike all others; its name has so many bytes.
+const KEY: &str = " idp:k##########";
+const KEY_LENGTH: f64 = 11.0;
+
+/// How a worker empties a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manner {
+    /// One command at a time.
+    Single,
+    /// It deletes a hundred jobs and reserves the next in one write.
+    Pipelined,
+    /// The same with one command each.
+    Batched,
+    /// It knows the ids before: each job is reserved and deleted in turn, a hundred in one write.
+    InTurn,
+}
+
+/// One worker that empties a queue; an operation is a job.
+#[derive(Debug)]
+struct Taking {
+    manner: Manner,
+    bodies: Bodies,
+    ledger: Ledger,
+    /// Jobs in hand.
+    held: Vec<u64>,
+    /// Replies that are still to come.
+    missing: usize,
+    sent: Instant,
+    done: u64,
+    times: Histogram,
+}
+
+impl Taking {
+    fn new(manner: Manner, bodies: Bodies, ledger: Ledger) -> Taking {
+        let (held, times) = (Vec::new(), Histogram::default());
+        Taking { manner, bodies, ledger, held, missing: 0, sent: Instant::now(), done: 0, times }
+    }
+
+    fn take_singly(&mut self, left: usize, out: &mut Out) {
+        match self.held.pop() {
+            Some(id) => out.delete(id),
+            None if left > 0 => out.reserve(),
+            None => {}
+        }
+    }
+
+    fn take_pipelined(&mut self, left: usize, out: &mut Out) {
+        self.held.drain(..).for_each(|id| out.delete(id));
+        (0..left.min(BATCH)).for_each(|_| out.reserve());
+    }
+
+    fn take_batched(&mut self, left: usize, out: &mut Out) {
+        if !self.held.is_empty() {
+            out.bytes.extend_from_slice(b"delete-batch");
+            for id in self.held.drain(..) {
+                out.bytes.push(b' ');
+                out.bytes.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
+            }
+            out.line("");
+        }
+        if left > 0 {
+            out.line(&format!("reserve-batch {BATCH}"));
+            out.replies += left.min(BATCH);
+        }
+    }
+
+    fn take_in_turn(&mut self, left: usize, out: &mut Out) {
+        let first = self.ledger.taken();
+        for number in first..first + left.min(BATCH) {
+            out.reserve();
+            out.delete(self.ledger.id(number));
+        }
+    }
+}
+
+impl Load for Taking {
+    fn start(&mut self, _: usize, now: Instant, out: &mut Out) {
+        self.sent = now;
+        let before = out.replies;
+        let left = self.ledger.len() - self.ledger.taken();
+        match self.manner {
+            Manner::Single => self.take_singly(left, out),
+            Manner::Pipelined => self.take_pipelined(left, out),
+            Manner::Batched => self.take_batched(left, out),
+            Manner::InTurn => self.take_in_turn(left, out),
+        }
+        self.missing = out.replies - before;
+    }
+
+    fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String> {
+        match reply {
+            Reply::Deleted => self.done += 1,
+            Reply::Reserved(id, body) => {
+                self.ledger.reserved(self.bodies.number(body)?, id)?;
+                if self.manner != Manner::InTurn {
+                    self.held.push(id);
+                }
+            }
+            Reply::Other(line) => {
+                match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..] {
+                    ["DELETED_BATCH", count, "0"] => {
+                        self.done += count.parse::<u64>().map_err(|_| unexpected(reply))?
+                    }
+                    ["RESERVED_BATCH", _] => {}
+                    _ => return Err(unexpected(reply)),
+                }
+            }
+            other => return Err(unexpected(other)),
+        }
+        self.missing -= 1;
+        if self.missing == 0 {
+            self.times.add(now - self.sent);
+            self.start(connection, now, out);
+        }
+        Ok(())
+    }
+
+    fn operations(&self) -> u64 {
+        self.done
+    }
+}
+
+impl Timed for Taking {
+    fn times(&mut self) -> &mut Histogram {
+        &mut self.times
+    }
+}
+
+/// Fills a queue and has a worker empty it.
+fn take(server: &Server, manner: Manner, jobs: usize, tags: &str) -> Result<Work, String> {
+    let puts = fill(server, jobs, Bodies::tagged(64, tags))?;
+    let mut driver = Driver::connect(server.address, 1)?;
+    let mut load = Taking::new(manner, Bodies::new(64), puts.ledger);
+    driver.start(&mut load, 0..1)?;
+    measure_all(server, &mut driver, &mut load, jobs)
+}
+
+/// Batches beside the same jobs taken by single commands.
+pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let count = bench.scale.count(jobs);
+    let pipelined = take(&server, Manner::Pipelined, count, "")?;
+    let batched = take(&server, Manner::Batched, count, "")?;
+    let single = take(&server, Manner::Single, count / 10, "")?;
+    let outcome = Outcome::of(batched)
+        .and("jobs, times those of commands pipelined 100", batched.rate / pipelined.rate, Goal::AtLeast(1.5))
+        .and("the same by CPU", batched.busy_rate / pipelined.busy_rate, Goal::AtLeast(1.5))
+        .and("jobs, times those of commands one at a time", batched.rate / single.rate, Goal::AtLeast(20.0))
+        .and("the same by CPU", batched.busy_rate / single.busy_rate, Goal::None);
+    Ok(outcome.and("CPU us of the server for a job, commands pipelined 100", pipelined.cpu, Goal::None).and(
+        "CPU us of the server for a job, commands one at a time",
+        single.cpu,
+        Goal::None,
+    ))
+}
+
+/// Jobs of which one may be reserved at a time.
+pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let count = bench.scale.count(jobs);
+    let free = take(&server, Manner::InTurn, count, "")?;
+    let bound = take(&server, Manner::InTurn, count, " con:k")?;
+    let outcome = Outcome::of(bound).and("jobs a second", bound.rate, Goal::AtLeast(100_000.0));
+    Ok(outcome.and("CPU, times that of jobs without a bound", bound.cpu / free.cpu, Goal::None))
+}
+
+/// What a key takes beside its name, of a job that lives and of one that has ended.
+pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let count = bench.scale.count(jobs);
+    let resident = |tags: &str| -> Result<(Server, f64), String> {
+        let server = bench.program.start(&[])?;
+        fill(&server, 64, Bodies::new(64))?;
+        let before = settled(&server);
+        fill(&server, count, Bodies::tagged(64, tags))?;
+        let each = (settled(&server) - before) / count as f64;
+        Ok((server, each))
+    };
+    let (_, plain) = resident("")?;
+    let (_, keyed) = resident(KEY)?;
+    let server = bench.program.start(&[])?;
+    let before = settled(&server);
+    take(&server, Manner::Batched, count, &format!("{KEY}:1000"))?;
+    let ended = (settled(&server) - before) / count as f64;
+    Ok(Outcome::default().and("bytes for a key beside its name", keyed - plain - KEY_LENGTH, Goal::AtMost(96.0)).and(
+        "bytes for a key that outlives its job",
+        ended,
+        Goal::None,
+    ))
+}
+
+/// Puts that are safe before they are answered, with keys and without.
+pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
+    let puts = |tags: &str| -> Result<Work, String> {
+        let folder = Folder::new();
+        let server = bench.program.start(&["-b", &folder.path(), "-f", "0"])?;
+        let mut driver = Driver::connect(server.address, connections)?;
+        let mut load = Puts::new(connections, batch, Bodies::tagged(64, tags));
+        load.ledger.expect(MAX_JOBS);
+        driver.start(&mut load, 0..connections)?;
+        let work = measure(&server, &mut driver, &mut load, bench.scale, MAX_JOBS)?;
+        load.limit = 0;
+        driver.run(&mut load, Until::Quiet(0))?;
+        Ok(work)
+    };
+    let plain = puts("")?;
+    let keyed = puts(KEY)?;
+    let outcome =
+        Outcome::of(keyed).and("rate, times that of plain puts", keyed.rate / plain.rate, Goal::AtLeast(0.91));
+    Ok(outcome.and("CPU, times that of plain puts", keyed.cpu / plain.cpu, Goal::None))
+}
+
+/// What a bystander waits for the longest, in ms, while an operator asks something of a long tube.
+fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
+    let mut driver = Driver::connect(server.address, 1)?;
+    driver.ask(0..1, |_, out| ["use b", "watch b", "ignore default"].iter().for_each(|line| out.line(line)))?;
+    let mut load = Cycle::new(1, Bodies::new(64));
+    driver.start(&mut load, 0..1)?;
+    driver.run(&mut load, Until::Work(1000, super::driver::PATIENCE))?;
+    load.times().clear();
+    let ended = AtomicBool::new(false);
+    let asked = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let count = Client::connect(server.address).map(|mut client| ask(&mut client));
+            ended.store(true, Ordering::Relaxed);
+            count
+        });
+        while !ended.load(Ordering::Relaxed) {
+            let before = load.operations();
+            driver.run(&mut load, Until::Work(before + 100, super::driver::PATIENCE))?;
+        }
+        asking.join().expect("an end").map_err(|error| error.to_string())
+    })?;
+    load.stopping = true;
+    driver.run(&mut load, Until::Quiet(0))?;
+    Ok((asked, load.times().longest() / 1000.0))
+}
+
+/// All pages of a long tube, and then its end.
+pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let server = bench.program.start(&[])?;
+    let count = bench.scale.count(jobs) as u64;
+    fill(&server, count as usize, Bodies::new(64))?;
+    let (_, alone) = beside(&server, |_| {
+        std::thread::sleep(bench.scale.time);
+        0
+    })?;
+    let (listed, listing) = beside(&server, |client| {
+        let (mut above, mut listed) = (0, 0);
+        while let Ok(ids) = client.list_jobs("default", "ready", above, 1000) {
+            listed += ids.len() as u64;
+            let Some(last) = ids.last() else { break };
+            above = *last;
+        }
+        listed
+    })?;
+    let (flushed, flushing) = beside(&server, |client| client.flush_tube("default").unwrap_or(0))?;
+    if (listed, flushed) != (count, count) {
+        return Err(format!("of {count} jobs, {listed} were listed and {flushed} flushed"));
+    }
+    Ok(Outcome::default()
+        .and("worst request of a bystander, ms", alone, Goal::None)
+        .and("the same while all jobs are listed, ms", listing, Goal::AtMost(5.0))
+        .and("the same while all jobs are flushed, ms", flushing, Goal::AtMost(5.0)))
+}
