@@ -211,7 +211,7 @@ impl Scan<'_> {
                 let rest = bytes.get(offset..).unwrap_or_default();
                 if rest.first().is_some_and(|byte| *byte != 0) {
                     used = here + 1;
-                } else if let Some(chunk) = bytes.get(offset..offset + 64) {
+                } else if let Some(chunk) = rest.get(..64) {
                     // The fastest way over zero bytes: a head that begins with many of them has its kind behind them.
                     if chunk.iter().fold(0, |all, byte| all | byte) == 0 {
                         offset += 56;
