@@ -20,7 +20,7 @@ function values(text) {
   const lines = text.split('\n');
   same([lines[0], lines[lines.length - 1]], ['---', ''], 'first and last line');
   return Object.fromEntries(lines.slice(1, -1).map((line) => {
-    const [, key, value] = /^([a-z-]+): (.*)$/.exec(line);
+    const [, key, value] = /^([a-z0-9-]+): (.*)$/.exec(line);
     return [key, value.replace(/^"(.*)"$/, '$1')];
   }));
 }
