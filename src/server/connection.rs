@@ -5,6 +5,7 @@
 //! `Outbox`.
 
 mod access;
+mod farewell;
 #[cfg(feature = "tls")]
 mod secure;
 
@@ -37,9 +38,6 @@ const READ_IN_A_ROW: usize = 512 * 1024;
 
 /// A connection that has more than this on account when it ends is dropped where nobody waits for it.
 const DISCARDED: u64 = 1 << 20;
-
-/// Reads in a row of what nobody will answer.
-const LAST_READS: usize = 16;
 
 /// Turns in a row before it does, and when others have more to do as well.
 const TURNS: usize = 4;
@@ -261,20 +259,6 @@ impl Connection {
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
-    }
-
-    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
-    /// peer has not received yet is lost.
-    pub fn discard(&self, thread: &mut ThreadScratch) {
-        if self.ended {
-            return;
-        }
-        for _ in 0..LAST_READS {
-            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
-                Ok(1..) => {}
-                _ => return,
-            }
-        }
     }
 
     /// Whether everything was sent that there was to send, or never can be.
