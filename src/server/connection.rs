@@ -6,6 +6,7 @@
 
 mod access;
 mod account;
+mod farewell;
 #[cfg(feature = "tls")]
 mod secure;
 
@@ -36,8 +37,6 @@ const COMMAND: u64 = 8;
 /// Bytes read in a row, a little more or less, before the thread looks after its other connections.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Reads in a row of what nobody will answer.
-const LAST_READS: usize = 16;
 
 /// Turns in a row before it does, and when others have more to do as well.
 const TURNS: usize = 4;
@@ -235,20 +234,6 @@ impl Connection {
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
-    }
-
-    /// Reads what is there and forgets it: a TCP connection that is closed with bytes unread is reset, and what the
-    /// peer has not received yet is lost.
-    pub fn discard(&self, thread: &mut ThreadScratch) {
-        if self.ended {
-            return;
-        }
-        for _ in 0..LAST_READS {
-            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
-                Ok(1..) => {}
-                _ => return,
-            }
-        }
     }
 
     /// Whether everything was sent that there was to send, or never can be.
