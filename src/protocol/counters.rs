@@ -40,7 +40,7 @@ impl CommandPlace {
         CommandPlace((HTTP + place) as u8)
     }
 
-    /// All of them.
+    /// All places, in the order of the tables.
     pub fn all() -> impl Iterator<Item = CommandPlace> {
         (0..ALL).map(|place| CommandPlace(place as u8))
     }

@@ -230,12 +230,25 @@ pub struct LogSubject {
     pub id: Option<u64>,
     /// The name of a tube.
     pub tube: Option<Vec<u8>>,
-    /// It is about the tube that the client uses.
+    /// It is about the tube that the client uses, if it names none.
     pub uses_tube: bool,
     /// Bytes of the body that came with it.
     pub size: Option<usize>,
     /// The other arguments of the command, by their names; times in seconds.
     pub numbers: Vec<(&'static str, u64)>,
+}
+
+impl LogSubject {
+    /// What a guard looks at: of two tubes the first, of many nothing.
+    fn of(subject: guard::Subject) -> LogSubject {
+        let (id, tube) = match subject {
+            guard::Subject::Job(id) => (id, None),
+            guard::Subject::Tube(tube) | guard::Subject::TwoTubes(tube, _) => (None, Some(tube)),
+            guard::Subject::JobAndTube(id, tube) => (Some(id), Some(tube)),
+            guard::Subject::Nothing | guard::Subject::Tubes(_) | guard::Subject::Jobs(_) => (None, None),
+        };
+        LogSubject { id: id.map(|id| id.0), tube: tube.map(<[u8]>::to_vec), ..LogSubject::default() }
+    }
 }
 
 /// Whether a client may see the jobs and figures of this tube.

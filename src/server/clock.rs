@@ -31,8 +31,8 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Nanoseconds of the clock that `Instant` reads, for a third of its instructions: each turn looks at it, and twice where
-/// its length is counted.
+/// Nanoseconds of the clock that `Instant` reads, for a third of its instructions: each turn looks at it, and twice
+/// where its length is counted.
 fn monotonic() -> u64 {
     // Whoever has `Instant` has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC)

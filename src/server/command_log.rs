@@ -84,7 +84,7 @@ impl TurnLog {
             return;
         }
         let mut subject = request.log_subject();
-        if subject.uses_tube {
+        if subject.uses_tube && subject.tube.is_none() {
             subject.tube = Some(context.engine.used(self.client).to_vec());
         }
         let mut note = Note { client: self.client, text: request.name(), subject, reply: String::new() };

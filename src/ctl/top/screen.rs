@@ -174,7 +174,10 @@ fn head(model: &Model, view: &View) -> Vec<String> {
 fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
-    let name = width - numbers;
+    let rows = model.rows();
+    // No wider than the names, or nobody finds the numbers of a line.
+    let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
+    let name = (width - numbers).min(widest.max(LEAST.0 - numbers));
     let mut heads = String::new();
     for (place, column) in COLUMNS.iter().enumerate() {
         let mark = if place == model.sort {
@@ -193,7 +196,7 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
         };
     }
     lines.push(format!("\x1b[7m{}", fit(&heads, width)));
-    for (place, tube) in model.rows().into_iter().enumerate().skip(view.first).take(room) {
+    for (place, tube) in rows.into_iter().enumerate().skip(view.first).take(room) {
         let is_marked = place == view.selected;
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
@@ -237,7 +240,10 @@ fn last(view: &View) -> String {
     let text = match (&view.lost, view.status.is_empty()) {
         (_, false) => view.status.clone(),
         (Some(lost), true) => format!("{lost}; trying again"),
-        (None, true) => format!("q quit  ? help  / filter  Enter open  K kick  p pause  every {} s", view.interval),
+        (None, true) => {
+            let keys = if view.detail.is_some() { "q back  ? help" } else { "q quit  ? help  / filter  Enter open" };
+            format!("{keys}  K kick  p pause  every {} s", view.interval)
+        }
     };
     let cursor = if view.asks { "_" } else { "" };
     let line = fit(&format!("{text}{cursor}"), width);
@@ -317,6 +323,20 @@ mod tests {
         assert!(lines[4].starts_with(">tube-0000-"), "{}", lines[4]);
         assert!(lines[4].contains(" 12345M ") || lines[4].contains("12345M"), "{}", lines[4]);
         assert!(lines[23].starts_with("q quit  ? help"), "{}", lines[23]);
+    }
+
+    #[test]
+    fn numbers_stand_beside_the_names_however_wide_the_screen_is() {
+        let lines = picture(&model(2), &view(200, 50));
+        assert_eq!(
+            lines[4].trim_end().chars().count(),
+            picture(&model(2), &view(80, 24))[4].trim_end().chars().count()
+        );
+        let lines = picture(&model(60), &view(200, 50));
+        assert!(lines[4 + 40].contains(&"x".repeat(40)), "long names are shown whole: {}", lines[4 + 40]);
+        let detail = Detail { name: "mail".to_owned(), figures: None, next: Vec::new() };
+        let lines = picture(&model(2), &View { detail: Some(detail), ..view(80, 24) });
+        assert!(lines[23].starts_with("q back  ? help  K kick"), "{}", lines[23]);
     }
 
     #[test]

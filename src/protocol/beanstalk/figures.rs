@@ -19,9 +19,9 @@ pub struct QueueFigures<'a> {
     pub facts: &'a Facts,
     pub usage: Usage,
     pub log: Option<LogFigures>,
-    /// Seconds since the start.
+    /// For how many seconds the server has run.
     pub uptime: u64,
-    /// Of each protocol.
+    /// Of each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
 

@@ -35,23 +35,9 @@ pub struct Request {
 impl Request {
     /// What it is about, for the log.
     pub fn log_subject(&self) -> LogSubject {
-        let (id, tube, size) = match &self.command {
-            Command::Put { job, .. } => (None, None, Some(job.body.len())),
-            Command::Peek(id) | Command::ReserveJob(id) | Command::Delete(id) => (Some(id.0), None, None),
-            Command::KickJob(id) | Command::Touch(id) | Command::StatsJob(id) => (Some(id.0), None, None),
-            Command::Release { id, .. } | Command::Bury { id, .. } | Command::Wait(id, _) => (Some(id.0), None, None),
-            Command::MoveJob { id, tube, .. } => (Some(id.0), Some(tube.to_vec()), None),
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
-                (None, Some(tube.to_vec()), None)
-            }
-            Command::PauseTube { tube, .. } | Command::Flush { tube, .. } | Command::LimitTube { tube, .. } => {
-                (None, Some(tube.to_vec()), None)
-            }
-            Command::ListJobs { tube, .. } | Command::MoveTube { from: tube, .. } => (None, Some(tube.to_vec()), None),
-            _ => (None, None, None),
-        };
+        let size = if let Command::Put { job, .. } = &self.command { Some(job.body.len()) } else { None };
         let uses_tube = matches!(self.command, Command::Put { .. } | Command::PeekNext(_) | Command::Kick(_));
-        LogSubject { id, tube, uses_tube, size, numbers: self.numbers() }
+        LogSubject { uses_tube, size, numbers: self.numbers(), ..LogSubject::of(self.subject()) }
     }
 
     /// The numbers on its line but for ids and sizes, by their names.
@@ -360,6 +346,24 @@ mod tests {
         assert_eq!(whole.len(), 5 + 2 * 8);
         for step in 1..40 {
             assert_eq!(decode(&stream, step), whole, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_told_of_the_tube_that_a_command_names() {
+        let mut decoder = Decoder::default();
+        for (line, id, tube, uses_tube) in [
+            ("put 0 0 1 1 tub:mail\r\nx\r\n", None, Some("mail"), true),
+            ("put 0 0 1 1\r\nx\r\n", None, None, true),
+            ("move-job 7 mail 0 0\r\n", Some(7), Some("mail"), false),
+            ("move-tube a b ready 9\r\n", None, Some("a"), false),
+            ("bury 7 1\r\n", Some(7), None, false),
+            ("stats\r\n", None, None, false),
+        ] {
+            let request = decoder.next(&mut line.as_bytes(), &LIMITS).expect("a request");
+            let subject = request.log_subject();
+            let told = subject.tube.as_deref().map(String::from_utf8_lossy);
+            assert_eq!((subject.id, told.as_deref(), subject.uses_tube), (id, tube, uses_tube), "{line}");
         }
     }
 

@@ -81,7 +81,7 @@ impl Request {
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// What is being read.
+    /// The packet or line that is being read, once it is known.
     row: Option<Row>,
 }
 

@@ -112,16 +112,8 @@ impl Command {
 
     /// What it is about, for the log.
     pub fn log_subject(&self) -> LogSubject {
-        use Command::*;
-        let (mut id, mut tube, mut size) = (None, None, None);
-        match self {
-            Job(job) | Body(job) | KickJob(job) | DeleteJob(job) | BuryJob(job) => id = Some(job.0),
-            Tube(name) | Jobs { tube: name, .. } | Peek(name, _) | Kick(name, _) => tube = Some(name.to_vec()),
-            Pause(name, _) | Clear(name, _) | Move { tube: name, .. } => tube = Some(name.to_vec()),
-            Put(name, job) => (tube, size) = (Some(name.to_vec()), Some(job.body.len())),
-            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server | Tubes { .. } => {}
-        }
-        LogSubject { id, tube, size, ..LogSubject::default() }
+        let size = if let Command::Put(_, job) = self { Some(job.body.len()) } else { None };
+        LogSubject { size, ..LogSubject::of(self.subject()) }
     }
 
     /// Which tubes or job it is about.

@@ -328,10 +328,10 @@ fn server(stats: Stats, context: &Context) -> Answer {
             FigureValue::Word(text) | FigureValue::Text(text) => members.text(key, text.as_bytes()),
         });
         extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
+        members.truth("admin", context.settings.http.admin && may_change(context));
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
             members.number(&format!("connections-{}", wire.name()), count);
         }
-        members.truth("admin", context.settings.http.admin && may_change(context));
     })
 }
 
