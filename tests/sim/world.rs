@@ -537,9 +537,10 @@ impl World {
         self.examine()?;
         let now = self.server().now();
         for who in 0..self.clients.len() {
+            // One by one: who waited may have something to do when another one goes.
             self.close(who, now);
+            self.settle()?;
         }
-        self.settle()?;
         self.examine()?;
         self.ways.clear();
         self.manner.predicted = false;

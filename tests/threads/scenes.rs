@@ -9,7 +9,7 @@ use beanpole::internals::engine::Time;
 use shuttle::thread;
 
 use crate::protocol::Output;
-use crate::server::delivery::{Outbox, ThreadHandle, WriteState};
+use crate::server::delivery::{NewsLimits, Outbox, ThreadHandle, WriteState};
 use crate::server::hub::{Hub, TurnScratch};
 use crate::server::pool::Note;
 use crate::server::socket::{anything, only_durable, Look, Stream};
@@ -28,6 +28,9 @@ pub const SCENES: [Scene; 7] = [
     ("deadlines-reach-the-timer", deadlines_reach_the_timer),
     ("the-timer-stops", the_timer_stops),
 ];
+
+/// Nobody here has too much to read.
+const PLENTY: NewsLimits = NewsLimits { reading: 1 << 20, stuck: 1 << 20 };
 
 /// The owner of connections: how it is told something, and what it waits at.
 struct Owner {
@@ -105,9 +108,9 @@ fn replies_in_order() {
                 for _ in 0..EACH {
                     let mut last = engine.lock();
                     *last += 1;
-                    let told = outbox.tell(&mut output(&[*last]), 1 << 20);
+                    let told = outbox.tell(&mut output(&[*last]), PLENTY);
                     drop(last);
-                    outbox.flush(&mut Output::new());
+                    outbox.flush_news(&mut Output::new());
                     if told {
                         outbox.wake_owner();
                     }
@@ -148,8 +151,8 @@ fn a_wait_ends() {
         let outbox = outbox.clone();
         thread::spawn(move || {
             outbox.hold();
-            let told = outbox.tell(&mut output(b"job"), 1 << 20);
-            outbox.flush(&mut Output::new());
+            let told = outbox.tell(&mut output(b"job"), PLENTY);
+            outbox.flush_news(&mut Output::new());
             if told {
                 outbox.wake_owner();
             }
