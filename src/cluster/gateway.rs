@@ -47,6 +47,7 @@ impl Gateway {
     }
 
     /// Sends the request to a server and reads its answer. After an error it may have been done or not.
+    #[inline(never)]
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
         self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
@@ -66,6 +67,7 @@ impl Gateway {
         self.endpoints.len()
     }
 
+    #[inline(never)]
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
         let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
         let body = format!(r#"{{"name":"{}","password":"{}"}}"#, escape(user), escape(password));
@@ -77,6 +79,7 @@ impl Gateway {
         Ok(())
     }
 
+    #[inline(never)]
     fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let answer = self.try_ask(path, body, end);
         answer.map_err(|error| {
@@ -113,6 +116,7 @@ impl Gateway {
         }
     }
 
+    #[inline(never)]
     fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];

@@ -51,9 +51,11 @@ fn status(log: &dyn SharedLog) -> io::Result<Vec<u8>> {
 /// Asks the active server to hand over to this one.
 fn promote(log: &dyn SharedLog, node: &str) -> io::Result<()> {
     let nodes = log.nodes()?;
+    let (_, tail) = log.read(Seq::MAX, 1)?;
+    let is_claimant = tail.note.split(|byte| *byte == b' ').next() == Some(node.as_bytes());
     match nodes.iter().find(|(name, _)| name == node) {
         None => Err(io::Error::new(io::ErrorKind::NotFound, format!("no server has told that its name is {node}"))),
-        Some((_, state)) if state.starts_with("active") => Ok(()),
+        Some((_, state)) if is_claimant && state.starts_with("active") => Ok(()),
         Some(_) => log.want(node.as_bytes()),
     }
 }
@@ -82,5 +84,8 @@ mod tests {
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
         promote(&log, "b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
+        // One that was active, and has not told yet that it is not any more.
+        promote(&log, "z").expect("a server");
+        assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"z");
     }
 }
