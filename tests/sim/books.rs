@@ -51,7 +51,8 @@ impl Books {
         let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
         let expires = command.starts_with(b"put ") && has(b" ttl:");
-        if is_sweep || expires || path.is_some() && has(b"/clear ") {
+        // What HTTP moves has another id afterwards.
+        if is_sweep || expires || path.is_some() && (has(b"/clear ") || has(b"/move ")) {
             self.closed = true;
             self.owned.clear();
         } else if let Some(path) = path.filter(|_| has(b"/delete ")) {

@@ -53,7 +53,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         // What the model does not know.
         21 if !topic.predicted => get(random.pick(&["/metrics", "/api/server", "/api/tubes", "/readyz", "/", "/no"])),
         22 if !topic.predicted => get(&format!("/api/tubes/{tube}/jobs")),
-        23 if topic.extended && !topic.predicted => {
+        23 if topic.extended && !topic.predicted && random.once_in(4) => {
             let to = random.pick(&TUBES);
             post(&format!("/api/tubes/{tube}/move"), &format!("{{\"to\":\"{to}\",\"state\":\"{state}\"}}"))
         }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use beanpole::internals::engine::Time;
 
 use super::durability::Durability;
+use super::memory::Memory;
 use super::timer::Alarm;
 use crate::binlog::{Journal, JournalAccess, Wal};
 use crate::lock_order::{Mutex, ENGINE};
@@ -49,6 +50,7 @@ pub struct Hub {
     log: Durability,
     clock: Clock,
     alarm: Alarm,
+    memory: Memory,
     /// Positions, as bits, whose replies acknowledge no put: they may leave while the disk fails.
     pub lesser: AtomicU64,
     /// Turns of the timer that found something due.
@@ -62,6 +64,7 @@ impl Hub {
             log: Durability::new(Wal::new(moody)),
             clock: Clock(Time::from_nanos(1000)),
             alarm: Alarm::new(),
+            memory: Memory,
             lesser: AtomicU64::new(0),
             served: AtomicU64::new(0),
         }
@@ -91,6 +94,10 @@ impl Hub {
 
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub fn commit(&self, _: &mut TurnScratch) {}
