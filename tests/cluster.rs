@@ -272,6 +272,8 @@ fn a_binlog_that_was_taken_in_by_half_is_taken_in_again_and_nobody_else_is_activ
     let epoch = log.claim(0, 0, b"a 127.0.0.1:11300", &claim.seal(b"")).expect("a log in memory");
     let import = Head { kind: EntryKind::Import, epoch, writer: 9, number: 1 };
     log.append(epoch, 1, &import.seal(b"")).expect("a log in memory");
+    let _ = node(&log, &second, "b").look().expect("a log in memory");
+    // Started anew, it has all that there is.
     let (mut other, mut stranger) = (node(&log, &second, "b"), node(&log, &third, "c"));
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {

@@ -23,8 +23,8 @@ pub enum EntryKind {
     Claim = 2,
     /// The writer has ended in order: whoever wants may claim at once.
     Release = 3,
-    /// Operations of a binlog that is being taken in. If this is the last entry, a part of the queue is missing, and
-    /// only the server that has it may claim.
+    /// Operations of a binlog that is being taken in, or the claim of the server that does so. If this is the last
+    /// entry, a part of the queue is missing, and only the server that has it may claim.
     Import = 4,
 }
 

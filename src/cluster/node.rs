@@ -79,6 +79,8 @@ pub struct Node {
     /// When the active server was heard of last.
     heard: Instant,
     released: bool,
+    /// It has not read anything yet.
+    is_new: bool,
     /// The last entry is of a binlog that was not taken in to its end.
     importing: bool,
     /// The last entry that was read and not applied, since the folder holds a binlog of its own.
@@ -130,6 +132,7 @@ impl Node {
             tail: Tail::default(),
             heard: Instant::now(),
             released: false,
+            is_new: true,
             importing: false,
             passed: 0,
             saved: Instant::now(),
@@ -164,7 +167,10 @@ impl Node {
 
     /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
-        let (entries, tail) = self.log.read(self.end() + 1, MOST)?;
+        // The first time, the last entry that the copy holds is read as well: it tells how the log stands.
+        let known = u64::from(!std::mem::take(&mut self.is_new));
+        let (entries, tail) =
+            self.log.read((self.end() + known).max(1), MOST).inspect_err(|_| self.is_new = known == 0)?;
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {
@@ -252,6 +258,14 @@ impl Node {
             self.passed = seq;
             return Ok(());
         }
+        let Some((head, operations)) = Head::open(entry) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
+        };
+        self.released = head.kind == EntryKind::Release;
+        self.importing = head.kind == EntryKind::Import;
+        if seq == self.mirror.done {
+            return Ok(());
+        }
         if seq != self.mirror.done + 1 {
             // What was before is purged: nothing that lives needs it, so everything there is begins here.
             if self.mirror.done > 0 {
@@ -259,11 +273,6 @@ impl Node {
             }
             self.mirror.start_over(seq - 1)?;
         }
-        let Some((head, operations)) = Head::open(entry) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("entry {seq} of the journal is damaged")));
-        };
-        self.released = head.kind == EntryKind::Release;
-        self.importing = head.kind == EntryKind::Import;
         self.mirror.apply(seq, operations)
     }
 
@@ -290,8 +299,8 @@ impl Node {
         if !is_foreign {
             self.mirror.save()?;
         }
-        let head =
-            Head { kind: EntryKind::Claim, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
+        let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
+        let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
         let note = format!("{} {}", self.name, self.address);
         let sent = Instant::now();
         let lease = Arc::new(Lease::new(sent + LEASE));
