@@ -5,6 +5,7 @@
 //! `Outbox`.
 
 mod access;
+mod account;
 #[cfg(feature = "tls")]
 mod secure;
 
@@ -18,7 +19,6 @@ use super::delivery::{Flushed, Outbox, WriteState};
 use super::gate::Stranger;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
-use super::operators::Standing;
 use super::socket::PeerAddress;
 use super::space::Claim;
 use crate::access::ClientAccess;
@@ -245,24 +245,6 @@ impl Connection {
         self.outbox.is_overflown()
     }
 
-    /// Bytes of replies that the client has not read; none if what it is owed is not ready to be sent.
-    pub fn unread(&self) -> Option<usize> {
-        self.outbox.unread()
-    }
-
-    /// How many requests an operator has made, and what the connection waits for.
-    pub fn standing(&self) -> (u64, Standing) {
-        let (count, has_body) = self.dialogue.progress().unwrap_or_default();
-        let standing = match self.outbox.unread() {
-            _ if self.queued || !self.pending.is_empty() => Standing::Server,
-            None => Standing::Server,
-            Some(0) if has_body => Standing::Body,
-            Some(0) if !self.rest.0.is_empty() => Standing::Head,
-            Some(unread) => Standing::Client(unread),
-        };
-        (count, standing)
-    }
-
     /// Sends what waits; false if the peer is gone.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.push() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
@@ -298,27 +280,6 @@ impl Connection {
         let pending = if self.pending.is_empty() { 0 } else { self.pending.iter().map(Request::footprint).sum() };
         self.charge(self.rest.0.len() as u64 + pending, hub);
         next
-    }
-
-    /// Takes on account what was read and is not done, and the body that is arriving.
-    fn charge(&mut self, ahead: u64, hub: &Hub) {
-        let uploading = self.dialogue.uploading();
-        if ahead + uploading + self.ahead + self.uploading == 0 {
-            return;
-        }
-        hub.memory().charge(self.ahead, ahead);
-        hub.memory().charge_upload(self.uploading, uploading);
-        (self.ahead, self.uploading) = (ahead, uploading);
-        if ahead + uploading > 0 && std::mem::take(&mut self.spoke) {
-            self.heard = Some(Instant::now());
-        }
-    }
-
-    /// The bytes of memory that it takes beside what everybody takes, and since when it has neither sent nor read any.
-    pub fn burden(&self) -> (u64, Option<Instant>) {
-        let (unread, stuck) = self.outbox.burden();
-        let own = self.ahead + self.uploading;
-        (unread + own, stuck.max(self.heard.filter(|_| own > 0)))
     }
 
     fn work_through(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> Next {
