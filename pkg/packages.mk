@@ -46,6 +46,8 @@ dist: ## make a source tarball of the last commit with all crates in it, and its
 
 # Built in the folder of the tarball, by the sources that are in it. What is there already is made again.
 DEB = $(OUT)/deb-$(ARCH)
+# What crosses is a static program on purpose.
+UNLINTED = initial-upload-closes-no-bugs$(if $(filter $(ARCH),$(NATIVE)),,$(comma)statically-linked-binary)
 deb: dist ## make Debian packages; ARCH=arm64 crosses
 	@command -v dh >/dev/null || { echo 'debhelper is missing (Debian: apt-get install debhelper fakeroot)' >&2; exit 1; }
 	rm -rf '$(DEB)' && mkdir -p '$(DEB)'
@@ -57,12 +59,13 @@ deb: dist ## make Debian packages; ARCH=arm64 crosses
 	    sed -i -e 's|@VERSION@|$(VERSION)|' -e 's|@MAINTAINER@|$(MAINTAINER)|' -e 's|@HOMEPAGE@|$(HOMEPAGE)|' \
 	    -e "s|@DATE@|$$(date -R -u -d "@$$(git -C '$(CURDIR)' log -1 --format=%ct)")|" debian/control debian/changelog
 	$(if $(filter $(ARCH),$(NATIVE)),,program=$$($(MAKE) -s cross TARGET=$(TARGET_$(ARCH)) | tail -n 1) && \
-	    BEANPOLE_PROGRAM=$$(realpath "$$program") && export BEANPOLE_PROGRAM && )\
+	    BEANPOLE_PROGRAM=$$(realpath "$$program") && export BEANPOLE_PROGRAM && \
+	    BEANPOLE_COMPLETER=$(call q,$(abspath $(wildcard $(PROGRAM)))) && export BEANPOLE_COMPLETER && )\
 	    cd '$(DEB)/$(DIST)' && RUSTUP_HOME="$${RUSTUP_HOME:-$$HOME/.rustup}" \
-	    dpkg-buildpackage --host-arch $(ARCH) -d -b -us -uc $(if $(filter $(ARCH),$(NATIVE)),,-B)
+	    dpkg-buildpackage --host-arch $(ARCH) -d $(if $(filter $(ARCH),$(NATIVE)),-b,-B) -us -uc
 	cp '$(DEB)'/*.deb '$(OUT)'
 	@if command -v lintian >/dev/null; then \
-	    lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs '$(DEB)'/*.changes; \
+	    lintian --fail-on error,warning --suppress-tags $(UNLINTED) '$(DEB)'/*.changes; \
 	else echo 'lintian is missing: the packages were not checked (Debian: apt-get install lintian)'; fi
 	@ls -l '$(OUT)'/*_$(ARCH).deb
 
@@ -111,5 +114,6 @@ release: ## make everything that is given to others, in one folder, with notes a
 	awk '/^## /{on = ($$2 == "[$(VERSION)]" || ($$2 == "[Unreleased]" && !seen)); seen = seen || on} on' CHANGELOG.md >'$(OUT)/NOTES.md'
 	$(MAKE) sums
 
-packages: ## install, use, upgrade and remove the Debian package in a root of its own; needs root and debootstrap
+packages: ## use the packages that were made, and the recipes, in roots of their own; needs root, debootstrap and `make deb`
 	pkg/test/deb
+	pkg/test/recipes $(call q,$(STATIC_PROGRAM))

@@ -7,6 +7,8 @@
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
 #   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
+#   TARGET, SECONDS          of `fuzz`: what is fuzzed, one after the other, and for how long each
+#   SCENE, SCHEDULES         of `threads`: one scene, and how many schedules are tried of each, twice
 #   TRACE, CUT               of `powercut`: one history, and one of its moments, again
 
 SEED =
@@ -102,6 +104,24 @@ sim: ## play the whole server in simulated worlds; SEED=7 plays one again, STEPS
 
 worlds: ## try all that two clients can do with three jobs in two tubes, up to six calls; takes minutes; DEPTH=5 goes less deep
 	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
+
+# Rust's sanitizers are the compiler's own, but only a nightly one lets them be used. What is new is kept in FUZZED, from where
+# files that matter go to tests/fuzz/corpus.
+FUZZED = $(TARGET_DIR)/fuzz
+fuzz: ## fuzz with coverage (needs nightly Rust and cargo-fuzz); TARGET=log one target, SECONDS=600 for how long each
+	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
+	    echo 'nightly Rust or cargo-fuzz is missing: rustup toolchain install nightly; cargo install cargo-fuzz' >&2; exit 1; \
+	fi
+	@set -e; for target in $(TARGET); do \
+	    mkdir -p '$(FUZZED)/'$$target; \
+	    CARGO_TARGET_DIR='$(abspath $(FUZZED))' $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz/cargo-fuzz -s none $$target \
+	        '$(abspath $(FUZZED))/'$$target 'tests/fuzz/corpus/'$$target -- -max_total_time=$(or $(SECONDS),60) -max_len=2000 \
+	        -timeout=20 -print_final_stats=1; \
+	done
+
+threads: ## try schedules of the server's threads on the real code (fetches shuttle); SCHEDULES=50000, SCENE=replies-in-order
+	SCENE='$(SCENE)' SCHEDULES='$(SCHEDULES)' CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/threads' \
+	    $(CARGO) run --release --locked --manifest-path tests/threads/Cargo.toml
 
 chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
 	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1

@@ -213,9 +213,11 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
             None => given.extend(matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, String::new()))),
         }
     }
-    given.sort_by_key(|(at, opt, _)| (*at, place_in(arguments, *at, opt.short.unwrap_or(' '))));
+    // They are few, and a sort of their own would be 20 KB of program.
+    let place = |(at, opt, _): &(usize, &Opt, String)| (*at, place_in(arguments, *at, opt.short.unwrap_or(' ')));
     let mut settings = Settings::default();
-    for (_, opt, value) in given {
+    while let Some(next) = (0..given.len()).min_by_key(|next| place(&given[*next])) {
+        let (_, opt, value) = given.remove(next);
         (opt.apply)(&mut settings, &value).map_err(|problem| format!("{}: {problem}", opt.name()))?;
     }
     finish(&mut settings)?;

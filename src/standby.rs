@@ -67,7 +67,7 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
     };
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
-    let mut follower = Follower { relay, epoch: 0, troubled: false };
+    let mut follower = Follower { relay, epoch: 0, troubles: Vec::new() };
     loop {
         if signals.pending().any(|signal| signals::is_end(signal) && !(reloads && signal == SIGHUP)) {
             systemd::notify("STOPPING=1");
@@ -100,13 +100,13 @@ struct Follower {
     relay: Option<Relay>,
     /// The turn of the active server that was told last.
     epoch: u64,
-    /// The shared log does not answer.
-    troubled: bool,
+    /// What is wrong at the moment, each told once.
+    troubles: Vec<std::io::ErrorKind>,
 }
 
 impl Follower {
     fn note(&mut self, node: &Node) {
-        if std::mem::take(&mut self.troubled) {
+        if !std::mem::take(&mut self.troubles).is_empty() {
             log::info!("journal: it answers again");
         }
         if node.epoch() == self.epoch {
@@ -120,7 +120,8 @@ impl Follower {
     }
 
     fn complain(&mut self, error: &std::io::Error) {
-        if !std::mem::replace(&mut self.troubled, true) {
+        if !self.troubles.contains(&error.kind()) {
+            self.troubles.push(error.kind());
             log::warn!("journal: {error}");
         }
     }

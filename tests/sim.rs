@@ -16,6 +16,10 @@ mod action;
 mod books;
 #[path = "sim/chance.rs"]
 mod chance;
+#[path = "sim/extended.rs"]
+mod extended;
+#[path = "sim/operators.rs"]
+mod operators;
 #[path = "sim/play.rs"]
 mod play;
 #[path = "sim/predicted.rs"]
@@ -43,6 +47,7 @@ mod random;
 use std::time::{Duration, Instant};
 
 use beanpole::internals::engine::{Span, Time};
+use beanpole::internals::protocol::Wire;
 
 use play::{explain, play_seed, Played};
 use predicted::{only_different, Predicted};
@@ -101,7 +106,7 @@ fn what_falls_due_at_one_moment_may_go_in_any_order() {
         let mut way = Predicted::new();
         for who in 0..5 + waiting {
             let words = if who < 5 { "put 0 0 1 1\r\nx\r\nreserve\r\n" } else { "reserve\r\n" };
-            way.connect(who);
+            way.connect(who, Wire::Beanstalk);
             way.hear(who, words.as_bytes(), now);
         }
         way

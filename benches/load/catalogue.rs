@@ -88,6 +88,7 @@ pub const SCENARIOS: &[Scenario] = &[
     row("batch-100", Alone, NO_GOALS, "jobs taken by reserve-batch 100 and delete-batch, 1 connection", |b| extended::batches(b, 1_000_000)),
     row("con-100k", Alone, NO_GOALS, "jobs of which one may be reserved at a time, 100,000 with one key", |b| extended::blocked(b, 100_000)),
     row("keys-1m", Alone, NO_GOALS, "memory of 1 M keys", |b| extended::keys(b, 1_000_000)),
-    row("unique-f0", Alone, NO_GOALS, "put of unique jobs with -b -f0, 64 connections, pipelined 16", |b| extended::durable(b, 64, 16)),
+    row("unique-f0", Alone, NO_GOALS, "put of unique jobs with -b -f0, 64 connections", |b| extended::durable(b, 64, 1)),
+    row("unique-f0x16", Alone, NO_GOALS, "put of unique jobs with -b -f0, 64 connections, pipelined 16", |b| extended::durable(b, 64, 16)),
     row("operators-1m", Alone, NO_GOALS, "put, reserve, delete while a tube with 1 M jobs is listed and flushed", |b| extended::operators(b, 1_000_000)),
 ];

@@ -170,9 +170,13 @@ pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let single = take(&server, Manner::Single, count / 10, "")?;
     let outcome = Outcome::of(batched)
         .and("jobs, times those of commands pipelined 100", batched.rate / pipelined.rate, Goal::AtLeast(1.5))
-        .and("the same by CPU", batched.busy_rate / pipelined.busy_rate, Goal::AtLeast(1.5))
+        .and(
+            "by CPU, times those of commands pipelined 100",
+            batched.busy_rate / pipelined.busy_rate,
+            Goal::AtLeast(1.5),
+        )
         .and("jobs, times those of commands one at a time", batched.rate / single.rate, Goal::AtLeast(20.0))
-        .and("the same by CPU", batched.busy_rate / single.busy_rate, Goal::None);
+        .and("by CPU, times those of commands one at a time", batched.busy_rate / single.busy_rate, Goal::None);
     Ok(outcome.and("CPU us of the server for a job, commands pipelined 100", pipelined.cpu, Goal::None).and(
         "CPU us of the server for a job, commands one at a time",
         single.cpu,

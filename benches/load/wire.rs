@@ -67,6 +67,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let taken = match bytes.first() {
         None => return Ok(None),
         Some(b'I') => inserted(bytes),
+        Some(b'R') if bytes.starts_with(b"RESERVED_") => line(bytes)?,
         Some(b'R') => reserved(bytes)?,
         Some(b'D') if bytes.starts_with(b"DELETED\r\n") => Some((Reply::Deleted, 9)),
         Some(_) => line(bytes)?,

@@ -208,16 +208,15 @@ impl Scan<'_> {
             let mut offset = 0;
             while offset < whole {
                 let here = place + offset as u64;
-                // The fastest way over zero bytes: a head that begins with many of them has its kind behind them.
-                if let Some(chunk) = bytes.get(offset..offset + 64) {
+                let rest = bytes.get(offset..).unwrap_or_default();
+                if rest.first().is_some_and(|byte| *byte != 0) {
+                    used = here + 1;
+                } else if let Some(chunk) = rest.get(..64) {
+                    // The fastest way over zero bytes: a head that begins with many of them has its kind behind them.
                     if chunk.iter().fold(0, |all, byte| all | byte) == 0 {
                         offset += 56;
                         continue;
                     }
-                }
-                let rest = bytes.get(offset..).unwrap_or_default();
-                if rest.first().is_some_and(|byte| *byte != 0) {
-                    used = here + 1;
                 }
                 if here >= from && Head::read(key, here, rest, limit - here).is_some() {
                     return Ok((Some(here), used));
@@ -418,7 +417,9 @@ mod tests {
             });
             assert_eq!(end.expect("memory").at, bytes.len() as u64);
             assert_eq!(gaps, [(START + 170, at)]);
-            assert!(counted.1.get() < 2 * bytes.len() as u64, "{} bytes were read", counted.1.get());
+            let (read, length) = (counted.1.get(), bytes.len() as u64);
+            println!("{length} bytes, most of them {pattern:?}: {read} were read");
+            assert!(read < 2 * length, "{read} bytes were read");
         }
     }
 

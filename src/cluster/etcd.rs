@@ -131,19 +131,23 @@ impl Etcd {
         })
     }
 
+    #[inline(never)]
     fn key(&self, name: &str) -> String {
         encode(format!("{}{name}", self.prefix).as_bytes())
     }
 
+    #[inline(never)]
     fn entry_key(&self, seq: Seq) -> String {
         self.key(&format!("log/{seq:016x}"))
     }
 
     /// The key of the epoch was put so often; that it was never put is epoch 0.
+    #[inline(never)]
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","target":"VERSION","version":"{epoch}"}}"#, self.key("epoch"))
     }
 
+    #[inline(never)]
     fn is_free(&self, seq: Seq) -> String {
         format!(r#"{{"key":"{}","target":"CREATE","create_revision":"0"}}"#, self.entry_key(seq))
     }
@@ -153,11 +157,13 @@ impl Etcd {
         format!(r#"{{"key":"{}","target":"CREATE","result":"GREATER","create_revision":"0"}}"#, self.entry_key(seq))
     }
 
+    #[inline(never)]
     fn put(&self, key: &str, value: &[u8]) -> String {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
     /// Does the operations if all comparisons hold.
+    #[inline(never)]
     fn transact(&self, by: &Mutex<Gateway>, compare: &[String], then: &[String]) -> Result<Option<Vec<u8>>, Fail> {
         let body = format!(r#"{{"compare":[{}],"success":[{}]}}"#, compare.join(","), then.join(","));
         let answer = by.lock().ask("/v3/kv/txn", &body).map_err(Fail::Unknown)?;
@@ -181,6 +187,7 @@ fn refusal(body: &[u8]) -> Fail {
 }
 
 /// That the request was carried out.
+#[inline(never)]
 fn done(answer: Answer) -> io::Result<()> {
     match answer.status {
         200 => Ok(()),

@@ -14,6 +14,9 @@ use crate::client::Transport;
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
 
+/// How long it may take to log in: etcd makes it slow on purpose, and it is seldom.
+const LOGIN: Duration = Duration::from_secs(3);
+
 /// A socket's time limit cannot be nothing.
 const LEAST: Duration = Duration::from_millis(1);
 
@@ -44,9 +47,10 @@ impl Gateway {
     }
 
     /// Sends the request to a server and reads its answer. After an error it may have been done or not.
+    #[inline(never)]
     pub fn ask(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+        self.log_in(Instant::now() + self.timeout.max(LOGIN))?;
         let end = Instant::now() + self.timeout;
-        self.log_in(end)?;
         let answer = self.ask_by(path, body, end)?;
         match answer.status {
             // A token lasts for some minutes.
@@ -63,6 +67,7 @@ impl Gateway {
         self.endpoints.len()
     }
 
+    #[inline(never)]
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
         let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
         let body = format!(r#"{{"name":"{}","password":"{}"}}"#, escape(user), escape(password));
@@ -74,6 +79,7 @@ impl Gateway {
         Ok(())
     }
 
+    #[inline(never)]
     fn ask_by(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let answer = self.try_ask(path, body, end);
         answer.map_err(|error| {
@@ -110,6 +116,7 @@ impl Gateway {
         }
     }
 
+    #[inline(never)]
     fn try_ask(&mut self, path: &str, body: &str, end: Instant) -> io::Result<Answer> {
         let stream = self.connected(end)?;
         let endpoint = &self.endpoints[self.current];

@@ -19,6 +19,7 @@ impl<'a> Document<'a> {
     }
 
     /// The member of an object with this name.
+    #[inline(never)]
     pub fn get(self, name: &str) -> Option<Document<'a>> {
         let mut rest = skip_spaces(self.0.strip_prefix(b"{")?);
         while rest.first() == Some(&b'"') {
@@ -34,6 +35,7 @@ impl<'a> Document<'a> {
     }
 
     /// The elements of an array; none if it is no array.
+    #[inline(never)]
     pub fn elements(self) -> Vec<Document<'a>> {
         let mut found = Vec::new();
         let Some(mut rest) = self.0.strip_prefix(b"[").map(skip_spaces) else { return found };
@@ -52,11 +54,13 @@ impl<'a> Document<'a> {
     }
 
     /// The bytes that a string has in base64.
+    #[inline(never)]
     pub fn bytes(self) -> Option<Vec<u8>> {
         base64::decode(self.text()?)
     }
 
     /// A number, which etcd writes as a string if it has 64 bits.
+    #[inline(never)]
     pub fn number(self) -> Option<u64> {
         let text = self.text().unwrap_or_else(|| {
             let end = self.0.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(self.0.len());
@@ -88,6 +92,7 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// What is behind the value that the text begins with.
+#[inline(never)]
 fn skip_value(text: &[u8], depth: usize) -> Option<&[u8]> {
     let (open, close) = match text.first()? {
         b'"' => return string(text).map(|(_, rest)| rest),

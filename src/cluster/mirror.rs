@@ -65,6 +65,7 @@ impl Mirror {
     }
 
     /// Empties the copy; the next entry is the one behind `done`.
+    #[inline(never)]
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         self.created.clear();
@@ -136,6 +137,7 @@ impl Mirror {
     }
 
     /// Brings what was applied to the disk, then notes how far that is.
+    #[inline(never)]
     pub fn save(&mut self) -> io::Result<()> {
         for file in std::mem::take(&mut self.dirty).into_values() {
             file.sync_all()?;
@@ -180,6 +182,7 @@ fn allow_missing(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
+#[inline(never)]
 fn write_position(folder: &Path, done: Seq, created: &BTreeMap<String, Seq>) -> io::Result<()> {
     let mut text = format!("{done}\n");
     created.iter().for_each(|(name, seq)| text += &format!("{seq} {name}\n"));

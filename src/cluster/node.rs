@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
+
 use super::entry::{EntryKind, Head};
 use super::mirror::{self, Mirror};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, Tail};
@@ -106,6 +108,8 @@ pub struct Active {
     ended: Arc<AtomicBool>,
     /// Somebody has asked for another server.
     wanted: Arc<AtomicBool>,
+    /// Held while operators are told the state: the last word is that of the end.
+    telling: Arc<Mutex<()>>,
     board: Arc<RoleBoard>,
 }
 
@@ -210,12 +214,11 @@ impl Node {
             self.differences.pop_front();
         }
         self.differences.push_back((theirs as i64).saturating_sub(clock() as i64));
-        let Some(ahead) = self.differences.iter().max().copied().filter(|_| self.differences.len() == BEATS) else {
-            return;
-        };
+        let ahead = self.differences.iter().copied().max().unwrap_or(0);
         let apart = ahead.unsigned_abs() > APART;
         self.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
-        if apart == std::mem::replace(&mut self.is_apart, apart) {
+        // One that was seen late is no reason for a line.
+        if self.differences.len() < BEATS || apart == std::mem::replace(&mut self.is_apart, apart) {
             return;
         }
         let name = self.active().0;
@@ -317,9 +320,9 @@ impl Node {
         let (log, path) = (self.log.clone(), self.path.clone());
         let (name, address) = (self.name.clone(), self.address.clone());
         let board = self.board.clone();
-        let wanted = Arc::default();
+        let (wanted, telling, storage_of) = (Arc::default(), Arc::default(), storage.clone());
         let active =
-            Active { storage: storage.clone(), lease, log, shipper, path, name, address, ended, wanted, board };
+            Active { storage: storage_of, lease, log, shipper, path, name, address, ended, wanted, telling, board };
         active.keep_lease()?;
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
@@ -373,30 +376,33 @@ impl Active {
         for way in 0..self.log.ways() {
             let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
             let (wanted, name, troubled) = (self.wanted.clone(), self.name.clone(), troubled.clone());
-            spawn("journal-lease", move || {
-                while !ended.load(Ordering::Acquire) && !lease.is_over() {
-                    let sent = Instant::now();
-                    match log.renew(way, epoch, start + anchor.elapsed().as_millis() as u64) {
-                        Ok(other) => {
-                            lease.extend(sent + LEASE);
-                            wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
-                            if troubled.swap(false, Ordering::AcqRel) {
-                                log::info!("journal: the lease is renewed");
+            spawn(
+                "journal-lease",
+                Box::new(move || {
+                    while !ended.load(Ordering::Acquire) && !lease.is_over() {
+                        let sent = Instant::now();
+                        match log.renew(way, epoch, start + anchor.elapsed().as_millis() as u64) {
+                            Ok(other) => {
+                                lease.extend(sent + LEASE);
+                                wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
+                                if troubled.swap(false, Ordering::AcqRel) {
+                                    log::info!("journal: the lease is renewed");
+                                }
                             }
+                            Err(_) if ended.load(Ordering::Acquire) => return,
+                            Err(Fail::Fenced) => {
+                                log::error!("journal: another server has taken over");
+                                lease.end();
+                            }
+                            Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
+                                log::warn!("journal: a renewal of the lease failed: {fail}");
+                            }
+                            Err(_) => {}
                         }
-                        Err(_) if ended.load(Ordering::Acquire) => return,
-                        Err(Fail::Fenced) => {
-                            log::error!("journal: another server has taken over");
-                            lease.end();
-                        }
-                        Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
-                            log::warn!("journal: a renewal of the lease failed: {fail}");
-                        }
-                        Err(_) => {}
+                        std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
                     }
-                    std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
-                }
-            })?;
+                }),
+            )?;
         }
         Ok(())
     }
@@ -405,20 +411,23 @@ impl Active {
     /// nothing; `wanted` when another server is to take its place.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
         let (lease, ended, asked) = (self.lease.clone(), self.ended.clone(), self.wanted.clone());
-        spawn("journal-watch", move || {
-            let mut told = false;
-            while !ended.load(Ordering::Acquire) {
-                if lease.is_over() {
-                    return lost();
+        spawn(
+            "journal-watch",
+            Box::new(move || {
+                let mut told = false;
+                while !ended.load(Ordering::Acquire) {
+                    if lease.is_over() {
+                        return lost();
+                    }
+                    if asked.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
+                        wanted();
+                    }
+                    std::thread::sleep(WATCH);
                 }
-                if asked.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
-                    wanted();
-                }
-                std::thread::sleep(WATCH);
-            }
-        })?;
+            }),
+        )?;
         let (keeper, ended) = (self.keeper(), self.ended.clone());
-        spawn("journal-purge", move || keeper.run(&ended))
+        spawn("journal-purge", Box::new(move || keeper.run(&ended)))
     }
 
     fn keeper(&self) -> Keeper {
@@ -426,6 +435,7 @@ impl Active {
             log: self.log.clone(),
             shipper: self.shipper.clone(),
             board: self.board.clone(),
+            telling: self.telling.clone(),
             name: self.name.clone(),
             address: self.address.clone(),
             purged: 0,
@@ -440,7 +450,7 @@ impl Active {
         self.ended.store(true, Ordering::Release);
         released?;
         let (done, created) = self.shipper.position();
-        // Only what operators are told depends on it.
+        let _telling = self.telling.lock();
         let _ = self.log.tell(&self.name, &format!("ended {done} {}", self.address));
         mirror::note_ended(&self.path, done, &created)
     }
@@ -451,6 +461,7 @@ struct Keeper {
     log: Arc<dyn SharedLog>,
     shipper: Arc<Shipper>,
     board: Arc<RoleBoard>,
+    telling: Arc<Mutex<()>>,
     name: String,
     address: String,
     /// Entries before this one were purged.
@@ -465,8 +476,14 @@ impl Keeper {
         while !ended.load(Ordering::Acquire) {
             std::thread::sleep(SAVE / 4);
             let (end, _) = self.shipper.position();
-            // Only what operators are told depends on it.
-            let _ = self.log.tell(&self.name, &format!("active {end} {}", self.address));
+            {
+                let _telling = self.telling.lock();
+                if ended.load(Ordering::Acquire) {
+                    return;
+                }
+                // Only what operators are told depends on it.
+                let _ = self.log.tell(&self.name, &format!("active {end} {}", self.address));
+            }
             let oldest = self.shipper.oldest_needed();
             if oldest > self.purged && self.log.purge(oldest).is_ok() {
                 self.purged = oldest;
@@ -497,6 +514,7 @@ fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// The closure is boxed: the code that starts a thread is large, and not worth a copy for each.
+fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

@@ -123,6 +123,7 @@ impl Shipper {
         self.append(&mut self.place.lock(), EntryKind::Release, b"")
     }
 
+    #[inline(never)]
     fn append(&self, place: &mut Position, kind: EntryKind, operations: &[u8]) -> io::Result<()> {
         place.head.kind = kind;
         place.head.number += 1;
@@ -163,6 +164,7 @@ impl Shipper {
     }
 
     /// Who made the entry at this place, if there is one and it can be read.
+    #[inline(never)]
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
@@ -213,7 +215,7 @@ impl ShippedFolder {
     fn ship_files(&self) -> io::Result<()> {
         let mut names = self.folder.list()?;
         names.retain(|name| is_segment(name));
-        names.sort();
+        names.sort_unstable();
         for name in names {
             let length = self.folder.length(&name)?;
             self.shipper.push(&Operation::Create(&name, length));

@@ -89,7 +89,7 @@ impl Engine {
         (job.tube == number && job.state() == state).then_some(job.created)
     }
 
-    /// The job in `slot` comes to stand in this state, in a tube which keeps times: from now on it may be the oldest there.
+    /// The job in `slot` has just become ready or buried: it may be the oldest one of its tube.
     pub(super) fn mind_oldest(&mut self, slot: u32) {
         let job = self.jobs.get(slot);
         let Some(place) = STATES.iter().position(|state| *state == job.state()) else { return };

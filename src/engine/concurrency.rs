@@ -4,7 +4,8 @@
 //! that comes next stands in the tube's queue, and none while the group has as many reserved as it may; the others are parked
 //! in the lane, in the order of service. So nobody who looks for a job ever passes one that is blocked. Must not hand out jobs.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::{BuildHasher, Hasher};
 
 use super::client::ReservePolicy;
@@ -290,13 +291,16 @@ impl Engine {
     }
 
     fn serve_all_unblocked(&mut self, now: Time) {
-        let mut tubes = std::mem::take(&mut self.concurrency.unblocked);
-        tubes.retain(|tube| self.tubes.contains(*tube));
-        tubes.sort_by_key(|tube| {
-            let first = self.tubes.get(*tube).first(ReservePolicy::PerConnection, &self.jobs);
-            first.map(|slot| self.jobs.get(slot).ready_key())
-        });
-        for tube in tubes {
+        let tubes = std::mem::take(&mut self.concurrency.unblocked).into_iter().enumerate();
+        // Mostly there is one; a heap is an eighth of the code that a sort would be.
+        let mut next: BinaryHeap<_> = tubes
+            .filter(|(_, tube)| self.tubes.contains(*tube))
+            .map(|(place, tube)| {
+                let first = self.tubes.get(tube).first(ReservePolicy::PerConnection, &self.jobs);
+                Reverse((first.map(|slot| self.jobs.get(slot).ready_key()), place, tube))
+            })
+            .collect();
+        while let Some(Reverse((.., tube))) = next.pop() {
             self.tubes.get_mut(tube).serving = false;
             self.serve_tube(tube, now);
         }

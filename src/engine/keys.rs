@@ -203,6 +203,9 @@ impl Engine {
 
     /// The job of this tube that had this key and ended a short time ago, if one did.
     pub(super) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
+        if self.ended_keys.ends.len() == 0 {
+            return None;
+        }
         let number = self.ended_keys.find(tube, key, self.hash_key(tube, key))?;
         let ended = self.ended_keys.get(number);
         (ended.until > now).then_some(ended.id)

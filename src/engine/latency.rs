@@ -14,17 +14,24 @@ pub const RANGES: usize = 32;
 const FIRST_POWER: u32 = 15;
 
 /// The part that each time has in the moving average: one of so many.
-const WEIGHT: u128 = 10;
+const WEIGHT: u64 = 10;
 
 /// Times of one kind.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
     /// Nanoseconds, as those below.
     sum: u128,
     average: u64,
+    /// The largest number before the first time.
     least: u64,
     most: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Latency {
+        Latency { counts: [0; RANGES], sum: 0, average: 0, least: u64::MAX, most: 0 }
+    }
 }
 
 /// What a tube keeps of the times of its jobs.
@@ -56,15 +63,11 @@ fn end_of(range: usize) -> u64 {
 impl Latency {
     pub fn observe(&mut self, time: Span) {
         let nanos = time.nanos();
-        let is_first = self.samples() == 0;
         let count = &mut self.counts[range_of(nanos)];
         *count = count.saturating_add(1);
         self.sum += u128::from(nanos);
-        if is_first {
-            (self.average, self.least, self.most) = (nanos, nanos, nanos);
-            return;
-        }
-        self.average = ((u128::from(self.average) * (WEIGHT - 1) + u128::from(nanos)) / WEIGHT) as u64;
+        let is_first = self.least == u64::MAX;
+        self.average = if is_first { nanos } else { self.average - self.average / WEIGHT + nanos / WEIGHT };
         self.least = self.least.min(nanos);
         self.most = self.most.max(nanos);
     }
@@ -84,7 +87,7 @@ impl Latency {
     }
 
     pub fn least(&self) -> Span {
-        Span::from_nanos(self.least)
+        Span::from_nanos(self.least.min(self.most))
     }
 
     pub fn most(&self) -> Span {

@@ -177,7 +177,10 @@ impl Engine {
         }
         let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| extras.dedup_key()) else { return true };
         let key = key.clone();
-        let there = self.find_keyed(&DedupKey::Name(key.clone()), tube);
+        let there = match tube_number {
+            NIL => Ok(None),
+            number => self.find_keyed(&DedupKey::Name(key.clone()), number),
+        };
         there.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &key, now).is_none()
     }
 

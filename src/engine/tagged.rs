@@ -63,24 +63,29 @@ impl Engine {
         if self.draining {
             return Err(Refused::Draining);
         }
-        let tube: Box<[u8]> = tags.tube.unwrap_or_else(|| self.used_name(client));
+        let used = self.clients[client].used;
+        let known = self.tube_of_tags(client, &tags);
         let (dedup_key, keep) = match tags.key {
             Some((key, keep)) => (DedupKey::Name(key), keep),
             None => (DedupKey::None, 0),
         };
         if let DedupKey::Name(key) = &dedup_key {
-            if let Some(slot) = self.find_keyed(&dedup_key, &tube)? {
+            if let Some(slot) = known.map_or(Ok(None), |number| self.find_keyed(&dedup_key, number))? {
                 return self.duplicate(slot, new.pri);
             }
-            if let Some(id) = self.find_ended(&tube, key, now) {
+            let tube = tags.tube.as_deref().unwrap_or(&self.tubes.get(used).name);
+            if let Some(id) = self.find_ended(tube, key, now) {
                 self.changed(Change::PromiseKey);
                 return Ok(Tagged::Ended(id));
             }
         }
-        let Tags { tries, backoff, ttl, concurrency, .. } = tags;
+        let Tags { tube, tries, backoff, ttl, concurrency, .. } = tags;
         let options =
             JobOptions { dedup_key, ttl, max_attempts: tries, keep, backoff, concurrency, ..JobOptions::default() };
-        let number = self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?;
+        let number = match (known, tube) {
+            (None, Some(tube)) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
+            (known, _) => known.unwrap_or(used),
+        };
         let large = new.body.len() > self.limits.largest_leased;
         if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, number, large)) {
             self.close_tube_if_idle(number);
@@ -92,23 +97,22 @@ impl Engine {
         Ok(Tagged::New(id))
     }
 
-    fn used_name(&self, client: ClientId) -> Box<[u8]> {
-        self.tubes.get(self.clients[client].used).name.to_vec().into()
+    /// The number of the tube that these tags mean, if it is there.
+    fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
+        tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }
 
     /// Bytes of log that a put with these tags needs for the job of its key, if that is in no log yet.
     pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
-        let Some((key, _)) = &tags.key else { return 0 };
-        let tube = tags.tube.clone().unwrap_or_else(|| self.used_name(client));
-        match self.find_keyed(&DedupKey::Name(key.clone()), &tube) {
+        let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
+        match self.find_keyed(&DedupKey::Name(key.clone()), number) {
             Ok(Some(slot)) => self.adoption(slot),
             _ => 0,
         }
     }
 
-    /// The job with this key in this tube; a buried one if there is no other.
-    pub(super) fn find_keyed(&mut self, dedup_key: &DedupKey, tube: &[u8]) -> Result<Option<u32>, Refused> {
-        let Some(number) = self.tubes.find(tube) else { return Ok(None) };
+    /// The job with this key in the tube with this number; a buried one if there is no other.
+    pub(super) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let (mut looks, mut buried) = (0, None);
         let matches = |extras: &JobExtras| {

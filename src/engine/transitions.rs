@@ -47,17 +47,19 @@ impl Engine {
         tube.counts.add(job);
         self.counts.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
-        if tube.times.is_some() {
-            self.mind_oldest(slot);
-        }
-        let (job, tube) = (self.jobs.get(slot), self.tubes.get_mut(number));
         match job.state() {
-            State::Ready => match lane {
-                Some(lane) => self.enter_lane(lane, slot),
-                None => tube.push_ready(slot, is_large, &mut self.jobs),
-            },
+            State::Ready => {
+                match lane {
+                    Some(lane) => self.enter_lane(lane, slot),
+                    None => tube.push_ready(slot, is_large, &mut self.jobs),
+                }
+                self.mind_oldest(slot);
+            }
             State::Finished => {}
-            State::Buried => tube.buried.push_back(slot, &mut self.jobs),
+            State::Buried => {
+                tube.buried.push_back(slot, &mut self.jobs);
+                self.mind_oldest(slot);
+            }
             State::Delayed => {
                 tube.delayed.push(key, slot, &mut self.jobs);
                 self.retime_tube(number);

@@ -87,6 +87,13 @@ pub fn is_tube_name(bytes: &[u8]) -> bool {
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
+/// The next word, in front of which there may be spaces, and what stands behind it.
+pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let begin = text.iter().position(|&byte| byte != b' ')?;
+    let text = past(text, begin);
+    Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

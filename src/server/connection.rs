@@ -119,7 +119,7 @@ pub struct Connection {
     /// It stands in its thread's queue of connections with more to do.
     pub queued: bool,
     /// When it last sent something, that was little.
-    light: bool,
+    pub light: bool,
 }
 
 /// What the poller saw of a connection.
@@ -226,11 +226,6 @@ impl Connection {
         }
         // The turn in which the client disconnected saw all of this still taken, and there may be no other turn.
         hub.give_back_soon();
-    }
-
-    /// Whether it is known to want little at a time.
-    pub fn is_light(&self) -> bool {
-        self.light
     }
 
     /// Takes note of what the poller saw.

@@ -5,8 +5,8 @@
 //! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
 //! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
+use portable_atomic::{AtomicBool, Ordering};
 use std::io::{self, ErrorKind, IoSlice};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 

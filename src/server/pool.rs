@@ -362,7 +362,7 @@ impl PoolThread {
         if connection.queued {
             return;
         }
-        if in_crowd && !connection.is_light() {
+        if in_crowd && !connection.light {
             connection.queued = true;
             return self.again.push_back(number);
         }

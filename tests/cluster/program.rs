@@ -238,6 +238,7 @@ fn a_user_and_a_password_are_shown_to_etcd() {
     assert!(!daemon.log().contains("secret"), "{}", daemon.log());
     let refused = run(&["cluster", "status", &url.replace("secret", "wrong")]);
     assert!(refused.code != 0 && refused.err.contains("etcd refuses user and password"), "{refused:?}");
+    assert!(!refused.err.contains("wrong"), "a password is not shown: {refused:?}");
 }
 
 #[test]

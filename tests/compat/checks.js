@@ -66,4 +66,9 @@ async function run(steps) {
   process.exit(0);
 }
 
-module.exports = { host, port, ok, same, sameBytes, fails, within, sleep, run };
+// The part of a tube's statistics that beanstalkd has; what else there is must stand behind it.
+function ofTube(stats) {
+  return Object.fromEntries(Object.entries(stats).slice(0, 14));
+}
+
+module.exports = { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube };

@@ -92,3 +92,8 @@ STATS_TUBE_KEYS = """
 name current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed current-jobs-buried
 total-jobs current-using current-watching current-waiting cmd-delete cmd-pause-tube pause pause-time-left
 """.split()
+
+
+def of_tube(stats):
+    """The part of a tube's statistics that beanstalkd has; what else there is must stand behind it."""
+    return dict(list(stats.items())[:len(STATS_TUBE_KEYS)])

@@ -65,20 +65,20 @@ def tube_statistics(tube):
             "current-watching": 1, "current-waiting": 0, "cmd-delete": 0, "cmd-pause-tube": 0, "pause": 0,
             "pause-time-left": 0,
         }
-        same(c.stats_tube(tube), wanted, "stats-tube, new")
-        same(list(c.stats_tube(tube)), checks.STATS_TUBE_KEYS, "stats-tube, order of keys")
+        same(checks.of_tube(c.stats_tube(tube)), wanted, "stats-tube, new")
+        same(list(checks.of_tube(c.stats_tube(tube))), checks.STATS_TUBE_KEYS, "stats-tube, order of keys")
         c.put("urgent", priority=1023)
         c.put("not urgent", priority=1024)
         late = c.put("late", delay=50)
         wanted.update({"current-jobs-urgent": 1, "current-jobs-ready": 2, "current-jobs-delayed": 1, "total-jobs": 3})
-        same(c.stats_tube(tube), wanted, "stats-tube after three puts")
+        same(checks.of_tube(c.stats_tube(tube)), wanted, "stats-tube after three puts")
         buried, held = c.reserve(), c.reserve()
         c.bury(buried)
         wanted.update({"current-jobs-urgent": 0, "current-jobs-ready": 0, "current-jobs-reserved": 1,
                        "current-jobs-buried": 1})
-        same(c.stats_tube(tube), wanted, "stats-tube, one in each state")
+        same(checks.of_tube(c.stats_tube(tube)), wanted, "stats-tube, one in each state")
         c.pause_tube(tube, 300)
-        got = c.stats_tube(tube)
+        got = checks.of_tube(c.stats_tube(tube))
         ok(got["pause-time-left"] in (299, 300), "pause-time-left")
         wanted.update({"pause": 300, "cmd-pause-tube": 1, "pause-time-left": got["pause-time-left"]})
         same(got, wanted, "stats-tube, paused")
@@ -87,7 +87,7 @@ def tube_statistics(tube):
             c.delete(job)
         wanted.update({"pause": 0, "pause-time-left": 0, "cmd-pause-tube": 2, "cmd-delete": 3,
                        "current-jobs-reserved": 0, "current-jobs-delayed": 0, "current-jobs-buried": 0})
-        same(c.stats_tube(tube), wanted, "stats-tube, emptied")
+        same(checks.of_tube(c.stats_tube(tube)), wanted, "stats-tube, emptied")
         raises(greenstalk.NotFoundError, lambda: c.stats_tube("no-such-tube"), "stats-tube of no tube")
 
 

@@ -3,7 +3,7 @@
 'use strict';
 
 const JackdClient = require('jackd');
-const { host, port, ok, same, sameBytes, fails, within, sleep, run } = require('./checks.js');
+const { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube } = require('./checks.js');
 
 async function connect(tube) {
   const c = await new JackdClient().connect({ host, port });
@@ -60,7 +60,7 @@ async function statistics(tube) {
     id, tube, state: 'ready', pri: '10', age: '0', delay: '0', ttr: '60', 'time-left': '0', file: '0',
     reserves: '0', timeouts: '0', releases: '0', buries: '0', kicks: '0',
   }, 'stats-job');
-  same(values(await c.statsTube(tube)), {
+  same(ofTube(values(await c.statsTube(tube))), {
     name: tube, 'current-jobs-urgent': '1', 'current-jobs-ready': '1', 'current-jobs-reserved': '0',
     'current-jobs-delayed': '0', 'current-jobs-buried': '0', 'total-jobs': '1', 'current-using': '1',
     'current-watching': '1', 'current-waiting': '0', 'cmd-delete': '0', 'cmd-pause-tube': '0', pause: '0',

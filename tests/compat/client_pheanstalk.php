@@ -112,7 +112,7 @@ $steps = [
             'delay' => '0', 'ttr' => '60', 'time-left' => '0', 'file' => '0', 'reserves' => '0', 'timeouts' => '0',
             'releases' => '0', 'buries' => '0', 'kicks' => '0',
         ], 'stats-job');
-        $stats = plain($c->statsTube($tube));
+        $stats = array_slice(plain($c->statsTube($tube)), 0, 14);
         ksort($stats);
         $wanted = [
             'name' => $tube, 'current-jobs-urgent' => '1', 'current-jobs-ready' => '1', 'current-jobs-reserved' => '0',

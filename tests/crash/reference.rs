@@ -4,4 +4,5 @@ pub use beanpole::internals::engine::*;
 
 #[path = "reference_runs.rs"]
 mod inner;
-pub use inner::{comparing, model, script};
+#[allow(unused_imports)] // not every test program asks for all
+pub use inner::{calls, comparing, model, script};

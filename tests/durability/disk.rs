@@ -21,6 +21,10 @@ pub struct Disk {
 pub struct Controls {
     /// Milliseconds that each sync takes.
     pub sync_millis: AtomicU64,
+    /// What takes its time goes on only when this is false again.
+    pub stuck: AtomicBool,
+    /// How many wait for that.
+    waiting: AtomicUsize,
     /// Writes to a file wait for the sync under way, as they do in the kernel when the disk is busy.
     pub writes_wait: AtomicBool,
     /// The error of each sync, of each write and of each new file; zero: none.
@@ -81,7 +85,17 @@ impl Controls {
         *self.last_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many wait for a disk that is stuck.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     fn linger(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while self.stuck.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         match self.sync_millis.load(Ordering::SeqCst) {
             0 => {}
             millis => std::thread::sleep(Duration::from_millis(millis)),

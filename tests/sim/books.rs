@@ -13,6 +13,8 @@ pub struct Books {
     owned: BTreeSet<u64>,
     /// What somebody may have ended, perhaps before the client that owns it has read that it does.
     ended: BTreeSet<u64>,
+    /// Somebody may have ended whatever there was: nothing can be said of any job any more.
+    closed: bool,
 }
 
 /// The number at the end of a line's word, such as that of a handle.
@@ -22,14 +24,18 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// Words, or the numbers of Gearman's packets, of commands that may end a job that they name.
-const ENDS: [&[u8]; 4] = [b"delete ", b"cancel job", b"complete ", b"fail "];
+const ENDS: [&[u8]; 5] = [b"delete ", b"delete-batch ", b"cancel job", b"complete ", b"fail "];
 const PACKETS: [u8; 3] = [13, 14, 25];
 
 impl Books {
     /// A client has got this whole line.
     pub fn got(&mut self, line: &[u8]) {
-        if let Some(id) = line.strip_prefix(b"INSERTED ").and_then(|rest| numbers(rest).next()) {
-            if !self.ended.contains(&id) {
+        // What a key has kept of it is all there is.
+        let is_gone = line.ends_with(b" DELETED\r\n");
+        let acknowledged =
+            line.strip_prefix(b"INSERTED ").or(line.strip_prefix(b"{\"id\":").filter(|_| line.len() < 30));
+        if let Some(id) = acknowledged.and_then(|rest| numbers(rest).next()) {
+            if !self.ended.contains(&id) && !self.closed && !is_gone {
                 self.owned.insert(id);
             }
         }
@@ -39,8 +45,21 @@ impl Books {
     /// job half a number means, so a command counts when it is chosen.
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
-        if command.starts_with(b"drop function") {
+        let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
+        // In front of it may stand the body of the request before, which ends in no line.
+        let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
+        let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
+        let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
+        let expires = command.starts_with(b"put ") && has(b" ttl:");
+        // What HTTP moves has another id afterwards.
+        if is_sweep || expires || path.is_some() && (has(b"/clear ") || has(b"/move ")) {
+            self.closed = true;
             self.owned.clear();
+        } else if let Some(path) = path.filter(|_| has(b"/delete ")) {
+            for id in numbers(path) {
+                self.owned.remove(&id);
+                self.ended.insert(id);
+            }
         } else if is_packet || ENDS.iter().any(|word| command.starts_with(word)) {
             let from = if is_packet { 12 } else { 0 };
             for id in numbers(&command[from..]) {

@@ -19,8 +19,12 @@ const ENOUGH: usize = 24;
 /// What stays the same throughout a seed.
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// All clients speak beanstalk, and each byte is predicted.
+    /// All clients speak beanstalk, or HTTP, and each byte is predicted.
     pub predicted: bool,
+    /// There are clients of HTTP as well.
+    pub operators: bool,
+    /// Clients say what beanstalkd has not.
+    pub extended: bool,
     /// The size of segments, and when they are synced.
     pub log: Option<(u64, SyncMode)>,
     /// The server does all that it can after each action; else parts of it have their turns by chance, within their
@@ -46,6 +50,10 @@ pub struct Manner {
 impl Manner {
     /// That of a seed.
     pub fn drawn(random: &mut Random) -> Manner {
+        // Drawn from a copy, so that the other half of all seeds mean what they meant before there were any.
+        let mut apart = Random::new(random.clone().next() ^ 5);
+        let (operators, extended) =
+            if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
         let predicted = random.once_in(2);
         let modes = [SyncMode::Always, SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
         let log = random.once_in(2).then(|| (random.pick(&[700, 4096, 8192, 40_000]), random.pick(&modes)));
@@ -55,6 +63,9 @@ impl Manner {
         let faults = fault && !predicted;
         Manner {
             predicted,
+            operators,
+            // The model of the log knows no jobs that move, and the other one learns no tags from what a log gave back.
+            extended: extended && log.is_none(),
             log,
             settles,
             turn_steps: if settles { 1024 } else { random.pick(&[16, 64, 1024]) },
@@ -108,7 +119,12 @@ fn passed(random: &mut Random) -> u64 {
 fn client(random: &mut Random, world: &World, who: usize) -> Action {
     let Some(client) = world.client(who) else {
         let wires = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
-        return Action::Connect(who, if world.manner.predicted { Wire::Beanstalk } else { random.pick(&wires) });
+        let wire = match (&world.manner, world.manner.operators && random.once_in(4)) {
+            (_, true) => Wire::Http,
+            (Manner { predicted: true, .. }, _) => Wire::Beanstalk,
+            _ => random.pick(&wires),
+        };
+        return Action::Connect(who, wire);
     };
     let unsaid = client.unsaid.len();
     match random.below(40) {
@@ -132,8 +148,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     let breath = 1 + random.below(world.manner.breath);
     let words = world.look(|engine| {
         let jobs: Vec<u64> = ids(engine);
-        let Manner { predicted, largest, .. } = world.manner;
-        let topic = Topic { jobs: &jobs, enough: jobs.len() >= ENOUGH, predicted, largest };
+        let Manner { predicted, extended, largest, .. } = world.manner;
+        let topic = Topic { jobs: &jobs, enough: jobs.len() >= ENOUGH, predicted, extended, largest };
         (0..breath).flat_map(|_| command(wire, random, &topic)).collect()
     });
     Action::Say(who, words)

@@ -1,4 +1,4 @@
-//! What beanstalk's clients must be answered, byte by byte.
+//! What clients must be answered, byte by byte: those of beanstalk here, those of HTTP in `operators`.
 //!
 //! Owns the way from bytes to the reference model's verbs and from its answers to bytes, in the plainest words. Shares
 //! no code with the server: not its decoder, its replies or its order of turns.
@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 
 use beanpole::internals::engine::{ClientId, Engine, Event, JobId, Limits, NoJob, Span, State, Time};
+use beanpole::internals::protocol::Wire;
 
 use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
+use crate::{extended, operators};
 
 /// All tubes that there may be.
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
@@ -17,6 +19,7 @@ pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 #[derive(Clone, Debug)]
 struct Peer {
     id: ClientId,
+    wire: Wire,
     /// What it has sent that is no whole command yet.
     heard: Vec<u8>,
     /// Whole commands behind a wait.
@@ -24,6 +27,8 @@ struct Peer {
     owed: Vec<u8>,
     half_closed: bool,
     gone: bool,
+    /// What it waits for is a batch.
+    batch: bool,
 }
 
 /// See the module's page.
@@ -36,7 +41,8 @@ pub struct Predicted {
     woken: VecDeque<usize>,
 }
 
-fn known(name: &str) -> Name {
+/// The tube of this name.
+pub fn known(name: &str) -> Name {
     TUBES.into_iter().find(|known| *known == name).expect("a tube of the simulation")
 }
 
@@ -55,7 +61,8 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= line + body).then_some(line + body)
 }
 
-fn yaml(names: impl Iterator<Item = Name>) -> Vec<u8> {
+/// OK, and a list.
+pub fn yaml(names: impl Iterator<Item = impl std::fmt::Display>) -> Vec<u8> {
     let list: String = std::iter::once("---\n".to_owned()).chain(names.map(|name| format!("- {name}\n"))).collect();
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
 }
@@ -138,27 +145,28 @@ impl Predicted {
     }
 
     /// A client comes.
-    pub fn connect(&mut self, who: usize) {
+    pub fn connect(&mut self, who: usize, wire: Wire) {
         let id = ClientId(self.next);
         self.next += 1;
         self.model.connect(id);
         let (heard, commands, owed) = Default::default();
-        self.peers.insert(who, Peer { id, heard, commands, owed, half_closed: false, gone: false });
+        self.peers.insert(who, Peer { id, wire, heard, commands, owed, half_closed: false, gone: false, batch: false });
     }
 
     fn peer(&mut self, who: usize) -> &mut Peer {
         self.peers.get_mut(&who).expect("a client")
     }
 
-    /// A client sends some bytes.
+    /// A client sends some bytes. What others do because of that, [`Predicted::tick`] does.
     pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
         let peer = self.peer(who);
         peer.heard.extend_from_slice(bytes);
+        let whole = if peer.wire == Wire::Http { operators::whole } else { whole };
         while let Some(length) = whole(&peer.heard) {
             let command = peer.heard.drain(..length).collect();
             peer.commands.push_back(command);
         }
-        self.work(who, now);
+        self.run(who, now);
     }
 
     /// A client sends no more, but reads on.
@@ -166,22 +174,23 @@ impl Predicted {
         self.peer(who).half_closed = true;
         let id = self.peer(who).id;
         if self.model.cancel_wait(id) {
-            self.peer(who).owed.extend_from_slice(b"TIMED_OUT\r\n");
+            let reply: &[u8] = if self.peer(who).batch { b"RESERVED_BATCH 0\r\n" } else { b"TIMED_OUT\r\n" };
+            self.peer(who).owed.extend_from_slice(reply);
         }
-        self.work(who, now);
+        self.run(who, now);
     }
 
     /// A client goes away; what it has sent behind a wait is not done.
     pub fn close(&mut self, who: usize, now: Time) {
         self.peer(who).commands.clear();
         self.leave(who, now);
-        self.go_on(now);
     }
 
     fn leave(&mut self, who: usize, now: Time) {
         let peer = self.peer(who);
         if !std::mem::replace(&mut peer.gone, true) {
             let id = peer.id;
+            self.model.extended.now = now;
             self.model.disconnect(id, now);
             self.tell();
         }
@@ -192,8 +201,29 @@ impl Predicted {
         self.model.draining = true;
     }
 
-    /// Everything that is due happens; there may be several ways. None if they are more than `most`.
+    /// Everything that is due happens, and clients whose wait has ended do what they have sent meanwhile, each in a
+    /// turn of its own, in front of which all happens that is due; there may be several ways. None if they are more
+    /// than `most`.
     pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
+        let (mut open, mut done) = (vec![self], Vec::new());
+        while let Some(way) = open.pop() {
+            for mut way in way.ring(now, most)? {
+                match way.woken.pop_front() {
+                    Some(who) => {
+                        way.run(who, now);
+                        open.push(way);
+                    }
+                    None => done.push(way),
+                }
+            }
+            if open.len() + done.len() > most {
+                return None;
+            }
+        }
+        Some(done)
+    }
+
+    fn ring(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
@@ -204,33 +234,16 @@ impl Predicted {
                 return None;
             }
         }
-        let mut ways: Vec<Predicted> = models
-            .into_iter()
-            .map(|model| Predicted { model, peers: peers.clone(), next, woken: woken.clone() })
-            .collect();
-        for way in &mut ways {
-            way.tell();
-            way.go_on(now);
-        }
+        let way = |model| Predicted { model, peers: peers.clone(), next, woken: woken.clone() };
+        let mut ways: Vec<Predicted> = models.into_iter().map(way).collect();
+        ways.iter_mut().for_each(Predicted::tell);
         Some(ways)
-    }
-
-    fn work(&mut self, who: usize, now: Time) {
-        self.run(who, now);
-        self.go_on(now);
-    }
-
-    /// Clients whose wait has ended do what they have sent meanwhile.
-    fn go_on(&mut self, now: Time) {
-        while let Some(who) = self.woken.pop_front() {
-            self.run(who, now);
-        }
     }
 
     fn run(&mut self, who: usize, now: Time) {
         loop {
             let peer = self.peer(who);
-            let (id, half_closed) = (peer.id, peer.half_closed);
+            let (id, wire, half_closed) = (peer.id, peer.wire, peer.half_closed);
             if peer.gone || self.model.is_waiting(id) {
                 return;
             }
@@ -240,7 +253,12 @@ impl Predicted {
                 }
                 return;
             };
-            let reply = self.carry_out(id, half_closed, &command, now);
+            self.model.extended.now = now;
+            self.peer(who).batch = command.starts_with(b"reserve-batch");
+            let reply = match wire {
+                Wire::Http => operators::carry_out(&mut self.model, id, &command, now),
+                _ => self.carry_out(id, half_closed, &command, now),
+            };
             self.peer(who).owed.extend_from_slice(&reply);
             self.tell();
         }
@@ -250,8 +268,18 @@ impl Predicted {
     fn tell(&mut self) {
         for event in std::mem::take(&mut self.model.events) {
             let (client, reply) = match event {
-                Event::Reserved { client, job } => (client, self.job_reply("RESERVED", Some(job))),
+                Event::Reserved { client, job } => {
+                    let head: &[u8] = if self.is_batch(client) { b"RESERVED_BATCH 1\r\n" } else { b"" };
+                    (client, [head, &self.job_reply("RESERVED", Some(job))].concat())
+                }
+                Event::NoJob { client, why: NoJob::TimedOut } if self.is_batch(client) => {
+                    (client, b"RESERVED_BATCH 0\r\n".to_vec())
+                }
                 Event::NoJob { client, why } => (client, no_job(why)),
+                Event::Outcome { client, job, .. } => {
+                    let word = if self.model.job(job).is_some() { "BURIED" } else { "DELETED" };
+                    (client, format!("{word} {}\r\n", job.0).into_bytes())
+                }
                 other => panic!("{other:?} from the model"),
             };
             let found = self.peers.iter_mut().find(|(_, peer)| peer.id == client && !peer.gone);
@@ -261,10 +289,15 @@ impl Predicted {
         }
     }
 
+    fn is_batch(&self, client: ClientId) -> bool {
+        self.peers.values().any(|peer| peer.id == client && !peer.gone && peer.batch)
+    }
+
     fn job_reply(&self, word: &str, job: Option<JobId>) -> Vec<u8> {
-        let Some(job) = job.and_then(|id| self.model.job(id)) else { return b"NOT_FOUND\r\n".to_vec() };
-        let head = format!("{word} {} {}\r\n", job.id.0, job.body.len());
-        [head.as_bytes(), &job.body, b"\r\n"].concat()
+        match job.filter(|id| self.model.job(*id).is_some()) {
+            Some(id) => extended::shown(&self.model, word, id),
+            None => b"NOT_FOUND\r\n".to_vec(),
+        }
     }
 
     fn carry_out(&mut self, client: ClientId, half_closed: bool, command: &[u8], now: Time) -> Vec<u8> {
@@ -275,14 +308,14 @@ impl Predicted {
         let job = || JobId(number(1));
         let model = &mut self.model;
         let said = |yes: bool, word: &str| if yes { word.to_owned() } else { "NOT_FOUND".to_owned() };
+        let body = || &command[end + 2..command.len() - 2];
         let text = match words[0] {
+            "put" if words.len() > 5 => extended::put(model, client, &words, body(), now),
             "put" => {
                 let seconds = |place: usize| Span::from_secs(number(place));
                 let (pri, delay, ttr) = (number(1) as u32, seconds(2), Span::from_secs(number(3).max(1)));
-                let body = command[end + 2..command.len() - 2].to_vec();
-                model
-                    .put(client, (pri, delay, ttr), body, now)
-                    .map_or("DRAINING".to_owned(), |id| format!("INSERTED {}", id.0))
+                let put = model.put(client, (pri, delay, ttr), body().to_vec(), now);
+                put.map_or_else(extended::refused, |id| format!("INSERTED {}", id.0))
             }
             "reserve" => return self.reserve(client, half_closed, None, now),
             "reserve-with-timeout" => return self.reserve(client, half_closed, Some(Span::from_secs(number(1))), now),
@@ -296,7 +329,9 @@ impl Predicted {
             "peek-buried" => return self.peek(client, State::Buried),
             "delete" => said(model.delete(client, job()), "DELETED"),
             "release" => {
-                said(model.release(client, job(), number(2) as u32, Span::from_secs(number(3)), now), "RELEASED")
+                let released = model.release(client, job(), number(2) as u32, Span::from_secs(number(3)), now);
+                let buried = model.state_of(job()) == Some(State::Buried);
+                said(released, if buried { "BURIED" } else { "RELEASED" })
             }
             "bury" => said(model.bury(client, job(), number(2) as u32, now), "BURIED"),
             "touch" => said(model.touch(client, job(), now), "TOUCHED"),
@@ -317,7 +352,10 @@ impl Predicted {
             "list-tubes-watched" => {
                 return yaml(model.client(client).expect("a client").watched.iter().copied());
             }
-            _ => "UNKNOWN_COMMAND".to_owned(),
+            _ => match extended::carry_out(model, client, half_closed, &words, now) {
+                Some(reply) => return reply,
+                None => "UNKNOWN_COMMAND".to_owned(),
+            },
         };
         (text + "\r\n").into_bytes()
     }

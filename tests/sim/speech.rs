@@ -7,6 +7,7 @@ use beanpole::internals::protocol::Wire;
 
 use crate::predicted::TUBES;
 use crate::random::Random;
+use crate::{extended, operators};
 
 /// What a client's word depends on.
 pub struct Topic<'a> {
@@ -16,12 +17,15 @@ pub struct Topic<'a> {
     pub enough: bool,
     /// Only what the reference model knows.
     pub predicted: bool,
+    /// What beanstalkd has not is said as well.
+    pub extended: bool,
     /// Bytes of the largest body.
     pub largest: u64,
 }
 
 impl Topic<'_> {
-    fn job(&self, random: &mut Random) -> u64 {
+    /// The number of a job that is there, or now and then of one that may not be.
+    pub fn job(&self, random: &mut Random) -> u64 {
         if self.jobs.is_empty() || random.once_in(12) {
             return 1 + random.below(30);
         }
@@ -35,11 +39,12 @@ pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
         Wire::Beanstalk => beanstalk(random, topic),
         Wire::Gearman => gearman(random, topic),
         Wire::Workq => workq(random, topic),
-        Wire::Http => b"GET /api/tubes HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        Wire::Http => operators::request(random, topic),
     }
 }
 
-fn body(random: &mut Random, topic: &Topic) -> String {
+/// A body of letters.
+pub fn body(random: &mut Random, topic: &Topic) -> String {
     let length = match random.below(8) {
         0 => 0,
         1 => random.below(topic.largest + 1),
@@ -50,6 +55,11 @@ fn body(random: &mut Random, topic: &Topic) -> String {
 }
 
 fn beanstalk(random: &mut Random, topic: &Topic) -> Vec<u8> {
+    if topic.extended && random.once_in(2) {
+        if let Some(text) = extended::command(random, topic) {
+            return (text + "\r\n").into_bytes();
+        }
+    }
     let (tube, job) = (random.pick(&TUBES), topic.job(random));
     let delay = if random.once_in(3) { random.below(4) } else { 0 };
     let pri = random.pick(&[0, 1, 5, 4_294_967_295u32]);

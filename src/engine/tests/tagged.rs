@@ -116,3 +116,39 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     assert!(engine.jobs().all(|job| job.due() == later + job.ttr()));
     engine.check();
 }
+
+#[test]
+fn the_oldest_job_of_a_tube_is_looked_for_once() {
+    let (mut engine, client) = engine();
+    let now = Time::from_nanos(1);
+    let into = |tube: &[u8]| Tags { tube: Some(tube.into()), ..Tags::default() };
+    for place in 0..20_000u64 {
+        let tube: &[u8] = if place >= 10_000 && place % 10 == 0 { b"t" } else { b"other" };
+        engine.put_tagged(client, job(1), into(tube), now + Span::from_secs(place)).expect("room");
+    }
+    // The tube keeps times from its first reserved job on.
+    engine.watch(client, b"t", now).expect("a tube");
+    let first = engine.reserve_more(client, now).expect("a job").id();
+    assert!(engine.delete(client, first, now));
+    let later = now + Span::from_secs(20_000);
+    let ask = |engine: &mut Engine, steps: u64| {
+        let (mut find, mut turns) = (FindOldest::new((*b"t").into()), 1);
+        engine.grant_steps(steps);
+        while engine.find_oldest(&mut find) == Progress::More {
+            assert!(engine.steps().used() < steps + 50);
+            engine.grant_steps(steps);
+            turns += 1;
+        }
+        (find.ages(later), turns)
+    };
+    let age = |secs| [Span::from_secs(secs), Span::ZERO];
+    let (found, turns) = ask(&mut engine, 100);
+    assert!(found == age(9990) && turns > 1, "{found:?} in {turns}");
+    assert_eq!(ask(&mut engine, 100), (age(9990), 1), "it is known");
+    // The next one stands behind it.
+    let next = engine.reserve_more(client, now).expect("a job").id();
+    assert_eq!(ask(&mut engine, 100), (age(9980), 1));
+    // An older one than was known comes back.
+    assert!(engine.release(client, next, 1, Span::ZERO, now));
+    assert_eq!(ask(&mut engine, 100), (age(9990), 1));
+}

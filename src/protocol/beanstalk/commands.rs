@@ -11,7 +11,7 @@ use super::extensions::{Extension, Extensions};
 use super::tags;
 use crate::access::Need;
 use crate::engine::{JobId, Span, State, UNFINISHED};
-use crate::protocol::text::{is_tube_name, name_run, number, number32, past, strtoul32};
+use crate::protocol::text::{is_tube_name, name_run, next_word, number, number32, past, strtoul32};
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,21 +240,14 @@ fn spaced(args: &[u8]) -> Option<&[u8]> {
     args.strip_prefix(b" ")
 }
 
-/// The next word, and what stands behind it.
-fn word(args: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = args.iter().position(|&byte| byte != b' ')?;
-    let args = past(args, start);
-    Some(args.split_at(args.iter().position(|&byte| byte == b' ').unwrap_or(args.len())))
-}
-
 /// The next word, which is the name of a tube.
 fn next_tube(args: &[u8]) -> Option<(Box<[u8]>, &[u8])> {
-    let (name, rest) = word(args)?;
+    let (name, rest) = next_word(args)?;
     Some((tube(name)?, rest))
 }
 
 fn next_state(args: &[u8]) -> Option<(State, &[u8])> {
-    let (state, rest) = word(args)?;
+    let (state, rest) = next_word(args)?;
     Some((list_state(state)?, rest))
 }
 

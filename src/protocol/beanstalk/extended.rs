@@ -15,7 +15,7 @@ const DELETE_STEPS: u64 = 8;
 /// The rest of such a command that was too much for one turn.
 #[derive(Debug)]
 pub enum Continuation {
-    /// A delete of many jobs: the place of the next one, and how many were deleted.
+    /// A delete of many jobs: how many were looked at, from the last one on, and how many were deleted.
     Delete(Box<[JobId]>, usize, u64),
     /// A touch of all that is held.
     TouchAll(TouchAll),
@@ -182,9 +182,10 @@ fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> TurnResult {
-    while let Some(id) = ids.get(at) {
-        let may = guard::may_delete(context, *id);
-        deleted += u64::from(may && context.engine.delete(context.client, *id, context.now));
+    // From the last one on: jobs that were reserved together stand in that order, so none moves into a gap.
+    while let Some(id) = ids.len().checked_sub(at + 1).map(|place| ids[place]) {
+        let may = guard::may_delete(context, id);
+        deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
         context.engine.take_steps(DELETE_STEPS);
         at += 1;
         if context.engine.steps().are_used_up() && at < ids.len() {

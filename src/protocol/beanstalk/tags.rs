@@ -5,7 +5,7 @@
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{Name, Span, Tags};
-use crate::protocol::text::{is_tube_name, number32, past, upto};
+use crate::protocol::text::{is_tube_name, next_word, number32, past, upto};
 
 /// What stands behind the four numbers of a put.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub enum Tagging {
 pub const TAGS: [&str; 5] = ["con", "idp", "tub", "try", "ttl"];
 
 /// The tags and the extensions that they belong to.
-const WORDS: [(&[u8], Extension); 5] = [
+const WORDS: [(&[u8; 4], Extension); 5] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),
     (b"tub:", Extension::Tub),
@@ -34,23 +34,30 @@ const WORDS: [(&[u8], Extension); 5] = [
 
 /// Reads what follows the fourth number.
 pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
+    let (mut tags, mut seen, mut left) = (Tags::default(), Extensions::NONE, rest);
     if rest.is_empty() {
         return Tagging::Plain;
     }
-    let words = || rest.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let known = |word: &[u8]| WORDS.iter().find(|(tag, on)| word.starts_with(tag) && extensions.has(*on));
-    if !rest.starts_with(b" ") || words().next().and_then(known).is_none() {
+    if !rest.starts_with(b" ") {
         return Tagging::Garbage;
     }
-    let (mut tags, mut seen) = (Tags::default(), Extensions::NONE);
-    for word in words() {
-        let Some((tag, extension)) = known(word).filter(|(_, extension)| !seen.has(*extension)) else {
-            return Tagging::Malformed;
-        };
-        seen = seen.with(*extension);
-        if read_one(*extension, past(word, tag.len()), &mut tags).is_none() {
-            return Tagging::Malformed;
+    while let Some((word, behind)) = next_word(left) {
+        let known = word.split_first_chunk().and_then(|(name, value)| {
+            let row = WORDS.iter().find(|(tag, on)| *tag == name && extensions.has(*on))?;
+            Some((row.1, value))
+        });
+        match known {
+            Some((extension, value)) if !seen.has(extension) && read_one(extension, value, &mut tags).is_some() => {
+                seen = seen.with(extension);
+            }
+            // What stands in front says whether any of it is meant for us.
+            None if seen == Extensions::NONE => return Tagging::Garbage,
+            _ => return Tagging::Malformed,
         }
+        left = behind;
+    }
+    if seen == Extensions::NONE {
+        return Tagging::Garbage;
     }
     Tagging::Tagged(Box::new(tags))
 }

@@ -1,0 +1,150 @@
+//! Any bytes as what a few clients send: each protocol's decoder and sessions, on connections that are real.
+//!
+//! Owns how bytes become a conversation, and the promise that nothing depends on where they are cut: the same bytes in
+//! pieces are answered with the same bytes. The engine's invariants are checked at the end. No log, no threads, and a
+//! clock that is moved by hand.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use beanpole::internals::engine::{Span, Time};
+use beanpole::internals::protocol::Wire;
+use beanpole::internals::server::Stepped;
+use beanpole::Config;
+
+use crate::random::Random;
+
+/// Clients at once: two of the protocol that is tried, and two of beanstalk.
+const CLIENTS: usize = 4;
+
+/// Bytes that mean something else than themselves: the client with this number goes on.
+const CLIENT: u8 = 0xf8;
+/// So many tenths of a second pass, as the next byte says.
+const PASS: u8 = 0xfc;
+/// The client sends no more, but reads on.
+const HALF_CLOSE: u8 = 0xfd;
+/// The client goes away, and another one comes.
+const CLOSE: u8 = 0xfe;
+
+/// Rounds after which a server that still finds something to do is held to spin.
+const ROUNDS: usize = 10_000;
+
+/// One server and its clients.
+struct Stage {
+    server: Stepped,
+    wires: [Wire; CLIENTS],
+    clients: [Option<UnixStream>; CLIENTS],
+    received: [Vec<u8>; CLIENTS],
+    /// Where to cut; nowhere without it.
+    cuts: Option<Random>,
+}
+
+/// Holds the conversation twice: each stretch at once, and in pieces. The first byte says where the pieces end.
+pub fn hold(wire: Wire, bytes: &[u8]) {
+    let Some((seed, bytes)) = bytes.split_first() else { return };
+    let whole = replies(wire, bytes, None);
+    if *seed > 0 {
+        let pieces = replies(wire, bytes, Some(Random::new(u64::from(*seed))));
+        for (who, (whole, pieces)) in whole.iter().zip(&pieces).enumerate() {
+            let (whole, pieces) = (comparable(wire, whole), comparable(wire, pieces));
+            assert!(whole == pieces, "client {who} gets {:?}\nin pieces {:?}", text(&whole), text(&pieces));
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Lines that may differ: what the process took, what its buffers held when it looked, and what is drawn at its start.
+const LOOSE: [&[u8]; 5] = [b"rusage-", b"OK ", b"id: ", b"current-memory: ", b"memory-"];
+
+/// What must be the same.
+fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    let kept = |line: &&[u8]| match wire {
+        Wire::Http => line.starts_with(b"HTTP/1.1 "),
+        _ => !LOOSE.iter().any(|word| line.starts_with(word)),
+    };
+    lines.filter(kept).flatten().copied().collect()
+}
+
+fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> [Vec<u8>; CLIENTS] {
+    let mut config = Config { max_memory: 1 << 30, ..Config::embedded() };
+    config.handle_prefix = Some("H:h".to_owned());
+    config.protocols.http.admin = true;
+    let server = Stepped::start(config, None, Time::from_nanos(1_700_000_000_000_000_000), true).expect("a server");
+    let wires = [wire, wire, Wire::Beanstalk, Wire::Beanstalk];
+    let mut stage = Stage { server, wires, clients: Default::default(), received: Default::default(), cuts };
+    (0..CLIENTS).for_each(|who| stage.connect(who));
+    stage.play(bytes);
+    stage.server.check();
+    stage.received
+}
+
+impl Stage {
+    fn connect(&mut self, who: usize) {
+        self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
+    }
+
+    fn play(&mut self, bytes: &[u8]) {
+        let (mut who, mut rest) = (0, bytes);
+        while let Some((&byte, behind)) = rest.split_first() {
+            match byte {
+                CLIENT..PASS => who = usize::from(byte - CLIENT),
+                PASS => {
+                    let tenths = behind.first().copied().unwrap_or_default();
+                    self.server.pass(Span::from_millis(u64::from(tenths) * 100));
+                    rest = behind.get(1..).unwrap_or_default();
+                    self.settle();
+                    continue;
+                }
+                HALF_CLOSE => {
+                    if let Some(client) = &self.clients[who] {
+                        let _ = client.shutdown(Shutdown::Write);
+                    }
+                    self.settle();
+                }
+                CLOSE => {
+                    self.clients[who] = None;
+                    self.settle();
+                    self.connect(who);
+                }
+                _ => {
+                    let length = rest.iter().position(|byte| (CLIENT..=CLOSE).contains(byte)).unwrap_or(rest.len());
+                    let (said, behind) = rest.split_at(length);
+                    self.say(who, said);
+                    rest = behind;
+                    continue;
+                }
+            }
+            rest = behind;
+        }
+    }
+
+    fn say(&mut self, who: usize, mut said: &[u8]) {
+        while !said.is_empty() {
+            let most = said.len() as u64;
+            let length = self.cuts.as_mut().map_or(most, |cuts| 1 + cuts.below(most.min(24))) as usize;
+            if let Some(client) = &mut self.clients[who] {
+                // A server that has closed, or reads no more, gets nothing more.
+                let _ = client.write(&said[..length]);
+            }
+            said = &said[length..];
+            self.settle();
+        }
+    }
+
+    /// Lets the server do all that it can do, and reads what it says.
+    fn settle(&mut self) {
+        let rounds = (0..ROUNDS).take_while(|_| self.server.round()).count();
+        assert!(rounds < ROUNDS, "the server spins");
+        for (client, received) in self.clients.iter_mut().zip(&mut self.received) {
+            let mut buffer = [0; 4096];
+            while let Some(Ok(count @ 1..)) = client.as_mut().map(|client| client.read(&mut buffer)) {
+                received.extend_from_slice(&buffer[..count]);
+            }
+        }
+    }
+}

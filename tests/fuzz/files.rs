@@ -1,0 +1,115 @@
+//! Any bytes as a folder that a server starts from: a log of ours, or one of beanstalkd.
+//!
+//! Owns how bytes become files, and what must be true whatever they say: a start ends, the queue is in order, and what
+//! was taken over is there again at the next start, without a problem.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use beanpole::internals::binlog::{open, BinlogSettings, Journal, JournalAccess, SyncMode, Wal};
+use beanpole::internals::engine::{Engine, JobView, Limits, Time};
+
+use crate::disk::Disk;
+use crate::format;
+
+/// Bytes of a segment.
+const SEGMENT: u64 = 4096;
+
+/// A time before which nothing is due.
+const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
+
+/// A job as it must come back: its number, tube, state and body.
+type Kept = (u64, Vec<u8>, String, Vec<u8>);
+
+/// Rounds of the log's threads, in which damaged segments are emptied and set aside.
+const ROUNDS: usize = 100;
+
+/// The journal and the engine, as they are behind one lock in the server.
+struct Access(RefCell<(Journal, Engine)>);
+
+impl JournalAccess for Access {
+    fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
+        let (journal, engine) = &mut *self.0.borrow_mut();
+        work(journal, engine)
+    }
+}
+
+/// Starts on this disk; none if it cannot. Also tells what was wrong there.
+fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
+    let settings = BinlogSettings { segment_size: SEGMENT, mode: SyncMode::Always, strict: false };
+    let mut engine = Engine::new(Limits { max_watched: 1000, largest_leased: 40, ..Limits::NONE });
+    let opened = open(Arc::new(disk.clone()), settings, &mut engine, DAWN, &mut |_| {}).ok()?;
+    engine.check();
+    assert!(opened.failure.is_none(), "the disk is in order, and the log is not: {:?}", opened.failure);
+    Some((Access(RefCell::new((opened.journal, engine))), opened.wal, opened.report.problems))
+}
+
+fn kept(access: &Access) -> Vec<Kept> {
+    let engine = &access.0.borrow().1;
+    let job = |job: JobView| {
+        (job.id().0, engine.tube_of(&job).to_vec(), format!("{:?}", job.state()), job.body().bytes().to_vec())
+    };
+    let mut jobs: Vec<Kept> = engine.jobs().map(job).collect();
+    jobs.sort();
+    jobs
+}
+
+/// Starts twice, with a power cut in between.
+fn start_twice(disk: &Disk) {
+    let Some((access, wal, _)) = start(disk) else { return };
+    for _ in 0..ROUNDS {
+        wal.maintain(&access);
+        assert!(wal.write(&access) && wal.sync(&access), "the disk is in order");
+    }
+    let (again, _, problems) = start(&disk.power_cut(1)).expect("a log of our own");
+    assert_eq!(problems, Vec::<String>::new(), "the second start");
+    assert_eq!(kept(&again), kept(&access));
+}
+
+/// A stretch of bytes in front of the others: a byte says how long it is.
+fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
+    let Some((&length, rest)) = bytes.split_first() else { return &[] };
+    let (piece, rest) = rest.split_at(rest.len().min(length.into()));
+    *bytes = rest;
+    piece
+}
+
+/// A log of ours. The first byte chooses: a segment as it stands there, or records whose checksums are right, each a
+/// kind and a payload; a record of kind zero begins the next segment.
+pub fn log(bytes: &[u8]) {
+    let Some((form, mut bytes)) = bytes.split_first() else { return };
+    let disk = Disk::new(1);
+    if form & 1 == 0 {
+        disk.put_file("segment.0000000001", bytes.to_vec());
+        return start_twice(&disk);
+    }
+    let mut here = format::Segment { log: 1, number: 1 };
+    let mut whole = format::header(here, [0, 0, 1, 0, 0, 0]);
+    while let Some((&kind, rest)) = bytes.split_first() {
+        bytes = rest;
+        if kind == 0 {
+            let before = whole.len() as u64;
+            disk.put_file(&format!("segment.{:010}", here.number), std::mem::take(&mut whole));
+            here.number += 1;
+            whole = format::header(here, [here.number - 1, before, 1, here.number - 1, before, 0]);
+        } else {
+            let payload = piece(&mut bytes);
+            whole.extend(format::record(here, whole.len(), kind, payload));
+        }
+    }
+    disk.put_file(&format!("segment.{:010}", here.number), whole);
+    start_twice(&disk);
+}
+
+/// A folder of beanstalkd: up to three files. Two bytes say where the first two end, in sixteenths of the whole.
+pub fn import(bytes: &[u8]) {
+    let Some((&[first, second], bytes)) = bytes.split_first_chunk::<2>() else { return };
+    let part = |sixteenths: u8| bytes.len() * usize::from(sixteenths & 15) / 16;
+    let ends = [part(first).min(part(second)), part(first).max(part(second))];
+    let disk = Disk::new(1);
+    let files = [&bytes[..ends[0]], &bytes[ends[0]..ends[1]], &bytes[ends[1]..]];
+    for (place, file) in files.into_iter().enumerate().filter(|(_, file)| !file.is_empty()) {
+        disk.put_file(&format!("binlog.{}", place + 1), file.to_vec());
+    }
+    start_twice(&disk);
+}

@@ -1,0 +1,71 @@
+//! The targets: what each does with any bytes, by name.
+//!
+//! Owns the list, and the targets that are one call. A target panics if something is wrong, and does nothing else that
+//! can be seen: it touches no files, sends nothing, and is the same each time.
+
+use beanpole::internals::access::{self, Accounts, Right};
+use beanpole::internals::protocol::Wire;
+use beanpole::internals::{gearmand, options};
+
+use crate::{calls, conversation, files};
+
+/// A name, and what takes the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: [Target; 9] = [
+    ("beanstalk", |bytes| conversation::hold(Wire::Beanstalk, bytes)),
+    ("gearman", |bytes| conversation::hold(Wire::Gearman, bytes)),
+    ("workq", |bytes| conversation::hold(Wire::Workq, bytes)),
+    ("http", |bytes| conversation::hold(Wire::Http, bytes)),
+    ("log", files::log),
+    ("import", files::import),
+    ("options", command_line),
+    ("access", access_file),
+    ("engine", calls::make),
+];
+
+/// Words with zeros between them, as the command line of both programs.
+fn command_line(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
+    if let Err(problem) = options::parse(&words) {
+        assert!(!problem.is_empty());
+    }
+    // Names of machines are looked up, and files of options read: not by a fuzzer.
+    if !text.contains('L') && !text.contains("--l") && !text.contains("--c") {
+        if let Err(problem) = gearmand::parse(&words, None) {
+            assert!(!problem.is_empty());
+        }
+    }
+}
+
+/// The access file: what is right in it holds, and what is wrong in it has a place.
+fn access_file(bytes: &[u8]) {
+    let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
+    match access::parse(bytes, &Accounts { user: &number, group: &number }) {
+        Err(errors) => {
+            assert!(!errors.is_empty());
+            let lines = bytes.split(|&byte| byte == b'\n').count();
+            for error in &errors {
+                assert!(error.line <= lines && error.column > 0, "{error:?}");
+            }
+        }
+        Ok(table) => {
+            for entry in table.entries() {
+                let found = table.name(&entry.name).expect("an entry by its name");
+                assert!(std::sync::Arc::ptr_eq(found, entry));
+                let all = entry.rights.allow_everywhere(&[Right::ALL[0]]);
+                assert!(!all || entry.rights.allow(&[Right::ALL[0]], b"any.tube"));
+                assert!(entry.rights.cover(&entry.rights), "rights that do not cover themselves");
+                for other in table.entries().iter().filter(|other| entry.rights.cover(&other.rights)) {
+                    for tube in [&b"a"[..], b"mail", b"mail.out", b"default", b"x-1"] {
+                        for right in Right::ALL {
+                            let narrower = other.rights.allow(&[right], tube);
+                            assert!(!narrower || entry.rights.allow(&[right], tube), "{:?} covers less", entry.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What clients say beyond beanstalkd's protocol, and what they must be answered.
+//!
+//! Owns the commands that are drawn, and the replies, from the reference model's answers, in the plainest words. Shares
+//! no code with the server.
+
+use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span, State, Tagged, Time};
+
+use crate::predicted::{known, yaml, TUBES};
+use crate::random::Random;
+use crate::reference::model::{JobTags, Model, Name, Outcome};
+use crate::speech::{body, Topic};
+
+/// A command, without the CR LF at its end; none if it had better be one of beanstalkd's.
+pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
+    let (tube, to, job) = (random.pick(&TUBES), random.pick(&TUBES), topic.job(random));
+    let state = random.pick(&["ready", "delayed", "buried"]);
+    Some(match random.below(30) {
+        0..9 if !topic.enough => {
+            let (body, tags) = (body(random, topic), tags(random, topic));
+            let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
+            format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
+        }
+        0..11 => format!("reserve-batch {}", 1 + random.below(3)),
+        11 | 12 => format!("reserve-batch {} {}", 1 + random.below(3), random.below(4)),
+        13 => format!("delete-batch {job} {}", topic.job(random)),
+        14 => "touch-all".to_owned(),
+        15..18 => format!("wait {job} {}", random.below(4)),
+        18 if topic.predicted || random.once_in(8) => {
+            format!("{} {tube}", if random.once_in(2) { "flush-tube" } else { "flush-buried" })
+        }
+        19 => "peek-reserved".to_owned(),
+        20 => format!("list-jobs {tube} {state} {} {}", random.below(8), 1 + random.below(4)),
+        21 | 22 => format!("move-job {job} {tube} {} {}", random.below(3), random.below(3)),
+        23 | 24 => format!("move-tube {tube} {to} {state} {}", random.below(4)),
+        25 => format!("limit-tube {tube} {}", random.pick(&[0, 0, 2, 6])),
+        26 if random.once_in(6) => "drain".to_owned(),
+        26 => "undrain".to_owned(),
+        _ => return None,
+    })
+}
+
+fn tags(random: &mut Random, topic: &Topic) -> String {
+    let mut tags = String::new();
+    // A key is a name like those of tubes.
+    let key = random.pick(&TUBES);
+    match random.below(6) {
+        0 => tags += &format!(" idp:{key}"),
+        1 => tags += &format!(" idp:{key}:{}", 1 + random.below(4)),
+        2 => tags += &format!(" con:{key}"),
+        3 => tags += &format!(" con:{key}:2"),
+        4 => tags += &format!(" try:{}", 1 + random.below(3)),
+        _ => tags += &format!(" try:{}:{}", 1 + random.below(3), 1 + random.below(2)),
+    }
+    if random.once_in(4) {
+        tags += &format!(" tub:{}", random.pick(&TUBES));
+    }
+    if random.once_in(4) && (topic.predicted || random.once_in(8)) {
+        tags += &format!(" ttl:{}", 1 + random.below(4));
+    }
+    tags
+}
+
+fn state(name: &str) -> State {
+    match name {
+        "ready" => State::Ready,
+        "delayed" => State::Delayed,
+        "buried" => State::Buried,
+        other => panic!("{other} is not asked for"),
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().expect("a number")
+}
+
+/// A put with tags: the words of its line, and its body.
+pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now: Time) -> String {
+    let seconds = |word: &str| Span::from_secs(number(word));
+    let terms = (number(words[1]) as u32, seconds(words[2]), Span::from_secs(number(words[3]).max(1)));
+    let mut tags = JobTags::default();
+    for word in &words[5..] {
+        let parts: Vec<&str> = word.split(':').collect();
+        let behind = |otherwise: u64| parts.get(2).map_or(otherwise, |word| number(word));
+        match parts[0] {
+            "idp" => tags.key = Some((known(parts[1]), behind(0) as u32)),
+            "con" => tags.bound = Some((known(parts[1]), behind(1) as u32)),
+            "try" => (tags.tries, tags.backoff) = (number(parts[1]) as u8, behind(0) as u32),
+            "tub" => tags.tube = Some(known(parts[1])),
+            "ttl" => tags.ttl = Some(seconds(parts[1])),
+            other => panic!("{other} is no tag"),
+        }
+    }
+    match model.put_tagged(client, terms, body.to_vec(), tags, now) {
+        Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
+        Ok(Tagged::Duplicate { id, state, raised }) => {
+            let name = format!("{state:?}").to_uppercase();
+            format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
+        }
+        Ok(Tagged::Ended(id)) => format!("INSERTED {} DELETED", id.0),
+        Err(why) => refused(why),
+    }
+}
+
+/// Why a put is refused.
+pub fn refused(why: Refused) -> String {
+    match why {
+        Refused::QueueFull => "TUBE_FULL".to_owned(),
+        Refused::Draining => "DRAINING".to_owned(),
+        other => panic!("{other:?} in a world with room for everything"),
+    }
+}
+
+/// A job behind its word, with its body.
+pub fn shown(model: &Model, word: &str, id: JobId) -> Vec<u8> {
+    let job = model.job(id).expect("a job");
+    let head = format!("{word} {} {}\r\n", id.0, job.body.len());
+    [head.as_bytes(), &job.body, b"\r\n"].concat()
+}
+
+/// Carries out a command of one line; none if beanstalkd has it, or nobody. The reply is empty if the client waits.
+pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Option<Vec<u8>> {
+    let job = |place: usize| JobId(number(words[place]));
+    let text = match words[0] {
+        "reserve-batch" => return Some(reserve_batch(model, client, half_closed, words, now)),
+        "delete-batch" => {
+            let deleted = (1..words.len()).filter(|place| model.delete(client, job(*place))).count();
+            format!("DELETED_BATCH {deleted} {}", words.len() - 1 - deleted)
+        }
+        "touch-all" => format!("TOUCHED_ALL {}", model.touch_all(client, now)),
+        "wait" => {
+            let timeout = if half_closed { Span::ZERO } else { Span::from_secs(number(words[2])) };
+            match model.wait_end(client, job(1), timeout, now) {
+                JobEnd::Waiting => return Some(Vec::new()),
+                JobEnd::Buried => format!("BURIED {}", words[1]),
+                JobEnd::NotFound => "NOT_FOUND".to_owned(),
+                JobEnd::TimedOut => "TIMED_OUT".to_owned(),
+                JobEnd::OutOfMemory => panic!("there is memory"),
+            }
+        }
+        "flush-tube" | "flush-buried" => {
+            format!("FLUSHED {}", model.flush(known(words[1]), words[0] == "flush-buried"))
+        }
+        "peek-reserved" => match model.peek_reserved(client) {
+            Some(id) => return Some(shown(model, "FOUND", id)),
+            None => "NOT_FOUND".to_owned(),
+        },
+        "list-jobs" => {
+            let limit = number(words[4]) as usize;
+            match model.list_ids(known(words[1]), state(words[2]), number(words[3]), limit) {
+                Some(ids) => return Some(yaml(ids.iter().map(|id| id.0))),
+                None => "NOT_FOUND".to_owned(),
+            }
+        }
+        "move-job" => {
+            let terms = (number(words[3]) as u32, Span::from_secs(number(words[4])));
+            let moved = model.move_job(client, job(1), known(words[2]), terms, now).expect("room for a tube");
+            if moved { "MOVED" } else { "NOT_FOUND" }.to_owned()
+        }
+        "move-tube" => {
+            let tubes: (Name, Name) = (known(words[1]), known(words[2]));
+            let moved = model.move_jobs(client, tubes, state(words[3]), number(words[4]), now);
+            format!("MOVED {}", moved.expect("room for a tube"))
+        }
+        "limit-tube" => {
+            let most = Some(number(words[2]) as u32).filter(|most| *most > 0);
+            model.limit(client, known(words[1]), most).expect("room for a tube");
+            "LIMITED".to_owned()
+        }
+        "drain" => {
+            model.draining = true;
+            "DRAINING".to_owned()
+        }
+        "undrain" => {
+            model.draining = false;
+            "NOT_DRAINING".to_owned()
+        }
+        _ => return None,
+    };
+    Some((text + "\r\n").into_bytes())
+}
+
+fn reserve_batch(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Vec<u8> {
+    let seconds = words.get(2).filter(|_| !half_closed).map_or(0, |word| number(word));
+    let mut ids = match model.reserve(client, Some(Span::from_secs(seconds)), now) {
+        Outcome::Waiting => return Vec::new(),
+        Outcome::NoJob(NoJob::DeadlineSoon) => return b"DEADLINE_SOON\r\n".to_vec(),
+        Outcome::NoJob(_) => return b"RESERVED_BATCH 0\r\n".to_vec(),
+        Outcome::Job(id) => vec![id],
+    };
+    while ids.len() < number(words[1]) as usize {
+        let Some(id) = model.reserve_more(client, now) else { break };
+        ids.push(id);
+    }
+    let head = format!("RESERVED_BATCH {}\r\n", ids.len()).into_bytes();
+    ids.into_iter().map(|id| shown(model, "RESERVED", id)).fold(head, |all, one| [all, one].concat())
+}

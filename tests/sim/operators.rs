@@ -1,0 +1,209 @@
+//! What clients of HTTP ask, and what they must be answered.
+//!
+//! Owns the requests that are drawn, and for those that the reference model knows, the replies byte by byte, in the
+//! plainest words. Shares no code with the server.
+
+use beanpole::internals::engine::{ClientId, JobId, Refused, Span, State, Time};
+
+use crate::predicted::{known, TUBES};
+use crate::random::Random;
+use crate::reference::model::{Model, Name};
+use crate::speech::{body, Topic};
+
+/// On every reply, behind its length.
+const HEADERS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n\
+    Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
+}
+
+fn post(path: &str, object: &str) -> Vec<u8> {
+    let head =
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\n");
+    format!("{head}Content-Length: {}\r\n\r\n{object}", object.len()).into_bytes()
+}
+
+/// A whole request.
+pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
+    let (tube, job) = (random.pick(&TUBES), topic.job(random));
+    let state = random.pick(&["ready", "delayed", "buried"]);
+    match random.below(24) {
+        0..6 if !topic.enough => {
+            let (body, pri) = (body(random, topic), random.pick(&[0, 1, 5, 4_294_967_295u32]));
+            let (delay, ttr) = (random.below(3), random.below(5));
+            post(
+                &format!("/api/tubes/{tube}/put"),
+                &format!("{{\"body\":\"{body}\",\"pri\":{pri},\"delay\":{delay},\"ttr\":{ttr}}}"),
+            )
+        }
+        0..8 => get(&format!("/api/tubes/{tube}/peek/{state}")),
+        8 | 9 => get(&format!("/api/jobs/{job}")),
+        10 => get(&format!("/api/jobs/{job}/body")),
+        11..14 => post(&format!("/api/tubes/{tube}/kick"), &format!("{{\"count\":{}}}", random.below(4))),
+        14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
+        // Behind this, nobody can tell of a job whether it should be there, unless the model can.
+        15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
+        15 if random.once_in(3) => post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}")),
+        15 if random.once_in(4) => post(&format!("/api/tubes/{tube}/clear"), "{}"),
+        16 | 17 => post(&format!("/api/jobs/{job}/bury"), "{}"),
+        18 | 19 => post(&format!("/api/jobs/{job}/kick"), "{}"),
+        20 => post(&format!("/api/jobs/{job}/delete"), "{}"),
+        // What the model does not know.
+        21 if !topic.predicted => get(random.pick(&["/metrics", "/api/server", "/api/tubes", "/readyz", "/", "/no"])),
+        22 if !topic.predicted => get(&format!("/api/tubes/{tube}/jobs")),
+        23 if topic.extended && !topic.predicted && random.once_in(4) => {
+            let to = random.pick(&TUBES);
+            post(&format!("/api/tubes/{tube}/move"), &format!("{{\"to\":\"{to}\",\"state\":\"{state}\"}}"))
+        }
+        _ => get("/healthz"),
+    }
+}
+
+/// The length of the whole request in front of these bytes.
+pub fn whole(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.windows(4).position(|part| part == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&bytes[..head]).expect("plain text");
+    let length = text.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    let end = head + length.map_or(0, |length| length.parse::<usize>().expect("a length"));
+    (bytes.len() >= end).then_some(end)
+}
+
+fn reply(status: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{HEADERS}\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+fn json(text: &str) -> Vec<u8> {
+    reply("200 OK", "application/json", format!("{text}\n").as_bytes())
+}
+
+fn missing(what: &str) -> Vec<u8> {
+    reply("404 Not Found", "application/json", format!("{{\"error\":\"there is no such {what}\"}}\n").as_bytes())
+}
+
+fn done(yes: bool, what: &str) -> Vec<u8> {
+    if yes {
+        json("{\"done\":true}")
+    } else {
+        missing(what)
+    }
+}
+
+/// The number behind a key of the object that a request brings.
+fn member(object: &str, key: &str) -> u64 {
+    let rest = object.split(&format!("\"{key}\":")).nth(1).expect("the key");
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+fn state(name: &str) -> State {
+    match name {
+        "ready" => State::Ready,
+        "delayed" => State::Delayed,
+        "buried" => State::Buried,
+        other => panic!("{other} is not asked for"),
+    }
+}
+
+/// Carries out a whole request.
+pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time) -> Vec<u8> {
+    let text = std::str::from_utf8(request).expect("plain text");
+    let (head, object) = text.split_once("\r\n\r\n").expect("a head");
+    let target = head.split(' ').nth(1).expect("a path");
+    let path: Vec<&str> = target.trim_start_matches('/').split('/').collect();
+    let job = |id: &str| JobId(id.parse().expect("a number"));
+    match path[..] {
+        ["healthz"] => reply("200 OK", "text/plain; charset=utf-8", b"ok\n"),
+        ["api", "tubes", tube, "put"] => put(model, client, known(tube), object, now),
+        ["api", "tubes", tube, "peek", _] if model.tube(tube).is_none() => missing("tube"),
+        ["api", "tubes", tube, "peek", name] => match model.in_order(known(tube), state(name)).first() {
+            Some(id) => shown(model, *id, now),
+            None => missing("job"),
+        },
+        ["api", "tubes", tube, "kick"] if model.tube(tube).is_none() => missing("tube"),
+        ["api", "tubes", tube, "kick"] => {
+            let kicked =
+                elsewhere(model, client, known(tube), |model| model.kick(client, member(object, "count"), now));
+            json(&format!("{{\"kicked\":{kicked}}}"))
+        }
+        ["api", "tubes", tube, "pause"] => {
+            done(model.pause(known(tube), Span::from_secs(member(object, "seconds")), now), "tube")
+        }
+        ["api", "tubes", tube, "clear"] => clear(model, client, known(tube), object),
+        ["api", "jobs", id, "kick"] => done(model.kick_job(job(id), now), "job that is buried, delayed or leased"),
+        ["api", "jobs", id, "delete"] => done(model.delete(client, job(id)), "job that nobody has reserved"),
+        ["api", "jobs", id, "bury"] => {
+            let pri = model.job(job(id)).map(|job| job.pri);
+            let taken = model.reserve_job(client, job(id), now);
+            done(taken && model.bury(client, job(id), pri.unwrap_or_default(), now), "job that nobody has reserved")
+        }
+        ["api", "jobs", id] if model.job(job(id)).is_some() => shown(model, job(id), now),
+        ["api", "jobs", id, "body"] if model.job(job(id)).is_some() => {
+            let body = &model.job(job(id)).expect("a job").body;
+            reply("200 OK", "application/octet-stream\r\nContent-Disposition: attachment", body)
+        }
+        ["api", "jobs", ..] => missing("job"),
+        _ => panic!("{target} is not asked for"),
+    }
+}
+
+/// Something that beanstalk does to the tube in use, done to another one.
+fn elsewhere<R>(model: &mut Model, client: ClientId, tube: Name, work: impl FnOnce(&mut Model) -> R) -> R {
+    model.use_tube(client, tube).expect("room for a tube");
+    let result = work(model);
+    model.use_tube(client, "default").expect("a tube that is always there");
+    result
+}
+
+fn put(model: &mut Model, client: ClientId, tube: Name, object: &str, now: Time) -> Vec<u8> {
+    let body = object.split("\"body\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a body");
+    let (delay, ttr) = (Span::from_secs(member(object, "delay")), Span::from_secs(member(object, "ttr").max(1)));
+    let terms = (member(object, "pri") as u32, delay, ttr);
+    match elsewhere(model, client, tube, |model| model.put(client, terms, body.into(), now)) {
+        Ok(id) => json(&format!("{{\"id\":{}}}", id.0)),
+        Err(Refused::QueueFull) => reply("409 Conflict", "application/json", b"{\"error\":\"the tube is full\"}\n"),
+        Err(_) => reply("503 Service Unavailable", "application/json", b"{\"error\":\"the server is draining\"}\n"),
+    }
+}
+
+fn clear(model: &mut Model, client: ClientId, tube: Name, object: &str) -> Vec<u8> {
+    let named = object.split("\"state\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let states = named.map_or(vec![State::Ready, State::Delayed, State::Buried], |name| vec![state(name)]);
+    let mut deleted = 0;
+    for id in states.into_iter().flat_map(|state| model.in_order(tube, state)).collect::<Vec<_>>() {
+        deleted += u64::from(model.delete(client, id));
+    }
+    json(&format!("{{\"deleted\":{deleted}}}"))
+}
+
+fn shown(model: &Model, id: JobId, now: Time) -> Vec<u8> {
+    let (job, stats) = (model.job(id).expect("a job"), model.job_stats(id, now).expect("a job"));
+    let name = match stats.state {
+        State::Ready => "ready",
+        State::Delayed => "delayed",
+        State::Reserved => "reserved",
+        _ => "buried",
+    };
+    let numbers =
+        |pairs: &[(&str, u64)]| pairs.iter().map(|(key, value)| format!("\"{key}\":{value},")).collect::<String>();
+    let history = stats.history;
+    let first = numbers(&[("id", id.0)]);
+    let rest = numbers(&[
+        ("pri", stats.pri.into()),
+        ("age", stats.age.secs()),
+        ("delay", stats.delay.secs()),
+        ("ttr", stats.ttr.secs()),
+        ("time-left", stats.left.secs()),
+        ("reserves", history.reserves.into()),
+        ("timeouts", history.timeouts.into()),
+        ("releases", history.releases.into()),
+        ("buries", history.buries.into()),
+        ("kicks", history.kicks.into()),
+        ("size", job.body.len() as u64),
+    ]);
+    let body = String::from_utf8_lossy(&job.body);
+    let tube = job.tube;
+    json(&format!("{{{first}\"tube\":\"{tube}\",\"state\":\"{name}\",{rest}\"body\":\"{body}\",\"truncated\":false}}"))
+}

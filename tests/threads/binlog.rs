@@ -1,0 +1,108 @@
+//! A log that is nothing but positions: how far it was appended, written and synced, and whether its disk fails.
+//!
+//! Owns what the replies wait for. Each of its steps may be slow, and other threads come in between.
+
+use crate::server::hub::Hub;
+use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+pub use beanpole::internals::binlog::Required;
+pub use beanpole::SyncMode;
+
+/// The engine's side: the position behind all that was appended.
+#[derive(Debug, Default)]
+pub struct Journal {
+    pub position: u64,
+    pub required: Required,
+}
+
+impl Journal {
+    pub fn needs_maintenance(&self) -> bool {
+        false
+    }
+}
+
+/// The way to the journal, under the engine's lock.
+pub trait JournalAccess {
+    fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
+}
+
+/// The disk's side.
+#[derive(Debug)]
+pub struct Wal {
+    written: AtomicU64,
+    durable: AtomicU64,
+    failing: AtomicBool,
+    /// One sync at a time.
+    syncing: Mutex<()>,
+    /// Writes and syncs of pool threads may be refused as too slow.
+    moody: bool,
+}
+
+impl Wal {
+    pub fn new(moody: bool) -> Wal {
+        let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
+        Wal { written, durable, failing: AtomicBool::new(false), syncing: Mutex::default(), moody }
+    }
+
+    pub fn mode(&self) -> SyncMode {
+        SyncMode::Always
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
+    }
+
+    /// The disk fails, or is in order again.
+    pub fn fail(&self, fails: bool) {
+        self.failing.store(fails, Ordering::Release);
+    }
+
+    fn refuses(&self) -> bool {
+        self.moody && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.3)
+    }
+
+    pub fn is_slow(&self) -> bool {
+        self.refuses()
+    }
+
+    pub fn write(&self, hub: &Hub) -> bool {
+        let position = hub.with(|journal, ()| journal.position);
+        if !self.is_failing() {
+            self.written.fetch_max(position, Ordering::AcqRel);
+        }
+        !self.is_failing()
+    }
+
+    pub fn sync(&self, _: &Hub) -> bool {
+        let _one = self.syncing.lock();
+        let written = self.written.load(Ordering::Acquire);
+        shuttle::thread::yield_now();
+        if self.is_failing() {
+            return false;
+        }
+        self.durable.fetch_max(written, Ordering::AcqRel);
+        true
+    }
+
+    pub fn write_promptly(&self, hub: &Hub) -> bool {
+        !self.refuses() && self.write(hub)
+    }
+
+    pub fn sync_promptly(&self, hub: &Hub) -> bool {
+        !self.refuses() && self.sync(hub)
+    }
+
+    pub fn is_unsynced(&self) -> bool {
+        self.written.load(Ordering::Acquire) > self.durable()
+    }
+
+    pub fn check(&self, _: &Hub) {}
+
+    pub fn close(&self, hub: &Hub) {
+        let _ = self.write(hub) && self.sync(hub);
+    }
+}

@@ -1,0 +1,26 @@
+//! The locks with ranks, in terms of shuttle. Their order is asserted by every other test, not here, where all threads
+//! are one to the system.
+
+pub use crate::shims::MutexGuard;
+
+pub const ENGINE: u8 = 4;
+pub const OUTPUT: u8 = 5;
+pub const HELD_REPLIES: u8 = 6;
+
+/// A lock of the given rank.
+#[derive(Debug, Default)]
+pub struct Mutex<T, const RANK: u8>(crate::shims::Mutex<T>);
+
+impl<T, const RANK: u8> Mutex<T, RANK> {
+    pub fn new(value: T) -> Mutex<T, RANK> {
+        Mutex(crate::shims::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}

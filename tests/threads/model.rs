@@ -1,0 +1,88 @@
+//! What threads of the server do to each other, in very many orders: `make threads`.
+//!
+//! Owns the scenes and what must be true in each: no reply is lost, doubled, out of order or too early, and nobody
+//! sleeps for ever; shuttle panics if all threads wait. `server/` names the files that are the server's own. A schedule
+//! that fails is printed, and `THREADS_REPLAY` with `SCENE` plays it again.
+
+extern crate self as crossbeam_channel;
+extern crate self as mio;
+extern crate self as parking_lot;
+extern crate self as portable_atomic;
+
+#[allow(dead_code)] // what only the syncer's other modes ask
+mod binlog;
+#[allow(dead_code)]
+mod lock_order;
+mod scenes;
+#[allow(dead_code)]
+mod server;
+mod shims;
+
+/// What the real files know by these names.
+mod engine {
+    pub use beanpole::internals::engine::Time;
+}
+mod lease {
+    /// Until when replies may leave: always.
+    #[derive(Debug, Default)]
+    pub struct Lease;
+
+    impl Lease {
+        pub fn is_over(&self) -> bool {
+            false
+        }
+    }
+}
+mod protocol {
+    pub use beanpole::internals::protocol::Output;
+}
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, MaxSteps, Runner};
+
+pub use shims::{unbounded, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Receiver, Sender, Waker};
+
+/// Schedules of each scene and of each way to choose them.
+const SCHEDULES: usize = 5000;
+
+/// Steps of a schedule; most have some hundreds. With more, somebody turns round and round for what does not come.
+const STEPS: usize = 10_000;
+
+/// Changes of threads that the second way makes at chosen moments.
+const DEPTH: usize = 3;
+
+/// Schedules of the present scene.
+static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+fn main() {
+    // It says with each run that it takes all atomics for sequentially consistent; so the page of ARCHITECTURE.md says.
+    std::env::set_var("SHUTTLE_SILENCE_WARNINGS", "1");
+    let wished = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let schedules = wished("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));
+    let only = wished("SCENE");
+    for (name, scene) in scenes::SCENES {
+        if only.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
+        if let Some(schedule) = wished("THREADS_REPLAY") {
+            shuttle::replay(scene, &schedule);
+            continue;
+        }
+        let counted = move || {
+            PLAYED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            scene();
+        };
+        PLAYED.store(0, std::sync::atomic::Ordering::Relaxed);
+        let result = std::panic::catch_unwind(move || {
+            let mut config = Config::new();
+            config.max_steps = MaxSteps::FailAfter(STEPS);
+            Runner::new(RandomScheduler::new(schedules), config.clone()).run(counted);
+            Runner::new(PctScheduler::new(DEPTH, schedules), config).run(counted);
+        });
+        let played = PLAYED.load(std::sync::atomic::Ordering::Relaxed);
+        if result.is_err() {
+            println!("{name}: FAILED in schedule {played}");
+            std::process::exit(1);
+        }
+        println!("{name}: {played} schedules, one half by chance and one by priority");
+    }
+}

@@ -1,0 +1,279 @@
+//! The scenes: which threads there are, what each does, and what must have come of it.
+//!
+//! Owns the parts of the server that cannot come here with their sockets, line by line as `pool.rs` and `hub.rs` have
+//! them: the owner's loop, and the order of lock, reply and flush in a turn.
+
+use std::sync::Arc;
+
+use beanpole::internals::engine::Time;
+use shuttle::thread;
+
+use crate::protocol::Output;
+use crate::server::delivery::{Outbox, ThreadHandle, WriteState};
+use crate::server::hub::{Hub, TurnScratch};
+use crate::server::pool::Note;
+use crate::server::socket::{anything, only_durable, Look, Stream};
+use crate::server::timer;
+use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
+
+/// A name, and what is played in each schedule.
+pub type Scene = (&'static str, fn());
+
+pub const SCENES: [Scene; 7] = [
+    ("notes-wake-the-owner", notes_wake_the_owner),
+    ("replies-in-order", replies_in_order),
+    ("a-wait-ends", a_wait_ends),
+    ("replies-wait-for-the-log", || replies_wait_for_the_log(false)),
+    ("replies-while-the-disk-fails", || replies_wait_for_the_log(true)),
+    ("deadlines-reach-the-timer", deadlines_reach_the_timer),
+    ("the-timer-stops", the_timer_stops),
+];
+
+/// The owner of connections: how it is told something, and what it waits at.
+struct Owner {
+    handle: Arc<ThreadHandle>,
+    inbox: Receiver<Note>,
+    waker: Waker,
+}
+
+fn owner() -> Owner {
+    let (sender, inbox) = unbounded();
+    let waker = Waker::default();
+    let handle = Arc::new(ThreadHandle::new(sender, waker.clone(), Arc::default(), Arc::default()));
+    Owner { handle, inbox, waker }
+}
+
+impl Owner {
+    /// As `PoolThread::run`: sleeps unless there is a note, then takes one.
+    fn next(&self) -> Note {
+        loop {
+            self.handle.will_sleep();
+            let rests = self.inbox.is_empty();
+            if rests {
+                self.waker.wait();
+            }
+            self.handle.is_awake();
+            if let Some(note) = self.inbox.try_recv() {
+                return note;
+            }
+        }
+    }
+}
+
+fn output(bytes: &[u8]) -> Output {
+    let mut out = Output::new();
+    out.text().extend_from_slice(bytes);
+    out
+}
+
+fn outbox(owner: &Owner, room: usize, look: Look) -> (Arc<Outbox>, Stream) {
+    let stream = Stream::new(room, look);
+    (Outbox::new(stream.clone(), owner.handle.clone(), 0), stream)
+}
+
+/// Two threads leave notes while the owner goes to sleep and wakes up.
+fn notes_wake_the_owner() {
+    let owner = owner();
+    let senders: Vec<_> = (0..2)
+        .map(|from| {
+            let handle = owner.handle.clone();
+            thread::spawn(move || (0..2).for_each(|place| handle.send(Note::Resume(from * 2 + place))))
+        })
+        .collect();
+    let mut seen: Vec<usize> = (0..4)
+        .map(|_| {
+            let Note::Resume(number) = owner.next();
+            number
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 2, 3]);
+    senders.into_iter().for_each(|sender| sender.join().expect("a thread"));
+}
+
+/// Two threads have news for one client, in the order of the engine's lock, whose socket is full now and then; the
+/// owner goes on when the poller says that it is writable, or somebody that it must.
+fn replies_in_order() {
+    const EACH: u8 = 3;
+    let owner = owner();
+    let (outbox, stream) = outbox(&owner, 1, anything());
+    let engine = Arc::new(Mutex::new(0_u8));
+    let tellers: Vec<_> = (0..2)
+        .map(|_| {
+            let (engine, outbox) = (engine.clone(), outbox.clone());
+            thread::spawn(move || {
+                for _ in 0..EACH {
+                    let mut last = engine.lock();
+                    *last += 1;
+                    let told = outbox.tell(&mut output(&[*last]), 1 << 20);
+                    drop(last);
+                    outbox.flush(&mut Output::new());
+                    if told {
+                        outbox.wake_owner();
+                    }
+                }
+            })
+        })
+        .collect();
+    let reader = {
+        let (stream, outbox) = (stream.clone(), outbox.clone());
+        thread::spawn(move || {
+            while stream.arrived().len() < usize::from(EACH * 2) {
+                if stream.make_room(2) {
+                    // The poller's report, which the owner gets as it gets a note.
+                    outbox.wake_owner();
+                }
+                thread::yield_now();
+            }
+            // For the owner, to look whether that was all.
+            outbox.wake_owner();
+        })
+    };
+    while stream.arrived().len() < usize::from(EACH * 2) {
+        owner.next();
+        outbox.flush(&mut Output::new());
+    }
+    tellers.into_iter().chain([reader]).for_each(|thread| thread.join().expect("a thread"));
+    assert_eq!(stream.arrived(), [1, 2, 3, 4, 5, 6]);
+    assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
+}
+
+/// A client waits with commands behind its wait. Who hands it a job, or a result that the log must have first, wakes
+/// the owner, whenever that looked.
+fn a_wait_ends() {
+    let owner = owner();
+    let (outbox, stream) = outbox(&owner, 10, anything());
+    outbox.reply(&mut Output::new(), true, false);
+    let teller = {
+        let outbox = outbox.clone();
+        thread::spawn(move || {
+            outbox.hold();
+            let told = outbox.tell(&mut output(b"job"), 1 << 20);
+            outbox.flush(&mut Output::new());
+            if told {
+                outbox.wake_owner();
+            }
+            outbox.release(&mut Output::new());
+        })
+    };
+    loop {
+        match outbox.write_state(1 << 20, false, true) {
+            WriteState::Waiting | WriteState::AwaitingDurability => drop(owner.next()),
+            WriteState::Open | WriteState::Clear => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // Now its own next reply, behind the news.
+    outbox.reply(&mut output(b"!"), false, false);
+    outbox.flush(&mut Output::new());
+    teller.join().expect("a thread");
+    assert_eq!(stream.arrived(), b"job!");
+}
+
+/// Pool threads whose replies wait for the log, and the syncer. Each reply is the position that it promises.
+fn replies_wait_for_the_log(fails: bool) {
+    let hub = Arc::new(Hub::new(true));
+    let (_, run) = hub.log().threads().into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
+    let syncer = {
+        let hub = hub.clone();
+        thread::spawn(move || run(&hub, hub.log()))
+    };
+    let pools: Vec<_> = (0..2)
+        .map(|place| {
+            let hub = hub.clone();
+            thread::spawn(move || pool_thread(&hub, fails && place == 1))
+        })
+        .collect();
+    if fails {
+        hub.log().wal().fail(true);
+        thread::yield_now();
+        hub.log().wal().fail(false);
+        // As the segments thread does when the disk is there again.
+        hub.log().sync(&hub, &mut Output::new());
+    }
+    let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
+    hub.log().stop();
+    syncer.join().expect("a thread");
+    // Who lets go of a reply may still be writing it when the owner goes on; not when all have ended.
+    let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
+    all.sort_unstable();
+    assert_eq!(all, [1, 2, 3, 4]);
+}
+
+/// Two commands, each with a record; the second when the first may be answered.
+fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
+    let owner = owner();
+    let (outbox, stream) = outbox(&owner, 100, only_durable(hub.clone()));
+    for _ in 0..2 {
+        let mut core = hub.core.lock();
+        let before = core.journal.required;
+        core.journal.position += 1;
+        let position = core.journal.position;
+        let required = &mut core.journal.required;
+        (required.any, required.count) = (position, required.count + 1);
+        if lesser {
+            hub.lesser.fetch_or(1 << position, Ordering::AcqRel);
+        } else {
+            (required.puts, required.put_count) = (position, required.put_count + 1);
+        }
+        let after = core.journal.required;
+        let mut out = output(&[position as u8]);
+        let sends = match hub.log().promise(before, after) {
+            Some(promise) => hub.log().hold(promise, &outbox, &mut out, false, None),
+            None => outbox.reply(&mut out, false, false),
+        };
+        hub.log().appended(position, false);
+        drop(core);
+        if sends {
+            outbox.flush(&mut Output::new());
+        }
+        hub.log().commit(hub, &mut Output::new());
+        while matches!(outbox.write_state(1 << 20, false, true), WriteState::AwaitingDurability) {
+            owner.next();
+        }
+    }
+    outbox.flush(&mut Output::new());
+    stream
+}
+
+/// Two threads bring deadlines that are due at once, each in a turn that does not see to them itself; the timer's
+/// thread must, after each.
+fn deadlines_reach_the_timer() {
+    let hub = Arc::new(Hub::new(false));
+    let timer = {
+        let hub = hub.clone();
+        thread::spawn(move || timer::run(&hub))
+    };
+    let turns: Vec<_> = (0..2)
+        .map(|place| {
+            let hub = hub.clone();
+            thread::spawn(move || {
+                hub.turn(&mut TurnScratch, |core, _, _| core.due = Some(Time::from_nanos(500 + place)));
+            })
+        })
+        .collect();
+    turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
+    // Nobody else looks. If the timer sleeps now with something due, this does not end.
+    while hub.core.lock().due.is_some() {
+        thread::yield_now();
+    }
+    assert!((1..=2).contains(&hub.served.load(Ordering::Acquire)));
+    hub.alarm().stop();
+    timer.join().expect("a thread");
+}
+
+/// It ends when it is told to, whatever it does at that moment.
+fn the_timer_stops() {
+    let hub = Arc::new(Hub::new(false));
+    let timer = {
+        let hub = hub.clone();
+        thread::spawn(move || timer::run(&hub))
+    };
+    let other = {
+        let hub = hub.clone();
+        thread::spawn(move || hub.alarm().advance(Time::from_nanos(2000)))
+    };
+    hub.alarm().stop();
+    other.join().expect("a thread");
+    timer.join().expect("a thread");
+}

@@ -1,0 +1,62 @@
+//! The files of the server's room that threads share, as they are, and the least of what stands around them.
+//!
+//! Owns which files are real: the outbox, the replies that wait for the log, and the alarm.
+
+#[path = "../../../src/server/delivery.rs"]
+pub mod delivery;
+#[path = "../../../src/server/durability.rs"]
+pub mod durability;
+pub mod hub;
+pub mod socket;
+#[path = "../../../src/server/timer.rs"]
+pub mod timer;
+
+/// The account of memory, which takes everything.
+pub mod memory {
+    pub const CONNECTION_COST: u64 = 0;
+
+    #[derive(Debug, Default)]
+    pub struct Memory;
+
+    impl Memory {
+        pub fn charge(&self, _: u64, _: u64) {}
+
+        pub fn must_let_go(&self) -> bool {
+            false
+        }
+    }
+}
+
+/// What other threads tell the owner of a connection.
+pub mod pool {
+    #[derive(Debug)]
+    pub enum Note {
+        /// Look at this connection again.
+        Resume(usize),
+    }
+}
+
+/// What is told of slow commands: nothing.
+pub mod command_log {
+    pub struct Held;
+
+    impl Held {
+        pub fn end(self) {}
+    }
+}
+
+/// Space in the log, of which there is enough.
+pub mod space {
+    use super::{durability::Durability, hub::Hub};
+
+    #[derive(Debug, Default)]
+    pub struct Space;
+
+    impl Space {
+        pub fn maintain(&self) {}
+        pub fn go_on(&self, _: usize) {}
+        pub fn stop(&self) {}
+    }
+
+    pub fn run(_: &Hub, _: &Durability) {}
+}

@@ -1,0 +1,85 @@
+//! A socket that takes a few bytes at a time, and none while it is full; who reads at its other end makes room.
+//!
+//! Owns the order in which bytes arrived, and a look at each before it does.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::sync::Arc;
+
+use crate::shims::{Mutex, Ordering};
+
+/// Is asked whether these bytes may leave.
+pub type Look = Arc<dyn Fn(u8) + Send + Sync>;
+
+#[derive(Default)]
+struct Pipe {
+    arrived: Vec<u8>,
+    /// Bytes that it takes before somebody reads.
+    room: usize,
+    /// Whoever makes room must tell the owner, as the poller does.
+    full: bool,
+    /// Somebody writes.
+    busy: bool,
+}
+
+/// One end of the connection; a clone is the same.
+#[derive(Clone)]
+pub struct Stream(Arc<Mutex<Pipe>>, Look);
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("Stream")
+    }
+}
+
+impl Stream {
+    pub fn new(room: usize, look: Look) -> Stream {
+        Stream(Arc::new(Mutex::new(Pipe { room, ..Pipe::default() })), look)
+    }
+
+    pub fn write(&self, slices: &[IoSlice]) -> io::Result<usize> {
+        // Two threads in here at once could mix what they write.
+        assert!(!std::mem::replace(&mut self.0.lock().busy, true), "two threads write at once");
+        shuttle::thread::yield_now();
+        let mut pipe = self.0.lock();
+        pipe.busy = false;
+        if pipe.room == 0 {
+            pipe.full = true;
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(pipe.room).collect();
+        bytes.iter().for_each(|byte| (self.1)(*byte));
+        pipe.room -= bytes.len();
+        pipe.arrived.extend_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    pub fn unsent(&self) -> usize {
+        0
+    }
+
+    /// The peer reads: there is room for so many bytes more. True if a writer had found it full.
+    pub fn make_room(&self, bytes: usize) -> bool {
+        let mut pipe = self.0.lock();
+        pipe.room += bytes;
+        std::mem::take(&mut pipe.full)
+    }
+
+    /// All that arrived.
+    pub fn arrived(&self) -> Vec<u8> {
+        self.0.lock().arrived.clone()
+    }
+}
+
+/// A look that allows everything.
+pub fn anything() -> Look {
+    Arc::new(|_| {})
+}
+
+/// A look that allows a byte only when the log is durable up to it.
+pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
+    Arc::new(move |byte| {
+        let durable = hub.log().wal().durable();
+        let may = u64::from(byte) <= durable || hub.lesser.load(Ordering::Acquire) >> byte & 1 == 1;
+        assert!(may, "the reply to position {byte} leaves while the log is durable up to {durable}");
+    })
+}
