@@ -183,7 +183,7 @@ fn delete_batch(
     out: &mut Output,
 ) -> TurnResult {
     // From the last one on: jobs that were reserved together stand in that order, so none moves into a gap.
-    while let Some(id) = ids.len().checked_sub(at + 1).map(|place| ids[place]) {
+    while let Some(&id) = ids.len().checked_sub(at + 1).and_then(|place| ids.get(place)) {
         let may = guard::may_delete(context, id);
         deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
         context.engine.take_steps(DELETE_STEPS);
