@@ -1,7 +1,7 @@
 //! What a connection takes of the server, and what it waits for.
 //!
-//! Owns its part of the account of memory, and the figures by which its thread decides who must go. Must not read, write
-//! or run anything.
+//! Owns its part of the account of memory, and the figures by which its thread decides who must go. Must not read,
+//! write or run anything.
 
 use std::time::Instant;
 
