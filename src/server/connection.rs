@@ -37,7 +37,6 @@ const COMMAND: u64 = 8;
 /// Bytes read in a row, a little more or less, before the thread looks after its other connections.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-
 /// Turns in a row before it does, and when others have more to do as well.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;

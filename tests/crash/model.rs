@@ -242,7 +242,15 @@ impl Job {
         let Some(before) = self.last.take() else { return };
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
-            None => push(Change::Delete, false),
+            None => {
+                // In the turn of its end its lease may have ended first, which may be all that was written down.
+                if before.state == 'l' {
+                    let mut lost = before.clone();
+                    lost.history[1] += 1;
+                    push(Change::Count(1, lost), true);
+                }
+                push(Change::Delete, false);
+            }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
                 // What was buried may have been lost before, and what was lost may be taken again.

@@ -131,7 +131,7 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
         ["api", "tubes", tube, "pause"] => {
             done(model.pause(known(tube), Span::from_secs(member(object, "seconds")), now), "tube")
         }
-        ["api", "tubes", tube, "clear"] => clear(model, client, known(tube), object),
+        ["api", "tubes", tube, "clear"] => clear(model, known(tube), object),
         ["api", "jobs", id, "kick"] => done(model.kick_job(job(id), now), "job that is buried, delayed or leased"),
         ["api", "jobs", id, "delete"] => done(model.delete(client, job(id)), "job that nobody has reserved"),
         ["api", "jobs", id, "bury"] => {
@@ -168,13 +168,10 @@ fn put(model: &mut Model, client: ClientId, tube: Name, object: &str, now: Time)
     }
 }
 
-fn clear(model: &mut Model, client: ClientId, tube: Name, object: &str) -> Vec<u8> {
+fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
     let named = object.split("\"state\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let states = named.map_or(vec![State::Ready, State::Delayed, State::Buried], |name| vec![state(name)]);
-    let mut deleted = 0;
-    for id in states.into_iter().flat_map(|state| model.in_order(tube, state)).collect::<Vec<_>>() {
-        deleted += u64::from(model.delete(client, id));
-    }
+    let deleted = model.flush_states(tube, &states);
     json(&format!("{{\"deleted\":{deleted}}}"))
 }
 

@@ -330,8 +330,15 @@ impl Model {
 
     /// Takes away the jobs of a tube, or those that are set aside; their keys do not outlive them.
     pub fn flush(&mut self, tube: Name, buried: bool) -> u64 {
-        let meant = |job: &&super::Job| job.tube == tube && (!buried || matches!(job.place, Place::Buried { .. }));
-        let ids: Vec<JobId> = self.jobs.iter().filter(meant).map(|job| job.id).collect();
+        let all = [State::Ready, State::Reserved, State::Delayed, State::Buried];
+        self.flush_states(tube, if buried { &[State::Buried] } else { &all })
+    }
+
+    /// The same of jobs in these states, also of those that their keys hold up.
+    pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
+        let ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
+        let ids: Vec<JobId> =
+            ids.filter(|id| self.state_of(*id).is_some_and(|state| states.contains(&state))).collect();
         ids.iter().for_each(|id| self.end(*id, Outcome::Failed(Body::default()), false));
         ids.len() as u64
     }
