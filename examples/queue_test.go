@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -27,7 +28,7 @@ func start(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		server.Process.Signal(os.Interrupt)
+		server.Process.Signal(syscall.SIGTERM)
 		server.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
