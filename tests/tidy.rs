@@ -63,7 +63,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("binlog", &["engine", "lock_order"]),
     ("lease", &[]),
     ("role", &[]),
-    ("cluster", &["base64", "binlog", "client", "lease", "role"]),
+    ("cluster", &["base64", "binlog", "client", "json", "lease", "role"]),
     ("config", &["binlog", "lease", "machine", "protocol", "role"]),
     ("options", &["binlog", "cluster", "config", "machine"]),
     ("gearmand", &["config", "machine", "options"]),
