@@ -26,6 +26,8 @@ mod json;
 mod lease;
 mod lock_order;
 #[allow(missing_docs)]
+mod log_figures;
+#[allow(missing_docs)]
 mod machine;
 #[allow(missing_docs)]
 mod options;
