@@ -18,6 +18,8 @@ mod books;
 mod chance;
 #[path = "sim/extended.rs"]
 mod extended;
+#[path = "sim/logged.rs"]
+mod logged;
 #[path = "sim/operators.rs"]
 mod operators;
 #[path = "sim/play.rs"]
@@ -39,6 +41,8 @@ mod disk;
 mod durable;
 #[path = "../src/engine/tests/shortening.rs"]
 mod shortening;
+#[path = "crash/snapshots.rs"]
+mod snapshots;
 
 #[path = "crash/random.rs"]
 #[allow(dead_code)]

@@ -64,8 +64,9 @@ impl Manner {
         Manner {
             predicted,
             operators,
-            // The model of the log knows no jobs that move, and the other one learns no tags from what a log gave back.
-            extended: extended && log.is_none(),
+            // The model learns no tags from what a log gave back, and of a log that leaves something out, snapshots
+            // know nothing.
+            extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
             turn_steps: if settles { 1024 } else { random.pick(&[16, 64, 1024]) },

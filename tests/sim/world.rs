@@ -17,9 +17,9 @@ use beanpole::Config;
 
 use crate::action::{Action, Crash};
 use crate::books::Books;
-use crate::chance::{ids, Manner};
+use crate::chance::Manner;
 use crate::disk::{Deed, Disk};
-use crate::durable;
+use crate::logged::Logged;
 use crate::predicted::{only_different, Predicted};
 
 /// When the first server starts.
@@ -61,7 +61,7 @@ pub struct World {
     clients: Vec<Option<Client>>,
     /// All ways that things may have gone, by what is known.
     ways: Vec<Predicted>,
-    durable: durable::Model,
+    logged: Logged,
     books: Books,
     /// What is to happen when the disk stops.
     crash: Option<Crash>,
@@ -96,13 +96,14 @@ impl World {
     pub fn new(manner: Manner) -> World {
         let clients = (0..manner.clients).map(|_| None).collect();
         let ways = if manner.predicted { vec![Predicted::new()] } else { Vec::new() };
+        let logged = Logged::new(manner.extended);
         let mut world = World {
             manner,
             server: None,
             disk: Disk::new(1),
             clients,
             ways,
-            durable: durable::Model::default(),
+            logged,
             books: Books::default(),
             crash: None,
             short: false,
@@ -217,7 +218,7 @@ impl World {
                 self.crash = Some(crash.clone());
             }
             Action::Fail(deed, error, times) => {
-                self.durable.replays = true;
+                self.logged.model.replays = true;
                 self.unpromised |= *deed == Deed::Sync && matches!(self.manner.log, Some((_, SyncMode::Never)));
                 self.disk.fail(*deed, *error, *times);
             }
@@ -226,7 +227,7 @@ impl World {
                 self.disk.set_capacity(u64::MAX);
             }
             Action::Fill(more) => {
-                self.durable.replays = true;
+                self.logged.model.replays = true;
                 self.disk.set_capacity(self.disk.used("") + more);
             }
             Action::Slow(millis) => self.disk.slow_down(Duration::from_millis(*millis)),
@@ -425,21 +426,14 @@ impl World {
         if self.manner.log.is_none() {
             return;
         }
-        let World { server, durable, manner, short, .. } = self;
+        let World { server, logged, manner, short, .. } = self;
         let server = server.as_ref().expect("a server");
         let wal = server.wal().expect("a log");
         let only_kills = manner.faults > 0 && matches!(manner.log, Some((_, SyncMode::Never)));
         let always = matches!(manner.log, Some((_, SyncMode::Always)));
         let counts = if always || only_kills { wal.durable() } else { wal.synced() };
-        server.with_journal(|journal, engine| {
-            let known = durable.ids();
-            let fresh =
-                ids(engine).into_iter().filter(|id| !known.contains(id) && durable::view(engine, *id).is_some());
-            for id in fresh.map(Some).collect::<Vec<_>>().into_iter().chain([None]) {
-                durable.observe(engine, id, journal.position(), *short);
-            }
-        });
-        durable.advance(counts);
+        server.with_journal(|journal, engine| logged.observe(engine, journal.position(), *short));
+        logged.advance(counts);
     }
 
     /// Drops the ways that it cannot have gone; `whole`: nothing is on its way any more.
@@ -479,7 +473,7 @@ impl World {
         self.clients.iter_mut().for_each(|client| *client = None);
         // What a failed sync has dropped may still be read until the power is cut, and no later sync brings it back.
         let never = matches!(self.manner.log, Some((_, SyncMode::Never)));
-        let power = crash.power || self.durable.replays && !never;
+        let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
         self.disk = disk;
         let shifted = self.time.nanos() as i64 + crash.shift * 1_000_000;
@@ -495,14 +489,14 @@ impl World {
         if !careful || flipped {
             self.books.forget();
         }
-        let World { server, durable, books, time, manner, skewed, .. } = self;
+        let World { server, logged, books, time, manner, skewed, .. } = self;
         let server = server.as_ref().expect("a server");
         server.look(|engine| {
             if manner.log.is_some() && !flipped && !*skewed && !unpromised {
-                durable.compare(engine, *time)?;
+                logged.compare(engine, *time)?;
             }
             books.compare(engine)?;
-            *durable = durable::Model::of(engine, ids(engine).into_iter());
+            logged.begin_again(engine);
             Ok::<(), String>(())
         })?;
         if self.manner.predicted {
