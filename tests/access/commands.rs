@@ -65,9 +65,10 @@ const BEANSTALK: [(&str, &[&str]); 40] = [
 fn figures(operator: &mut Talk) -> Vec<String> {
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
     let also = ["memory", "current-producers", "cmd-use:", "cmd-list-tube-used:", "cmd-watch:", "cmd-stats-tube"];
-    let text = operator.body("stats");
-    let lines = text.lines().filter(|line| !passing.iter().chain(&also).any(|word| line.contains(word)));
-    lines.map(str::to_owned).chain([operator.body(&format!("stats-tube {TUBE}"))]).collect()
+    let ages = ["-age:", "-left:"];
+    let text = operator.body("stats") + &operator.body(&format!("stats-tube {TUBE}"));
+    let lines = text.lines().filter(|line| !passing.iter().chain(&also).chain(&ages).any(|word| line.contains(word)));
+    lines.map(str::to_owned).collect()
 }
 
 /// The id of a new job.

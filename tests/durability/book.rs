@@ -11,7 +11,7 @@ pub const DELAYED: u8 = 2;
 pub const BURIED: u8 = 4;
 
 /// A delay that does not end while a test runs.
-pub const LONG: u32 = 1000;
+pub const LONG: u32 = 1_000_000;
 
 /// One description of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -245,6 +245,14 @@ impl Book {
         }
         self.in_flight += u64::from(entry.looks.len() > 1);
         entry.looks = found.into_iter().collect();
+    }
+
+    /// A round begins, in which jobs get larger ids than this one, that a job had which is gone.
+    pub fn begin(&mut self, id: u64) {
+        if id <= self.floor {
+            self.problem(format!("id {id} was used before"));
+        }
+        (self.floor, self.newest) = (id, id);
     }
 
     /// After a restart and all of the above: what is not there by now never will be.

@@ -201,6 +201,12 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     calm(&daemon);
 }
 
+/// Whether the server has said that it dropped this client, since memory was short and it did not read for a second.
+fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
+    let address = reader.local_addr().expect("a bound socket");
+    daemon.log().contains(&format!("{address}: dropped, since memory is short"))
+}
+
 /// A job that is deleted while somebody is still being sent it takes its memory until that has ended, one way or the
 /// other.
 #[test]
@@ -209,16 +215,20 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     let daemon = Daemon::start(&["-z", "8M", "--max-memory", "40M"]);
     let body = vec![b'x'; BODY];
     let mut producer = Wire::to(&daemon);
-    let mut slow = Vec::new();
-    loop {
+    let mut slow: Vec<TcpStream> = Vec::new();
+    // Where that takes longer than a second, memory is never full.
+    while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
+        // On a busy machine the first ones may have had to go by now, which the log tells.
+        let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
+            assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
             break;
         }
-        assert!(slow.len() < 10, "{} bodies of 8 MiB in 40", slow.len() + 1);
+        wait_until("no more bodies are held than there is memory for", || held(&slow) <= 3);
         let id = line.strip_prefix("INSERTED ").expect("an id").to_owned();
         let mut reader = narrow(&daemon);
         reader.write_all(format!("peek {id}\r\n").as_bytes()).expect("an open connection");
@@ -226,11 +236,11 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
         producer.ask(&format!("delete {id}"), "DELETED");
         slow.push(reader);
     }
-    assert_eq!(slow.len(), 4);
-    let mut last = Wire::of(slow.pop().expect("a reader"));
-    assert!(last.line().ends_with(&format!(" {BODY}")));
-    last.reader().read_exact(&mut vec![0; BODY + 2]).expect("a whole body");
-    drop(slow);
+    let last = slow.pop().expect("a reader");
+    let mut rest = vec![0; format!(" 1 {BODY}\r\n").len() + BODY + 2];
+    let whole = (&last).read_exact(&mut rest).is_ok();
+    wait_until("the last one has the whole body", || whole || is_dropped(&daemon, &last));
+    drop((last, slow));
     wait_until("the account is settled", || stat(&daemon, "current-memory") < 1 << 20);
     assert!(producer.put(&body, 60) > 0);
     calm(&daemon);
