@@ -210,10 +210,7 @@ impl Client {
 
     /// Puts a job into the used tube; `delay` and `ttr` in seconds. Returns its id.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
-        let mut message = format!("put {pri} {delay} {ttr} {}\r\n", body.len()).into_bytes();
-        message.extend_from_slice(body);
-        message.extend_from_slice(b"\r\n");
-        self.send(&message)?;
+        self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
         self.number("INSERTED ")
     }
 
@@ -234,10 +231,7 @@ impl Client {
     /// Puts a job with tags; see [`Client::put`]. A server that does not know them takes the body for commands: ask for
     /// its [`Client::extensions`] first.
     pub fn put_tagged(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32, tags: &PutTags) -> Result<PutResult> {
-        let mut message = format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).into_bytes();
-        message.extend_from_slice(body);
-        message.extend_from_slice(b"\r\n");
-        self.send(&message)?;
+        self.send_put(body, &format!("{pri} {delay} {ttr} {}{tags}", body.len()))?;
         let line = self.line()?;
         let mut words = line.strip_prefix("INSERTED ").into_iter().flat_map(|rest| rest.split(' '));
         let Some(id) = words.next().and_then(|id| id.parse().ok()) else { return Err(ClientError::Refused(line)) };
@@ -279,8 +273,7 @@ impl Client {
 
     /// Starts the times to run of all reserved jobs again; returns how many those are.
     pub fn touch_all(&mut self) -> Result<u64> {
-        self.command("touch-all")?;
-        self.number("TOUCHED_ALL ")
+        self.ask_number("touch-all", "TOUCHED_ALL ")
     }
 
     /// Waits at most so many seconds until a job is gone or set aside.
@@ -297,14 +290,12 @@ impl Client {
 
     /// Deletes all jobs of a tube; returns how many.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
-        self.command(&format!("flush-tube {tube}"))?;
-        self.number("FLUSHED ")
+        self.ask_number(&format!("flush-tube {tube}"), "FLUSHED ")
     }
 
     /// Deletes the buried jobs of a tube; returns how many.
     pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
-        self.command(&format!("flush-buried {tube}"))?;
-        self.number("FLUSHED ")
+        self.ask_number(&format!("flush-buried {tube}"), "FLUSHED ")
     }
 
     /// The ids above this one of a tube's jobs that are `ready`, `delayed`, `reserved` or `buried`, at most 1,000 of
@@ -321,8 +312,7 @@ impl Client {
 
     /// Puts up to `bound` jobs of a tube that are `ready`, `delayed` or `buried` into another one; returns how many.
     pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
-        self.command(&format!("move-tube {from} {to} {state} {bound}"))?;
-        self.number("MOVED ")
+        self.ask_number(&format!("move-tube {from} {to} {state} {bound}"), "MOVED ")
     }
 
     /// A tube with so many jobs takes no more; zero: without a limit.
@@ -341,8 +331,7 @@ impl Client {
     /// As [`Client::watch`]; the weight counts while the client reserves by weights, which it does from now on.
     pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
         self.expect("reserve-mode weighted", "USING weighted")?;
-        self.command(&format!("watch {tube} {weight}"))?;
-        self.number("WATCHING ")
+        self.ask_number(&format!("watch {tube} {weight}"), "WATCHING ")
     }
 
     /// Reserves this job, ready or not, in whatever tube.
@@ -372,8 +361,7 @@ impl Client {
 
     /// Kicks at most `bound` jobs of the used tube; returns how many.
     pub fn kick(&mut self, bound: u32) -> Result<u64> {
-        self.command(&format!("kick {bound}"))?;
-        self.number("KICKED ")
+        self.ask_number(&format!("kick {bound}"), "KICKED ")
     }
 
     /// Kicks this job, in whatever tube.
@@ -388,14 +376,12 @@ impl Client {
 
     /// Adds a tube to those that jobs are reserved from; returns how many they are.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
-        self.command(&format!("watch {tube}"))?;
-        self.number("WATCHING ")
+        self.ask_number(&format!("watch {tube}"), "WATCHING ")
     }
 
     /// Takes a tube from those; returns how many are left.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
-        self.command(&format!("ignore {tube}"))?;
-        self.number("WATCHING ")
+        self.ask_number(&format!("ignore {tube}"), "WATCHING ")
     }
 
     /// Returns a job in whatever state and tube, without reserving it.
@@ -484,6 +470,10 @@ impl Client {
         }
     }
 
+    fn send_put(&mut self, body: &[u8], arguments: &str) -> Result<()> {
+        self.send(&[b"put ", arguments.as_bytes(), b"\r\n", body, b"\r\n"].concat())
+    }
+
     fn command(&mut self, command: &str) -> Result<()> {
         self.send(format!("{command}\r\n").as_bytes())
     }
@@ -502,6 +492,11 @@ impl Client {
         let line = self.line()?;
         let number = line.strip_prefix(word).and_then(|text| text.parse().ok());
         number.ok_or(ClientError::Refused(line))
+    }
+
+    fn ask_number(&mut self, command: &str, word: &str) -> Result<u64> {
+        self.command(command)?;
+        self.number(word)
     }
 
     fn ask_for_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {

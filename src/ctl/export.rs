@@ -11,7 +11,7 @@ use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
-use super::record::{Place, Record, PLACES};
+use super::record::Record;
 use super::scan::{Found, Scan, Wanted};
 use super::tell;
 use crate::binlog::{inspect, Folder};
@@ -31,8 +31,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 /// `5 jobs: 2 ready, 3 buried`.
 fn told(counts: &[u64; 4]) -> String {
-    let parts = counts.iter().zip(PLACES).filter(|(count, _)| **count > 0);
-    let parts: Vec<String> = parts.map(|(count, (_, name))| format!("{count} {name}")).collect();
+    let parts = counts.iter().zip(State::UNFINISHED).filter(|(count, _)| **count > 0);
+    let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
     let all: u64 = counts.iter().sum();
     match parts.is_empty() {
         true => format!("{all} jobs"),
@@ -69,7 +69,7 @@ fn write(link: &mut Link, tubes: &[String], jobs: &[Found], out: &mut Out) -> Re
                 return Ok(());
             }
             let Found { record, tube } = &some[place];
-            counts[record.place as usize] += 1;
+            counts[record.state as usize] += 1;
             out.line(&record.line(&tubes[*tube as usize], &reply.body))
         })?;
         let written: u64 = counts.iter().sum();
@@ -97,7 +97,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let mut counts = [0; 4];
     for job in order.into_iter().map(|place| &jobs[place]) {
         let record = record(job, now);
-        counts[record.place as usize] += 1;
+        counts[record.state as usize] += 1;
         out.line(&record.line(&String::from_utf8_lossy(engine.tube_of(job)), job.body().bytes()))?;
     }
     out.flush()?;
@@ -116,18 +116,16 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
 fn record(job: &JobView, now: u64) -> Record {
     let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let left = job.due().nanos().saturating_sub(now).div_ceil(1_000_000_000);
-    let place = match job.state() {
-        State::Buried => Place::Buried,
-        State::Reserved => Place::Reserved,
-        State::Delayed if left > 0 => Place::Delayed,
-        _ => Place::Ready,
+    let state = match job.state() {
+        State::Delayed if left == 0 => State::Ready,
+        state => state,
     };
     let history = job.history();
     Record {
         id: job.id().0,
-        place,
+        state,
         pri: job.priority(),
-        delay: if place == Place::Delayed { short(left) } else { 0 },
+        delay: if state == State::Delayed { short(left) } else { 0 },
         ttr: short(job.ttr().secs()),
         age: now.saturating_sub(job.created().nanos()) / 1_000_000_000,
         counts: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],

@@ -14,9 +14,10 @@ use super::opts::{INTO_TUBE, SKIP};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
-use super::record::{ImportLine, Place};
+use super::record::ImportLine;
 use super::scan::Wanted;
 use super::tell;
+use crate::engine::State;
 
 /// Bad lines that are told one by one.
 const TOLD: u64 = 10;
@@ -140,15 +141,15 @@ impl Import {
             feed.add(Note::Use).extend_from_slice(format!("use {tube}\r\n").as_bytes());
             self.used = tube;
         }
-        let is_buried = job.place == Place::Buried;
+        let is_buried = job.state == State::Buried;
         if is_buried && !self.can_bury(feed, link)? {
             self.refuse(self.line, "the server has no reserve-job, so nothing can be buried");
             return Ok(());
         }
-        let delay = match job.place {
-            Place::Buried => OUT_OF_REACH,
-            Place::Delayed => job.delay,
-            Place::Ready | Place::Reserved => 0,
+        let delay = match job.state {
+            State::Buried => OUT_OF_REACH,
+            State::Delayed => job.delay,
+            _ => 0,
         };
         put(feed.add(Note::Put(self.line, is_buried.then_some(job.pri))), job.pri, delay, job.ttr, &job.body);
         feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;

@@ -7,24 +7,25 @@ use super::link::Link;
 use super::opts::{FROM, JSON, SHOWN, STATES};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE};
-use super::record::{Place, COUNTS};
+use super::record::COUNTS;
 use super::scan::{Found, Scan, Wanted};
 use super::tell;
+use crate::engine::State;
 
 /// The columns before those of [`COUNTS`] and the body.
 const HEADS: [&str; 6] = ["id", "state", "pri", "delay", "ttr", "age"];
 
 /// The states of an option.
-pub fn states_of(call: &Call) -> Result<Vec<Place>, Problem> {
+pub fn states_of(call: &Call) -> Result<Vec<State>, Problem> {
     let wrong = |name: &str| Problem::usage(format!("--state: {name}; it must be ready, delayed, reserved or buried"));
-    call.values(&STATES).iter().map(|name| Place::named(name).ok_or_else(|| wrong(name))).collect()
+    call.values(&STATES).iter().map(|name| State::named(name.as_bytes()).ok_or_else(|| wrong(name))).collect()
 }
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
     let most = call.number(&SHOWN, 0, u64::MAX)?.unwrap_or(100);
     let above = call.number(&FROM, 0, u64::MAX)?.unwrap_or(0);
-    let wanted = Wanted { tubes: vec![name.to_owned()], places: states_of(call)?, above };
+    let wanted = Wanted { tubes: vec![name.to_owned()], states: states_of(call)?, above };
     let mut link = Link::open(call)?;
     if link.figures(&format!("stats-tube {name}"))?.is_none() {
         return Err(Problem::refused(format!("there is no tube {name}")));
@@ -57,7 +58,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, tube: &str, jobs: &[Found]
         if call.has(&JSON) {
             return out.line(&record.line(tube, &reply.body));
         }
-        let mut row = vec![record.id.to_string(), record.place.name().to_owned()];
+        let mut row = vec![record.id.to_string(), record.state.word().to_owned()];
         row.extend([record.pri, record.delay, record.ttr].map(|number| number.to_string()));
         row.push(record.age.to_string());
         row.extend(record.counts.map(|count| count.to_string()));

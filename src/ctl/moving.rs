@@ -12,8 +12,9 @@ use super::opts::{MOVED, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 use super::progress::Progress;
-use super::record::{Place, Record};
+use super::record::Record;
 use super::tell;
+use crate::engine::State;
 
 /// Jobs are put with this delay if they are to be buried: nobody is given one meanwhile.
 pub const OUT_OF_REACH: u32 = u32::MAX;
@@ -57,7 +58,7 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
         let Some(id) = next(link, state)? else { break };
         let figures = link.figures(&format!("stats-job {id}"))?;
         let record = figures.as_ref().and_then(Record::of);
-        let Some(record) = record.filter(|record| record.place.name() == state) else { continue };
+        let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
         match first_word(&reply.line) {
             "RESERVED" => {}
@@ -91,7 +92,7 @@ fn next(link: &mut Link, state: &str) -> Result<Option<u64>, Problem> {
 /// Puts a job as it was into another tube.
 fn put_anew(link: &mut Link, to: &str, record: &Record, body: &[u8]) -> Result<(), Problem> {
     link.expect(&format!("use {to}"), "USING")?;
-    let is_buried = record.place == Place::Buried;
+    let is_buried = record.state == State::Buried;
     let delay = if is_buried { OUT_OF_REACH } else { record.delay };
     let mut bytes = Vec::new();
     put(&mut bytes, record.pri, delay, record.ttr, body);
@@ -108,8 +109,8 @@ fn put_anew(link: &mut Link, to: &str, record: &Record, body: &[u8]) -> Result<(
 /// Brings back what could not be moved; if that fails too, the end of the connection makes it ready.
 fn give_back(link: &mut Link, record: &Record) {
     let Record { id, pri, delay, .. } = record;
-    let _ = match record.place {
-        Place::Buried => link.ask(&format!("bury {id} {pri}")),
+    let _ = match record.state {
+        State::Buried => link.ask(&format!("bury {id} {pri}")),
         _ => link.ask(&format!("release {id} {pri} {delay}")),
     };
 }

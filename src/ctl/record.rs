@@ -3,40 +3,18 @@
 //! Owns the keys, which are the server's own, and which of them must be there.
 
 use super::yaml::Figures;
+use crate::engine::State;
 use crate::json::{self, Object};
 
 /// What happened to a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    Ready,
-    Delayed,
-    Reserved,
-    Buried,
-}
-
-/// All places, with their names.
-pub const PLACES: [(Place, &str); 4] =
-    [(Place::Ready, "ready"), (Place::Delayed, "delayed"), (Place::Reserved, "reserved"), (Place::Buried, "buried")];
-
-impl Place {
-    /// The place of this name.
-    pub fn named(name: &str) -> Option<Place> {
-        PLACES.iter().find(|(_, known)| *known == name).map(|(place, _)| *place)
-    }
-
-    pub fn name(self) -> &'static str {
-        PLACES[self as usize].1
-    }
-}
 
 /// A job without its body.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Its id, where it was.
     pub id: u64,
-    pub place: Place,
+    pub state: State,
     pub pri: u32,
     /// Seconds until it is ready, if it is delayed.
     pub delay: u32,
@@ -55,12 +33,12 @@ fn short(number: u64) -> u32 {
 impl Record {
     /// From what `stats-job` says; none if it makes no sense.
     pub fn of(figures: &Figures) -> Option<Record> {
-        let place = Place::named(figures.text("state"))?;
+        let state = State::named(figures.text("state").as_bytes())?;
         Some(Record {
             id: figures.text("id").parse().ok()?,
-            place,
+            state,
             pri: short(figures.number("pri")),
-            delay: if place == Place::Delayed { short(figures.number("time-left")) } else { 0 },
+            delay: if state == State::Delayed { short(figures.number("time-left")) } else { 0 },
             ttr: short(figures.number("ttr")),
             age: figures.number("age"),
             counts: COUNTS.map(|key| short(figures.number(key))),
@@ -72,7 +50,7 @@ impl Record {
         json::object(|json| {
             json.number("id", self.id);
             json.text("tube", tube.as_bytes());
-            json.text("state", self.place.name().as_bytes());
+            json.text("state", self.state.word().as_bytes());
             for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
                 json.number(key, number.into());
             }
@@ -91,7 +69,7 @@ pub struct ImportLine {
     /// The tube, if it names one.
     pub tube: Option<String>,
     /// Ready if it says nothing.
-    pub place: Place,
+    pub state: State,
     pub pri: u32,
     /// Seconds until it is ready.
     pub delay: u32,
@@ -111,7 +89,7 @@ impl ImportLine {
         };
         let text = |key: &str| object.text(key).map_err(|()| format!("{key}: no text"));
         let state = text("state")?.unwrap_or("ready");
-        let place = Place::named(state).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
+        let state = State::named(state.as_bytes()).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
         let body = match (text("body")?, text("body-base64")?) {
             (Some(text), None) => text.as_bytes().to_vec(),
             (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
@@ -121,8 +99,8 @@ impl ImportLine {
         let tube = tube.transpose().map_err(|problem| problem.text.clone())?;
         let delay = number("delay", 0)?;
         // A delay that has just ended is none.
-        let place = if place == Place::Delayed && delay == 0 { Place::Ready } else { place };
-        Ok(ImportLine { tube, place, pri: number("pri", 1024)?, delay, ttr: number("ttr", 60)?, body })
+        let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
+        Ok(ImportLine { tube, state, pri: number("pri", 1024)?, delay, ttr: number("ttr", 60)?, body })
     }
 }
 
@@ -133,12 +111,12 @@ mod tests {
     #[test]
     fn a_job_goes_through_a_line() {
         let record =
-            Record { id: 7, place: Place::Delayed, pri: 3, delay: 9, ttr: 60, age: 1, counts: [1, 2, 3, 4, 5] };
+            Record { id: 7, state: State::Delayed, pri: 3, delay: 9, ttr: 60, age: 1, counts: [1, 2, 3, 4, 5] };
         for body in [&b"plain \"text\"\n"[..], b"", b"\xff\x00\x80", "\u{1f980}\u{0}\u{2028}".as_bytes()] {
             let line = record.line("mail", body);
             assert!(!line.contains('\n'));
             let read = ImportLine::parse(line.as_bytes()).expect("a job");
-            assert_eq!((read.tube.as_deref(), read.place, read.pri), (Some("mail"), Place::Delayed, 3));
+            assert_eq!((read.tube.as_deref(), read.state, read.pri), (Some("mail"), State::Delayed, 3));
             assert_eq!((read.delay, read.ttr, read.body.as_slice()), (9, 60, body));
         }
     }

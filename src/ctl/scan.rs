@@ -9,7 +9,8 @@ use super::moving::OUT_OF_REACH;
 use super::out::in_order;
 use super::problem::Problem;
 use super::progress::Progress;
-use super::record::{Place, Record, PLACES};
+use super::record::Record;
+use crate::engine::State;
 
 /// The tube of the job that tells the highest id.
 const PROBE: &str = "beanpole-probe";
@@ -34,7 +35,7 @@ pub struct Wanted {
     /// Of these tubes; of all if there are none.
     pub tubes: Vec<String>,
     /// In these states; in all if there are none.
-    pub places: Vec<Place>,
+    pub states: Vec<State>,
     /// With ids above this one.
     pub above: u64,
 }
@@ -50,18 +51,18 @@ pub struct Scan {
 }
 
 impl Wanted {
-    fn wants(&self, tube: &str, place: Place) -> bool {
+    fn wants(&self, tube: &str, state: State) -> bool {
         (self.tubes.is_empty() || self.tubes.iter().any(|name| name == tube))
-            && (self.places.is_empty() || self.places.contains(&place))
+            && (self.states.is_empty() || self.states.contains(&state))
     }
 
-    /// How many jobs the server counts that are meant, by place.
+    /// How many jobs the server counts that are meant, by state.
     pub fn count(&self, link: &mut Link) -> Result<[u64; 4], Problem> {
         let mut counts = [0; 4];
         let mut add = |figures: &super::yaml::Figures| {
-            for (count, (place, name)) in counts.iter_mut().zip(PLACES) {
-                if self.places.is_empty() || self.places.contains(&place) {
-                    *count += figures.number(&format!("current-jobs-{name}"));
+            for (count, state) in counts.iter_mut().zip(State::UNFINISHED) {
+                if self.states.is_empty() || self.states.contains(&state) {
+                    *count += figures.number(&format!("current-jobs-{}", state.word()));
                 }
             }
         };
@@ -97,10 +98,10 @@ impl Scan {
     fn list(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<bool, Problem> {
         let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
         for tube in &names {
-            for (_, state) in PLACES.iter().filter(|(place, _)| wanted.wants(tube, *place)) {
+            for state in State::UNFINISHED.into_iter().filter(|state| wanted.wants(tube, *state)) {
                 let mut above = wanted.above;
                 loop {
-                    let command = format!("list-jobs {tube} {state} {above} {PAGE}");
+                    let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
                     let reply = link.ask(&command)?;
                     match first_word(&reply.line) {
                         "OK" => {}
@@ -148,7 +149,7 @@ impl Scan {
             let Some(figures) = link.figures_of("stats-job", reply)? else { return Ok(()) };
             let Some(record) = Record::of(&figures) else { return Ok(()) };
             let name = figures.text("tube");
-            if wanted.wants(name, record.place) {
+            if wanted.wants(name, record.state) {
                 let tube = self.number_of(name);
                 self.jobs.push(Found { record, tube });
             }

@@ -76,7 +76,7 @@ fn look(
         let tube = &tubes[*tube as usize];
         match call.has(&JSON) {
             true => out.line(&record.line(tube, &reply.body)),
-            false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.place.name(), excerpt(&reply.body))),
+            false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.state.word(), excerpt(&reply.body))),
         }
     })?;
     out.flush()?;

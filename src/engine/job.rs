@@ -85,6 +85,25 @@ impl Cause {
 }
 
 impl State {
+    /// Those of jobs that are not over.
+    pub const UNFINISHED: [State; 4] = [State::Ready, State::Delayed, State::Reserved, State::Buried];
+
+    /// The word that it is known by.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Delayed => "delayed",
+            State::Reserved => "reserved",
+            State::Buried => "buried",
+            State::Finished => "finished",
+        }
+    }
+
+    /// The one of a job that is not over, by its word.
+    pub fn named(word: &[u8]) -> Option<State> {
+        State::UNFINISHED.into_iter().find(|state| state.word().as_bytes() == word)
+    }
+
     /// The state that `cause` leads to, or none where it does not apply: the transition table of the whole engine.
     pub const fn after(self, cause: Cause) -> Option<State> {
         use State::*;

@@ -40,14 +40,7 @@ impl Engine {
     /// Finds the page, or a part of it that the steps suffice for. None if there is no such tube.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
         let number = self.tubes.find(&page.tube)?;
-        let counts = self.tubes.get(number).counts;
-        let count = match page.state {
-            State::Ready => counts.ready,
-            State::Delayed => counts.delayed,
-            State::Reserved => counts.reserved,
-            State::Buried => counts.buried,
-            State::Finished => 0,
-        };
+        let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
         if count == 0 {
             return Some((Progress::Done, std::mem::take(&mut page.found)));
         }

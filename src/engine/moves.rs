@@ -91,12 +91,7 @@ impl Engine {
         if moving.from == moving.to {
             return Ok(Progress::Done);
         }
-        let counts = self.tubes.get(from).counts;
-        let count = match moving.state {
-            State::Ready => counts.ready,
-            State::Delayed => counts.delayed,
-            _ => counts.buried,
-        };
+        let count = self.tubes.get_mut(from).counts.sum(&[moving.state]);
         if !std::mem::replace(&mut moving.begun, true) {
             moving.left = moving.left.min(count);
         }

@@ -236,18 +236,7 @@ fn next_tube(args: &[u8]) -> Option<(Box<[u8]>, &[u8])> {
 
 fn next_state(args: &[u8]) -> Option<(State, &[u8])> {
     let (state, rest) = next_word(args)?;
-    Some((list_state(state)?, rest))
-}
-
-/// A state by its word.
-fn list_state(word: &[u8]) -> Option<State> {
-    match word {
-        b"ready" => Some(State::Ready),
-        b"delayed" => Some(State::Delayed),
-        b"reserved" => Some(State::Reserved),
-        b"buried" => Some(State::Buried),
-        _ => None,
-    }
+    Some((State::named(state)?, rest))
 }
 
 fn wait(args: &[u8], _: Extensions) -> Option<Command> {

@@ -4,7 +4,7 @@
 //! metrics. Must not format.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
-use crate::engine::{Stats, TubeStats};
+use crate::engine::{History, Stats, TubeStats};
 use crate::log_figures::LogFigures;
 use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, Usage, Wire};
 use crate::role::RoleFigures;
@@ -68,6 +68,9 @@ pub type OfRole = for<'a> fn(&'a RoleFigures) -> FigureValue<'a>;
 
 /// Finds a figure of a tube.
 pub type OfTube = fn(&TubeStats) -> u64;
+
+/// Finds how often something has happened to a job.
+pub type OfHistory = fn(&History) -> u32;
 
 const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {
     Figure { name, of }
@@ -174,6 +177,15 @@ pub const TUBE_FIGURES: [Figure<OfTube>; 13] = [
     row("cmd-pause-tube", |it| it.pauses),
     row("pause", |it| it.pause.secs()),
     row("pause-time-left", |it| it.pause_left.secs()),
+];
+
+/// How often something has happened to a job; the last figures that are told of it.
+pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
+    row("reserves", |it| it.reserves),
+    row("timeouts", |it| it.timeouts),
+    row("releases", |it| it.releases),
+    row("buries", |it| it.buries),
+    row("kicks", |it| it.kicks),
 ];
 
 /// Shows all figures of the server that it has, with their keys, but for the counts of extensions.

@@ -19,7 +19,9 @@ pub use command::Command;
 pub use commands::{CommandName, CommandRow, COMMANDS};
 pub use continuation::Continuation;
 pub use extensions::{Extension, Extensions, EXTENSIONS};
-pub use figures::{extended_counts, server_figures, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
+pub use figures::{
+    extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
+};
 pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
 pub use session::{deny, execute, go_on, hang_up, tell};
 pub use tags::TAGS;

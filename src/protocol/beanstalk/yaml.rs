@@ -6,8 +6,8 @@
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
-use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, TUBE_FIGURES};
-use crate::engine::{JobId, JobStats, Latency, Span, State, TubeStats};
+use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES};
+use crate::engine::{JobId, JobStats, Latency, Span, TubeStats};
 use crate::protocol::text::{is_tube_name, push_number};
 use crate::protocol::Output;
 
@@ -98,28 +98,14 @@ pub fn job(job: &JobStats) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     yaml.number("id", job.id.0);
     yaml.quoted("tube", job.tube);
-    yaml.word(
-        "state",
-        match job.state {
-            State::Ready => b"ready",
-            State::Delayed => b"delayed",
-            State::Reserved => b"reserved",
-            State::Buried => b"buried",
-            // Never asked for: it is over.
-            State::Finished => b"finished",
-        },
-    );
+    yaml.word("state", job.state.word().as_bytes());
     yaml.number("pri", job.pri.into());
     yaml.number("age", job.age.secs());
     yaml.number("delay", job.delay.secs());
     yaml.number("ttr", job.ttr.secs());
     yaml.number("time-left", job.left.secs());
     yaml.number("file", 0);
-    yaml.number("reserves", job.history.reserves.into());
-    yaml.number("timeouts", job.history.timeouts.into());
-    yaml.number("releases", job.history.releases.into());
-    yaml.number("buries", job.history.buries.into());
-    yaml.number("kicks", job.history.kicks.into());
+    JOB_COUNTS.iter().for_each(|row| yaml.number(row.name, (row.of)(&job.history).into()));
     yaml.0
 }
 

@@ -298,13 +298,7 @@ impl Arguments<'_> {
 }
 
 fn state(text: &[u8]) -> Result<State, Failure> {
-    match text {
-        b"ready" => Ok(State::Ready),
-        b"delayed" => Ok(State::Delayed),
-        b"reserved" => Ok(State::Reserved),
-        b"buried" => Ok(State::Buried),
-        _ => Err(wrong("state")),
-    }
+    State::named(text).ok_or_else(|| wrong("state"))
 }
 
 /// A state whose jobs nobody has.

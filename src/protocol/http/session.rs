@@ -17,7 +17,9 @@ use crate::engine::{
 };
 use crate::json::Members;
 use crate::log_figures::Health;
-use crate::protocol::beanstalk::{extended_counts, server_figures, FigureValue, QueueFigures, TUBE_FIGURES};
+use crate::protocol::beanstalk::{
+    extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
+};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::upto;
 use crate::protocol::{self, Context, Flow, Output, Wire};
@@ -345,16 +347,6 @@ fn tube_members(members: &mut Members, tube: &TubeStats) {
     TUBE_FIGURES.iter().for_each(|row| members.number(row.name, (row.of)(tube)));
 }
 
-fn state_name(state: State) -> &'static [u8] {
-    match state {
-        State::Ready => b"ready",
-        State::Delayed => b"delayed",
-        State::Reserved => b"reserved",
-        State::Buried => b"buried",
-        State::Finished => b"finished",
-    }
-}
-
 fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
     let history = job.history();
     let left = match job.state() {
@@ -363,21 +355,13 @@ fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usi
     };
     members.number("id", job.id().0);
     members.bytes("tube", engine.tube_of(job));
-    members.text("state", state_name(job.state()));
+    members.text("state", job.state().word().as_bytes());
     members.number("pri", job.priority().into());
     members.number("age", now.since(job.created()).secs());
     members.number("delay", job.delay().secs());
     members.number("ttr", job.ttr().secs());
     members.number("time-left", left.secs());
-    for (key, count) in [
-        ("reserves", history.reserves),
-        ("timeouts", history.timeouts),
-        ("releases", history.releases),
-        ("buries", history.buries),
-        ("kicks", history.kicks),
-    ] {
-        members.number(key, count.into());
-    }
+    JOB_COUNTS.iter().for_each(|row| members.number(row.name, (row.of)(&history).into()));
     let body = job.body();
     members.number("size", body.len() as u64);
     let part = beginning(body, shown);
