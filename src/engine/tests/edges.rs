@@ -160,3 +160,77 @@ fn what_comes_back_from_a_log_takes_the_memory_that_it_took() {
     assert_eq!(restored.memory().jobs, engine.memory().jobs);
     restored.check();
 }
+
+#[test]
+fn what_connections_take_is_not_there_for_jobs() {
+    let mut engine = Engine::new(Limits { max_memory: 100_000, ..Limits::NONE });
+    let client = engine.connect();
+    assert!(engine.put(client, job(b"x"), NOW).is_ok());
+    engine.set_buffers(100_000, false);
+    assert_eq!(engine.put(client, job(b"x"), NOW), Err(Refused::OutOfMemory));
+    engine.set_buffers(0, true);
+    assert_eq!(engine.put(client, job(b"x"), NOW), Err(Refused::OutOfMemory));
+    engine.set_buffers(0, false);
+    assert!(engine.put(client, job(b"x"), NOW).is_ok());
+    engine.check();
+}
+
+#[test]
+fn a_tube_notifies_again_only_if_somebody_is_left_to_notify() {
+    let mut engine = Engine::new(Limits { wakeups: 1, ..Limits::NONE });
+    let producer = engine.connect();
+    let workers: Vec<ClientId> = (0..2).map(|_| engine.connect_as(ReservePolicy::Notified)).collect();
+    for &worker in &workers[..1] {
+        engine.watch(worker, b"default", NOW).expect("room");
+        assert!(!engine.sleep(worker, NOW));
+    }
+    engine.put(producer, job(b"x"), NOW).expect("room");
+    assert!(engine.take_event().is_some() && engine.take_event().is_none());
+    assert_eq!(engine.next_deadline(), Time::NEVER);
+    // Now one is told, and another stays idle.
+    for &worker in &workers {
+        assert!(matches!(engine.grab(worker, NOW), Grab::Job(_) | Grab::NoJob));
+        engine.watch(worker, b"default", NOW).expect("room");
+        assert!(!engine.sleep(worker, NOW));
+    }
+    engine.put(producer, job(b"x"), NOW).expect("room");
+    assert!(engine.take_event().is_some() && engine.take_event().is_none());
+    let again = engine.next_deadline();
+    assert!(NOW < again && again < Time::NEVER);
+    // Another job does not put that off.
+    engine.put(producer, job(b"x"), NOW + Span::from_nanos(1)).expect("room");
+    assert_eq!(engine.next_deadline().min(again), engine.next_deadline());
+    engine.check();
+}
+
+#[test]
+fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
+    const JOBS: u64 = 200;
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    for place in 0..JOBS {
+        let tube: &[u8] = if place % 2 == 0 { b"kept" } else { b"lost" };
+        engine.put_into(client, tube, job(b"x"), NOW).expect("room");
+    }
+    for tube in [b"kept", b"lost"] {
+        engine.watch(client, tube, NOW).expect("room");
+    }
+    // Their times to run end in another order than that in which they were reserved.
+    for place in 0..JOBS {
+        assert!(engine.reserve_more(client, NOW + Span::from_nanos(place * 7919 % JOBS)).is_some());
+    }
+    let (mut place, mut turns, mut used) = (None, 0, 0);
+    loop {
+        engine.grant_steps(JOBS / 4);
+        let progress = engine.give_back(client, Some(b"lost"), &mut place, NOW);
+        turns += 1;
+        used += engine.steps().used();
+        if progress == Progress::Done {
+            break;
+        }
+    }
+    assert!(turns > 4, "the work of {JOBS} jobs is not done in {turns} turns");
+    assert!(used <= 2 * JOBS * super::super::steps::MOVE, "{used} steps");
+    engine.grant_steps(u64::MAX);
+    engine.check();
+}
