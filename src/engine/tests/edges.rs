@@ -56,6 +56,48 @@ fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
 }
 
 #[test]
+fn a_tag_s_key_may_be_in_no_more_tubes_either() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let mut put = |place: usize| {
+        engine.use_tube(client, &name_of(place)).expect("room");
+        let tags = Tags { key: Some((b"same".as_slice().into(), 0)), ..Tags::default() };
+        engine.put_tagged(client, job(b"x"), tags, NOW)
+    };
+    let looks = LOOKS as usize;
+    for place in 0..=looks {
+        assert!(matches!(put(place), Ok(Tagged::New(_))), "{place}");
+    }
+    assert_eq!(put(looks + 1), Err(Refused::OutOfMemory));
+    assert!(matches!(put(looks), Ok(Tagged::Duplicate { .. })));
+}
+
+#[test]
+fn large_jobs_take_their_turn_among_the_others() {
+    for (large, small) in [(1, 2), (2, 1)] {
+        let mut engine = Engine::new(Limits { largest_leased: 3, ..Limits::NONE });
+        let client = engine.connect();
+        let of_large = engine.put(client, NewJob { pri: large, ..job(b"large") }, NOW).expect("room");
+        let of_small = engine.put(client, NewJob { pri: small, ..job(b"x") }, NOW).expect("room");
+        let order = [take(&mut engine, client), take(&mut engine, client)];
+        let expected = if large < small { [of_large, of_small] } else { [of_small, of_large] };
+        assert_eq!(order, expected.map(Some));
+    }
+}
+
+#[test]
+fn a_short_list_costs_a_step_for_each_job() {
+    const JOBS: u64 = 20;
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let ids: Vec<JobId> = (0..JOBS).map(|_| engine.put(client, job(b"x"), NOW).expect("room")).collect();
+    engine.grant_steps(u64::MAX);
+    let mut page = IdPage::new(b"default".as_slice().into(), State::Ready, 0, 100);
+    assert_eq!(engine.list_ids(&mut page), Some((Progress::Done, ids)));
+    assert_eq!(engine.steps().used(), JOBS);
+}
+
+#[test]
 fn large_jobs_are_served_one_after_the_other_and_to_nobody_who_leases() {
     let mut engine = Engine::new(Limits { largest_leased: 3, ..Limits::NONE });
     let holder = engine.connect();
