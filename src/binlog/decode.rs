@@ -236,3 +236,18 @@ impl<'a> Fields<'a> {
         self.u64().map(Span::from_nanos)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_that_is_none_has_no_result_in_the_record_or_behind_it() {
+        let none = b"\x01\0\0\0\0\0\0\0-\x02";
+        let expected = Record::Outcome { id: 1, done: None, fails: 2, result: b"" };
+        assert_eq!(read_outcome(Fields(none), 0), Some(expected));
+        assert_eq!(read_outcome(Fields(none), 1), None);
+        let more = [none.as_slice(), b"x"].concat();
+        assert_eq!((read_outcome(Fields(&more), 0), read_outcome(Fields(&more), 1)), (None, None));
+    }
+}

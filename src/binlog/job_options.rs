@@ -181,4 +181,14 @@ mod tests {
         bytes.extend_from_slice(b"bod");
         assert_eq!(decode(&bytes, 0), None);
     }
+    #[test]
+    fn a_result_needs_an_outcome() {
+        let mut bytes = Vec::new();
+        encode(&samples()[4], &mut bytes);
+        bytes.extend_from_slice(b"body");
+        let letter = bytes.iter().position(|&byte| byte == b'd').expect("done");
+        assert!(decode(&bytes, 0).is_some());
+        bytes[letter] = b'-';
+        assert_eq!(decode(&bytes, 0), None);
+    }
 }

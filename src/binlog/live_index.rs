@@ -81,3 +81,25 @@ impl Linked for LiveIndex {
         &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK].links
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_chunk_goes_with_its_last_job_but_for_that_of_the_first() {
+        let (mut index, mut list) = (LiveIndex::default(), SegmentJobs::default());
+        let second = CHUNK as u32;
+        let slots = [0, 5, second, second + 5];
+        slots.iter().for_each(|&slot| index.move_in(slot, 7, &mut list));
+        index.move_out(0, &mut list);
+        index.move_out(second, &mut list);
+        assert_eq!((index.of(5), index.of(second + 5)), (7, 7));
+        index.move_out(5, &mut list);
+        index.move_out(second + 5, &mut list);
+        let kept: Vec<bool> = index.chunks.iter().map(|chunk| chunk.entries.capacity() > 0).collect();
+        assert_eq!(kept, [true, false]);
+        index.move_in(second, 8, &mut list);
+        assert_eq!(index.of(second), 8);
+    }
+}

@@ -230,3 +230,51 @@ impl LogFile for File {
         Ok(self.metadata()?.nlink() > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of this test's own, which goes with it.
+    struct Temporary(PathBuf);
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn temporary(name: &str) -> (Folder, Temporary) {
+        let path = std::env::temp_dir().join(format!("beanpole-storage-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        (Folder::new(path.clone()), Temporary(path))
+    }
+
+    #[test]
+    fn a_new_file_has_just_its_size_and_zeros() {
+        let (folder, _temporary) = temporary("new");
+        for size in [0, 1, ZEROS as u64 - 1, ZEROS as u64, ZEROS as u64 + 1, 2 * ZEROS as u64 + 77] {
+            let name = format!("file.{size}");
+            folder.create(&name, size).expect("a file");
+            assert_eq!(folder.length(&name).expect("a length"), size);
+        }
+        let file = File::create_new(folder.path.join("filled")).expect("a file");
+        fill(&file, ZEROS as u64 + 77).expect("space");
+        assert_eq!(folder.length("filled").expect("a length"), ZEROS as u64 + 77);
+        let mut bytes = [1; 100];
+        assert_eq!(folder.read_at("filled", ZEROS as u64, &mut bytes).expect("bytes"), 77);
+        assert!(bytes[..77].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_is_set_aside_never_takes_the_place_of_what_was_before() {
+        let (folder, _temporary) = temporary("aside");
+        for text in ["one", "two", "three"] {
+            fs::write(folder.path.join("segment"), text).expect("a file");
+            folder.rename("segment", "aside/segment").expect("a place");
+        }
+        let kept = |name: &str| fs::read_to_string(folder.path.join("aside").join(name)).expect("a file");
+        assert_eq!([kept("segment"), kept("segment.2"), kept("segment.3")], ["one", "two", "three"]);
+        assert!(folder.length("segment").is_err());
+    }
+}

@@ -349,3 +349,76 @@ impl SyncTask {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Record;
+    use super::super::storage::Folder;
+    use super::*;
+
+    /// A file whose bytes nobody reads.
+    struct Nowhere;
+
+    impl LogFile for Nowhere {
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const BEGIN: Place = Place { segment: 1, at: 100 };
+
+    fn writer(mode: SyncMode) -> Writer {
+        let mut writer = Writer::new(Arc::new(Folder::new("no-folder")), 9, mode, BEGIN);
+        writer.go_on_in(BEGIN, Arc::new(Nowhere));
+        writer
+    }
+
+    /// One record, and how many bytes it is; `before` stand before it in the log.
+    fn batch(before: u64) -> (Batch, u64) {
+        let mut bytes = Bytes::with(Vec::new());
+        let length = bytes.append(&Record::Delete(7), Key::new(9, 1), BEGIN.at + before, None) as u64;
+        (Batch { log: 9, segment: 1, bytes, cuts: Vec::new(), end: before + length, demanded: 0 }, length)
+    }
+
+    #[test]
+    fn a_sync_is_owed_from_a_write_to_the_next_sync_and_bytes_are_kept_as_long() {
+        for mode in [SyncMode::Always, SyncMode::Every(50)] {
+            let mut writer = writer(mode);
+            let mut end = 0;
+            for _ in 0..3 {
+                assert!(!writer.is_unsynced() && writer.unsynced_bytes() == 0, "{mode:?}");
+                let (batch, length) = batch(end);
+                writer.write(batch).expect("a write");
+                assert!(writer.is_unsynced() && writer.unsynced_bytes() == length, "{mode:?}");
+                assert_eq!(writer.safe(), if mode == SyncMode::Always { end } else { end + length });
+                end += length;
+                let task = writer.sync_task();
+                task.run().expect("a sync");
+                writer.synced(&task);
+                assert_eq!((writer.safe(), writer.synced_to().position), (end, end));
+                assert_eq!(writer.durable_end(), Place { segment: 1, at: BEGIN.at + end });
+            }
+        }
+    }
+
+    #[test]
+    fn without_syncs_nothing_is_kept_that_is_written_and_none_is_owed_unless_it_is_demanded() {
+        let mut writer = writer(SyncMode::Never);
+        let (first, length) = batch(0);
+        writer.write(first).expect("a write");
+        assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
+        assert_eq!(writer.durable_end(), Place { segment: 1, at: BEGIN.at + length });
+        assert!(!writer.is_unsynced());
+        writer.demand_sync();
+        assert!(writer.is_unsynced());
+        let task = writer.whole_task();
+        writer.synced(&task);
+        assert!(!writer.is_unsynced());
+    }
+}

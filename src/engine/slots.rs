@@ -204,6 +204,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_spare_is_what_things_have_left_in_chunks_that_stay() {
+        let mut things: Slots<u64> = Slots::new();
+        let slots: Vec<u32> = (0..5).map(|thing| things.insert(thing)).collect();
+        assert_eq!((things.len(), things.spare()), (5, 0));
+        for (gone, &slot) in slots[..3].iter().enumerate() {
+            things.remove(slot);
+            assert_eq!(things.spare(), (gone + 1) as u64 * size_of::<Entry<u64>>() as u64);
+        }
+        things.insert(9);
+        assert_eq!((things.len(), things.spare()), (3, 2 * size_of::<Entry<u64>>() as u64));
+    }
+
+    #[test]
     fn empty_chunks_give_their_memory_back_but_one() {
         let mut things: Slots<_> = Slots::new();
         let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();

@@ -5,6 +5,7 @@
 //! - `model` says every rule of the queue once more, slowly and plainly; `figures` are its statistics.
 //! - `calls` puts the same verb to the engine and to the model.
 //! - `comparing` does that and compares everything that can be seen afterwards.
+//! - `edges` are what nothing else would miss: each test was written for a small change that all others let pass.
 //! - `script` makes up runs out of a seed.
 //! - `runs` plays them, and cuts a failing run short; `tests/crash` plays them with restarts from the log.
 //! - `small` tries all short ways through a small world.
@@ -14,6 +15,7 @@
 
 mod calls;
 mod comparing;
+mod edges;
 mod figures;
 mod model;
 mod rules;

@@ -105,5 +105,10 @@ mod tests {
         assert_eq!(Extensions::from_list(&Extensions::ALL.words().replace(' ', ",")), Ok(Extensions::ALL));
         assert_eq!(Extensions::from_list("idp,no,ttl"), Err("no"));
         assert_eq!(Extensions::from_list(""), Ok(Extensions::NONE));
+        let (first, second) = (EXTENSIONS[0].0, EXTENSIONS[1].0);
+        let (one, other) = (Extensions::NONE.with(first), Extensions::NONE.with(second));
+        let both = one.with(second);
+        assert!(one.has_any(both) && both.has_any(one) && !one.has_any(other) && !one.has_any(Extensions::NONE));
+        assert!(both.has_all(one) && !one.has_all(both) && one.has_all(Extensions::NONE));
     }
 }

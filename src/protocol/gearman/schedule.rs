@@ -98,6 +98,7 @@ mod tests {
         assert_eq!(next(["14", "", "", "", ""], NOW), Some(1_700_000_040));
         assert_eq!(next(["13", "", "", "", ""], NOW), Some(1_700_003_580), "the minute has begun: in an hour");
         assert_eq!(next(["0", "22", "", "", ""], NOW), Some(1_700_085_600), "tomorrow");
+        assert_eq!(next(["", "21", "", "", ""], 1_699_999_200), Some(1_700_082_000), "the hour is just over: tomorrow");
         assert_eq!(next(["30", "6", "1", "", ""], NOW), Some(1_701_412_200), "1 December 2023, 06:30");
         assert_eq!(next(["0", "0", "", "", "0"], NOW), Some(1_700_438_400), "Monday, 20 November");
         assert_eq!(next(["59", "23", "31", "12", ""], NOW), Some(1_704_067_140));

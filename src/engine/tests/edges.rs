@@ -1,0 +1,278 @@
+//! Rules that only a small change of the code would break: what makes two jobs the same, queues of large jobs, and work
+//! that stops when its steps are used up.
+
+use super::super::dedup::LOOKS;
+use super::super::*;
+
+const NOW: Time = Time::from_nanos(1 << 60);
+
+fn job(body: &[u8]) -> NewJob {
+    NewJob { pri: 5, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(body) }
+}
+
+fn name_of(place: usize) -> Vec<u8> {
+    format!("t{place}").into_bytes()
+}
+
+/// The job that the client gets at once.
+fn take(engine: &mut Engine, client: ClientId) -> Option<JobId> {
+    match engine.reserve(client, Some(Span::ZERO), NOW) {
+        Reserve::Job(job) => Some(job.id()),
+        Reserve::NoJob(_) | Reserve::Waiting => None,
+    }
+}
+
+#[test]
+fn jobs_without_a_name_are_the_same_if_their_bodies_are_and_not_if_they_are_equally_long() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let mut submit = |body: &[u8]| {
+        let options = JobOptions { dedup_key: DedupKey::Body(None), ..JobOptions::default() };
+        engine.submit(client, b"t", job(body), options, NOW).expect("room")
+    };
+    let first = submit(b"one");
+    let second = submit(b"two");
+    assert!(!first.joined && !second.joined && first.id != second.id);
+    assert_eq!(submit(b"one"), Submitted { id: first.id, joined: true });
+    assert_eq!(submit(b"two"), Submitted { id: second.id, joined: true });
+}
+
+#[test]
+fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let mut submit = |place: usize| {
+        let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
+        engine.submit(client, &name_of(place), job(b"x"), options, NOW)
+    };
+    let looks = LOOKS as usize;
+    let first = submit(0).expect("the first");
+    for place in 1..=looks {
+        assert!(!submit(place).expect("room").joined, "{place}");
+    }
+    assert_eq!(submit(looks + 1), Err(Refused::OutOfMemory));
+    assert!(submit(looks).expect("the one there").joined);
+    assert_eq!(engine.find_name(b"same"), Some(first.id));
+}
+
+#[test]
+fn a_tag_s_key_may_be_in_no_more_tubes_either() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let mut put = |place: usize| {
+        engine.use_tube(client, &name_of(place)).expect("room");
+        let tags = Tags { key: Some((b"same".as_slice().into(), 0)), ..Tags::default() };
+        engine.put_tagged(client, job(b"x"), tags, NOW)
+    };
+    let looks = LOOKS as usize;
+    for place in 0..=looks {
+        assert!(matches!(put(place), Ok(Tagged::New(_))), "{place}");
+    }
+    assert_eq!(put(looks + 1), Err(Refused::OutOfMemory));
+    assert!(matches!(put(looks), Ok(Tagged::Duplicate { .. })));
+}
+
+#[test]
+fn large_jobs_take_their_turn_among_the_others() {
+    for (large, small) in [(1, 2), (2, 1)] {
+        let mut engine = Engine::new(Limits { largest_leased: 3, ..Limits::NONE });
+        let client = engine.connect();
+        let of_large = engine.put(client, NewJob { pri: large, ..job(b"large") }, NOW).expect("room");
+        let of_small = engine.put(client, NewJob { pri: small, ..job(b"x") }, NOW).expect("room");
+        let order = [take(&mut engine, client), take(&mut engine, client)];
+        let expected = if large < small { [of_large, of_small] } else { [of_small, of_large] };
+        assert_eq!(order, expected.map(Some));
+    }
+}
+
+#[test]
+fn a_short_list_costs_a_step_for_each_job() {
+    const JOBS: u64 = 20;
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let ids: Vec<JobId> = (0..JOBS).map(|_| engine.put(client, job(b"x"), NOW).expect("room")).collect();
+    engine.grant_steps(u64::MAX);
+    let mut page = IdPage::new(b"default".as_slice().into(), State::Ready, 0, 100);
+    assert_eq!(engine.list_ids(&mut page), Some((Progress::Done, ids)));
+    assert_eq!(engine.steps().used(), JOBS);
+}
+
+#[test]
+fn large_jobs_are_served_one_after_the_other_and_to_nobody_who_leases() {
+    let mut engine = Engine::new(Limits { largest_leased: 3, ..Limits::NONE });
+    let holder = engine.connect();
+    let ids: Vec<JobId> = (0..3).map(|_| engine.put(holder, job(b"large"), NOW).expect("room")).collect();
+    let leaser = engine.connect_as(ReservePolicy::Lease);
+    engine.watch(leaser, b"default", NOW).expect("room");
+    assert_eq!(take(&mut engine, leaser), None);
+    for id in &ids {
+        assert_eq!(take(&mut engine, holder), Some(*id));
+        engine.check();
+    }
+    // The queue of large jobs is there only as long as there are some.
+    assert!(engine.tubes.get(DEFAULT_TUBE).large.is_none());
+    assert_eq!(take(&mut engine, holder), None);
+}
+
+#[test]
+fn places_that_count_no_longer_cost_steps_when_they_are_passed() {
+    const CLIENTS: u64 = 50;
+    let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
+    let wait = Span::from_secs(1);
+    for _ in 0..CLIENTS {
+        let client = engine.connect();
+        assert!(matches!(engine.reserve(client, Some(wait), NOW), Reserve::Waiting));
+    }
+    let later = NOW + wait + wait;
+    for _ in 0..CLIENTS {
+        engine.tick(later);
+        assert!(matches!(engine.take_event(), Some(Event::NoJob { .. })));
+    }
+    assert!(!engine.has_deferred() && engine.take_event().is_none());
+    let worker = engine.connect();
+    assert!(matches!(engine.reserve(worker, None, later), Reserve::Waiting));
+    let producer = engine.connect();
+    engine.grant_steps(CLIENTS / 2);
+    let id = engine.put(producer, job(b"x"), later).expect("room");
+    assert!(engine.has_deferred() && engine.take_event().is_none(), "the rest is for another turn");
+    while engine.has_deferred() {
+        engine.grant_steps(CLIENTS / 2);
+        engine.go_on(later);
+    }
+    assert_eq!(engine.take_event(), Some(Event::Reserved { client: worker, job: id }));
+    engine.check();
+}
+
+#[test]
+fn a_worker_that_grabs_in_the_middle_of_falling_asleep_looks_at_every_tube() {
+    const TUBES: usize = 20;
+    let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
+    let producer = engine.connect();
+    let worker = engine.connect_as(ReservePolicy::Notified);
+    for place in 0..TUBES {
+        engine.watch(worker, &name_of(place), NOW).expect("room");
+    }
+    engine.grant_steps(5);
+    assert!(!engine.sleep(worker, NOW) && engine.has_deferred());
+    engine.grant_steps(5);
+    engine.go_on(NOW);
+    engine.grant_steps(u64::MAX);
+    let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("room");
+    assert!(engine.take_event().is_none(), "it does not stand there yet");
+    match engine.grab(worker, NOW) {
+        Grab::Job(job) => assert_eq!(job.id(), id),
+        other => panic!("{other:?}"),
+    }
+    engine.go_on(NOW);
+    assert!(!engine.has_deferred() && engine.take_event().is_none());
+    engine.check();
+}
+
+#[test]
+fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches() {
+    let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
+    let client = engine.connect_as(ReservePolicy::Lease);
+    let mut steps = |names: &[u8]| {
+        engine.grant_steps(u64::MAX);
+        let progress = engine.watch_only(client, &mut WantedTubes::new(names.into()), NOW);
+        assert_eq!(progress.expect("room"), Progress::Done);
+        engine.steps().used()
+    };
+    let of_one = steps(b"a");
+    let of_four = steps(b"b c d e");
+    // Beside one to look the name up and two to watch, each new tube costs the same.
+    assert!(of_one >= 3 && of_four >= 4 * of_one, "{of_one} {of_four}");
+    // Whoever is watched already costs one to mark it, one to keep it, and two to find that out.
+    assert_eq!(steps(b"b c d e"), 4 * 4);
+}
+
+#[test]
+fn what_comes_back_from_a_log_takes_the_memory_that_it_took() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    for completion in [CompletionPolicy::Drop, CompletionPolicy::Tell, CompletionPolicy::Keep] {
+        let options = JobOptions { completion, ..JobOptions::default() };
+        engine.submit(client, b"t", job(b"x"), options, NOW).expect("room");
+    }
+    let mut restored = Engine::new(Limits::NONE);
+    for job in engine.jobs() {
+        restored.restore_job(&engine.stored_job(job), None);
+    }
+    restored.finish_restore(engine.jobs().count() as u64, NOW);
+    assert_eq!(restored.memory().jobs, engine.memory().jobs);
+    restored.check();
+}
+
+#[test]
+fn what_connections_take_is_not_there_for_jobs() {
+    let mut engine = Engine::new(Limits { max_memory: 100_000, ..Limits::NONE });
+    let client = engine.connect();
+    assert!(engine.put(client, job(b"x"), NOW).is_ok());
+    engine.set_buffers(100_000, false);
+    assert_eq!(engine.put(client, job(b"x"), NOW), Err(Refused::OutOfMemory));
+    engine.set_buffers(0, true);
+    assert_eq!(engine.put(client, job(b"x"), NOW), Err(Refused::OutOfMemory));
+    engine.set_buffers(0, false);
+    assert!(engine.put(client, job(b"x"), NOW).is_ok());
+    engine.check();
+}
+
+#[test]
+fn a_tube_notifies_again_only_if_somebody_is_left_to_notify() {
+    let mut engine = Engine::new(Limits { wakeups: 1, ..Limits::NONE });
+    let producer = engine.connect();
+    let workers: Vec<ClientId> = (0..2).map(|_| engine.connect_as(ReservePolicy::Notified)).collect();
+    for &worker in &workers[..1] {
+        engine.watch(worker, b"default", NOW).expect("room");
+        assert!(!engine.sleep(worker, NOW));
+    }
+    engine.put(producer, job(b"x"), NOW).expect("room");
+    assert!(engine.take_event().is_some() && engine.take_event().is_none());
+    assert_eq!(engine.next_deadline(), Time::NEVER);
+    // Now one is told, and another stays idle.
+    for &worker in &workers {
+        assert!(matches!(engine.grab(worker, NOW), Grab::Job(_) | Grab::NoJob));
+        engine.watch(worker, b"default", NOW).expect("room");
+        assert!(!engine.sleep(worker, NOW));
+    }
+    engine.put(producer, job(b"x"), NOW).expect("room");
+    assert!(engine.take_event().is_some() && engine.take_event().is_none());
+    let again = engine.next_deadline();
+    assert!(NOW < again && again < Time::NEVER);
+    // Another job does not put that off.
+    engine.put(producer, job(b"x"), NOW + Span::from_nanos(1)).expect("room");
+    assert_eq!(engine.next_deadline().min(again), engine.next_deadline());
+    engine.check();
+}
+
+#[test]
+fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
+    const JOBS: u64 = 200;
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    for place in 0..JOBS {
+        let tube: &[u8] = if place % 2 == 0 { b"kept" } else { b"lost" };
+        engine.put_into(client, tube, job(b"x"), NOW).expect("room");
+    }
+    for tube in [b"kept", b"lost"] {
+        engine.watch(client, tube, NOW).expect("room");
+    }
+    // Their times to run end in another order than that in which they were reserved.
+    for place in 0..JOBS {
+        assert!(engine.reserve_more(client, NOW + Span::from_nanos(place * 7919 % JOBS)).is_some());
+    }
+    let (mut place, mut turns, mut used) = (None, 0, 0);
+    loop {
+        engine.grant_steps(JOBS / 4);
+        let progress = engine.give_back(client, Some(b"lost"), &mut place, NOW);
+        turns += 1;
+        used += engine.steps().used();
+        if progress == Progress::Done {
+            break;
+        }
+    }
+    assert!(turns > 4, "the work of {JOBS} jobs is not done in {turns} turns");
+    assert!(used <= 2 * JOBS * super::super::steps::MOVE, "{used} steps");
+    engine.grant_steps(u64::MAX);
+    engine.check();
+}
