@@ -1,6 +1,7 @@
-//! JSON: objects that are written, and those that are read.
+//! JSON: objects that are written, and what is read.
 //!
-//! Owns the quoting; what is no text is in base64. Must not know what a key means.
+//! Owns the quoting; what is no text is in base64. What is malformed never makes it panic, and nesting is bounded. Must
+//! not know what a key means.
 
 use std::borrow::Cow;
 
@@ -98,22 +99,95 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A key and its value, borrowed from the bytes that they were read from.
-type Member<'a> = (Cow<'a, str>, Value<&'a str, Cow<'a, str>>);
+/// A value, borrowed from the bytes that it was read from.
+type Read<'a> = Value<&'a str, Cow<'a, str>>;
+
+/// Reads one value in UTF-8; the error says what is wrong with it.
+fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
+    std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
+    let mut lexer = SliceLexer::new(bytes);
+    let value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(DEPTH, next, lexer));
+    value.map_err(|error| format!("no JSON: {error}"))
+}
+
+/// What a program answers, of which parts are asked for by their path.
+pub struct Document<'a>(Read<'a>);
+
+impl<'a> Document<'a> {
+    /// Reads it; what is malformed has no parts.
+    pub fn read(bytes: &'a [u8]) -> Document<'a> {
+        Document(read(bytes).unwrap_or(Value::Null))
+    }
+
+    pub fn get(&self, name: &str) -> Part<'_> {
+        Part(&self.0).get(name)
+    }
+}
+
+/// A part of a document; null if it is not there, and then it has no parts either.
+#[derive(Clone, Copy)]
+pub struct Part<'d>(&'d Read<'d>);
+
+impl<'d> Part<'d> {
+    /// The member of an object with this name.
+    #[inline(never)]
+    pub fn get(self, name: &str) -> Part<'d> {
+        Part(match self.0 {
+            Value::Object(members) => find(members, name).unwrap_or(&Value::Null),
+            _ => &Value::Null,
+        })
+    }
+
+    /// The elements of an array; none if it is no array.
+    pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
+        let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
+        elements.iter().map(Part)
+    }
+
+    /// The element at this place of an array.
+    pub fn at(self, place: usize) -> Part<'d> {
+        self.elements().nth(place).unwrap_or(Part(&Value::Null))
+    }
+
+    pub fn text(self) -> Option<&'d str> {
+        match self.0 {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The bytes that a text has in base64; none if it has none.
+    #[inline(never)]
+    pub fn bytes(self) -> Vec<u8> {
+        self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
+    }
+
+    /// A whole number, which may be written as a text.
+    #[inline(never)]
+    pub fn number(self) -> Option<u64> {
+        match self.0 {
+            Value::Number((number, _)) => number.parse().ok(),
+            _ => self.text()?.parse().ok(),
+        }
+    }
+
+    pub fn is_true(self) -> bool {
+        matches!(self.0, Value::Bool(true))
+    }
+}
+
+fn find<'v, 'a>(members: &'v [(Cow<'a, str>, Read<'a>)], key: &str) -> Option<&'v Read<'a>> {
+    members.iter().find(|(found, _)| found == key).map(|(_, value)| value)
+}
 
 /// An object that was read.
 #[derive(Debug, Default)]
-pub struct Object<'a>(Vec<Member<'a>>);
+pub struct Object<'a>(Vec<(Cow<'a, str>, Read<'a>)>);
 
 impl<'a> Object<'a> {
     /// Reads one in UTF-8, in which no key stands twice; the error says what is wrong with it.
     pub fn parse(bytes: &'a [u8]) -> Result<Object<'a>, String> {
-        std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
-        let mut lexer = SliceLexer::new(bytes);
-        let value = lexer.exactly_one(Lex::ws_peek, |next, lexer| parse_bounded(DEPTH, next, lexer));
-        let Value::Object(members) = value.map_err(|error| format!("no JSON: {error}"))? else {
-            return Err("no object of JSON".to_owned());
-        };
+        let Value::Object(members) = read(bytes)? else { return Err("no object of JSON".to_owned()) };
         let mut keys: Vec<&str> = members.iter().map(|(key, _)| &**key).collect();
         keys.sort_unstable();
         match keys.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -127,14 +201,10 @@ impl<'a> Object<'a> {
         self.0.iter().map(|(key, _)| &**key).find(|key| !known.contains(key))
     }
 
-    fn find(&self, key: &str) -> Option<&Value<&'a str, Cow<'a, str>>> {
-        self.0.iter().find(|(found, _)| found == key).map(|(_, value)| value)
-    }
-
     /// A member that is a text; an error if it is something else.
     #[inline(never)]
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
-        match self.find(key) {
+        match find(&self.0, key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(_) => Err(()),
@@ -144,7 +214,7 @@ impl<'a> Object<'a> {
     /// A member that is a whole number from 0 up; an error if it is something else.
     #[inline(never)]
     pub fn number(&self, key: &str) -> Result<Option<u64>, ()> {
-        match self.find(key) {
+        match find(&self.0, key) {
             None => Ok(None),
             Some(Value::Number((number, _))) => number.parse().map(Some).map_err(drop),
             Some(_) => Err(()),
@@ -171,6 +241,38 @@ mod tests {
         assert_eq!(read.text("body-base64"), Ok(Some("/w==")));
         assert_eq!(read.number("most"), Ok(Some(u64::MAX)));
         assert_eq!((read.number("none"), read.number("yes"), read.text("yes")), (Ok(None), Err(()), Err(())));
+    }
+
+    #[test]
+    fn parts_are_found_by_their_path() {
+        let text = br#" {"header":{"revision":"12","x":[1,{"y":null}]}, "succeeded": true,
+            "responses":[{"response_range":{"kvs":[{"key":"YQ==","value":"Ymx1ZQ=="}],"count":1}},{}]} "#;
+        let document = Document::read(text);
+        assert_eq!(document.get("header").get("revision").number(), Some(12));
+        assert!(document.get("succeeded").is_true() && !document.get("header").is_true());
+        let responses = document.get("responses");
+        assert_eq!((responses.elements().len(), responses.at(2).text()), (2, None));
+        let range = responses.at(0).get("response_range");
+        assert_eq!(
+            (range.get("count").number(), range.get("kvs").at(0).get("value").bytes()),
+            (Some(1), b"blue".to_vec())
+        );
+        assert_eq!(responses.at(1).get("response_range").get("kvs").elements().len(), 0);
+        assert_eq!((range.get("kvs").at(0).get("key").number(), document.get("missing").bytes()), (None, Vec::new()));
+    }
+
+    #[test]
+    fn a_broken_document_has_no_parts() {
+        let text = br#"{"a":[1,"two",{"b":"c\""}],"d":true}"#;
+        assert!(Document::read(text).get("d").is_true());
+        for end in 0..text.len() {
+            for wrong in [b'"', b'}', b'\\', b'[', 0] {
+                let broken = [&text[..end], &[wrong]].concat();
+                assert!(!Document::read(&broken).get("d").is_true() || broken[..] == text[..]);
+            }
+        }
+        let deep = [b"{\"a\":".repeat(10_000), b"1".to_vec()].concat();
+        assert!(Document::read(&deep).get("a").text().is_none());
     }
 
     #[test]

@@ -26,6 +26,8 @@ mod json;
 mod lease;
 mod lock_order;
 #[allow(missing_docs)]
+mod log_figures;
+#[allow(missing_docs)]
 mod machine;
 #[allow(missing_docs)]
 mod options;
@@ -42,10 +44,11 @@ pub use client::{Client, ClientError, Closer, PutResult, PutTags, Reply, Reserve
 #[cfg(feature = "tls")]
 pub use client::{ClientTls, ClientTlsFiles};
 pub use config::{Address, Config, Keepalive, TlsFiles};
+pub use engine::State as JobState;
 pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
 pub use role::{Role, RoleBoard, RoleFigures};
-pub use server::{JobInfo, JobState, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
+pub use server::{JobInfo, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 
 /// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.
 #[doc(hidden)]

@@ -299,7 +299,8 @@ fn clustered(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "it needs --journal before it".to_owned())
 }
 
-fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+/// A number within these bounds, in digits alone.
+pub fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let wrong = || format!("invalid number: {text}; it must be {least} to {most}");
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = if digits { text.parse().ok() } else { None };

@@ -2,8 +2,8 @@
 //!
 //! Owns the server's promises about numbers: waiting workers are served in order, a connection that does nothing costs
 //! a little memory and no time, every time to run ends, and cost depends on the work, not on what else exists. Figures
-//! are printed; asserted is only what holds on any machine. One case runs at a time, so that the figures mean
-//! something.
+//! are printed; asserted is only what holds on any machine, however busy: cost is processor time, and compared with
+//! that of the same work elsewhere. One case runs at a time, so that the figures mean something.
 
 mod daemon;
 
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use beanpole::internals::engine::{Awaited, Body, ClientId, Engine, Limits, NewJob, ReservePolicy, Span, Time};
 use beanpole::Client;
 use daemon::{wait_until, Daemon};
+use nix::time::{clock_gettime, ClockId};
 use wire::{allow_files, at_rest, figure, put, served, stat, Wire};
 
 /// Workers that wait for a job.
@@ -31,8 +32,8 @@ const SPARE: usize = 300;
 /// Tubes that have nothing to do with the work that is measured.
 const OTHER_TUBES: usize = 20_000;
 
-/// No round trip may take longer, whatever else there is.
-const BOUND: Duration = Duration::from_secs(1);
+/// Seconds to run that no test lasts.
+const LONG: u32 = 36_000;
 
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -66,18 +67,18 @@ fn waiting_workers_are_served_in_the_order_of_their_reserves() {
         // The next one asks when this one waits, so that there is one order.
         wait_until("a worker waits", || figure(&mut observer, "stats-tube default", "current-waiting") > number as u64);
     }
-    let began = Instant::now();
     let mut producer = Wire::to(&daemon);
-    let first = producer.put(b"1", 60);
-    let took = began.elapsed();
-    println!("beside {count} waiting workers a new producer's first job took {took:?}");
-    assert!(took < BOUND);
-    assert_eq!(first, 1);
+    let before = cpu_micros(&mut observer);
+    assert_eq!(producer.put(b"1", LONG), 1);
+    let first = cpu_micros(&mut observer) - before;
     for number in 2..=count {
-        producer.send(put(number.to_string().as_bytes(), 60));
+        producer.send(put(number.to_string().as_bytes(), LONG));
         producer.expect(&format!("INSERTED {number}"));
     }
-    println!("and all {count} jobs {:?}", began.elapsed());
+    let all = cpu_micros(&mut observer) - before;
+    println!("beside {count} waiting workers a new producer's first job cost {first:.0} µs, all jobs {all:.0} µs");
+    // As much as a few of the others at most, with some for the questions.
+    assert!(first < 100.0 * all / count as f64 + 5000.0, "{first:.0} µs for the first of {count}, {all:.0} for all");
     for (worker, number) in workers.iter_mut().zip(1..) {
         assert_eq!(worker.job(), (number, number.to_string().into_bytes()));
     }
@@ -85,40 +86,16 @@ fn waiting_workers_are_served_in_the_order_of_their_reserves() {
     at_rest(&daemon);
 }
 
-/// Round trips of one client that works, in a tube of its own.
-fn work(daemon: &Daemon, tube: &str, rounds: usize) -> Vec<Duration> {
-    let mut client = Wire::to(daemon);
-    client.ask(&format!("use {tube}"), &format!("USING {tube}"));
-    client.ask(&format!("watch {tube}"), "WATCHING 2");
-    client.ask("ignore default", "WATCHING 1");
-    let mut times = Vec::new();
-    for _ in 0..rounds {
-        let began = Instant::now();
-        let id = client.put(b"work", 60);
-        times.push(began.elapsed());
-        let began = Instant::now();
-        client.send("reserve\r\n");
-        assert_eq!(client.job().0, id);
-        times.push(began.elapsed());
-        let began = Instant::now();
-        client.ask(&format!("delete {id}"), "DELETED");
-        times.push(began.elapsed());
-    }
-    times
-}
-
 #[test]
 fn silent_connections_cost_memory_but_no_time() {
     let _alone = alone();
     let count = affordable(IDLE + WAITING);
     let (idle, waiting) = (count * 2 / 3, count / 3);
-    let daemon = Daemon::start(&[]);
+    let (alone, daemon) = (Daemon::start(&[]), Daemon::start(&[]));
     served(&daemon);
     let empty = daemon.rss();
-    let began = Instant::now();
     let _idle: Vec<TcpStream> = (0..idle).map(|_| daemon.tcp()).collect();
     wait_until("all are connected", || stat(&daemon, "current-connections") > idle as u64);
-    println!("{idle} connections were made in {:?}", began.elapsed());
     let with_idle = daemon.rss();
     let mut workers: Vec<Wire> = (0..waiting).map(|_| Wire::to(&daemon)).collect();
     workers.iter_mut().for_each(|worker| worker.send("reserve\r\n"));
@@ -127,25 +104,18 @@ fn silent_connections_cost_memory_but_no_time() {
     let each = |more: u64, less: u64, count: usize| (more - less.min(more)) / count as u64;
     println!("an idle connection costs {} bytes of RSS", each(with_idle, empty, idle));
     println!("a connection blocked in reserve costs {} bytes of RSS", each(with_all, with_idle, waiting));
-    let mut times: Vec<Duration> = std::thread::scope(|scope| {
-        let daemon = &daemon;
-        let clients = (0..4).map(|number| scope.spawn(move || work(daemon, &format!("active{number}"), 250)));
-        let clients: Vec<_> = clients.collect();
-        clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
-    });
-    times.sort_unstable();
-    let longest = per_mille(&times, 1000);
-    println!("{} round trips beside them: median {:?}, longest {longest:?}", times.len(), per_mille(&times, 500));
-    assert!(longest < BOUND, "{longest:?}");
+    let [few, many] = costs([&alone, &daemon], "active");
+    println!(
+        "put, reserve or delete: {few:.2} µs, beside {count} silent connections {many:.2} µs: x {:.2}",
+        many / few
+    );
+    assert!(many <= 2.0 * few);
     at_rest(&daemon);
     // They all still mean what they said.
     let mut producer = Wire::to(&daemon);
-    for worker in &mut workers {
-        let id = producer.put(b"x", 60);
-        // In the order of arrival, which is nearly that of sending; each of them gets one in any case.
-        assert!(id > 0);
-        assert_eq!(worker.job().1, b"x");
-    }
+    (0..workers.len()).for_each(|_| assert!(producer.put(b"x", LONG) > 0));
+    // First come, first served, though they came in no order that a client can know: one for each.
+    workers.iter_mut().for_each(|worker| assert_eq!(worker.job().1, b"x"));
     drop(workers);
 }
 
@@ -167,6 +137,7 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
         assert_eq!(holder.job().0, id);
     }
     let mut late = Vec::new();
+    // It deletes each job before the time to run has ended again, or, on a machine that is so busy, afterwards.
     other.send("reserve\r\n");
     for _ in 0..jobs {
         let (id, body) = other.job();
@@ -174,7 +145,7 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
         let job: usize = String::from_utf8_lossy(&body).parse().expect("a number");
         let after = now.checked_duration_since(deadlines[job]);
         late.push(after.unwrap_or_else(|| panic!("job {job} came {:?} early", deadlines[job] - now)));
-        other.send(format!("delete {id}\r\nreserve-with-timeout 10\r\n"));
+        other.send(format!("delete {id}\r\nreserve-with-timeout 200\r\n"));
         other.expect("DELETED");
     }
     late
@@ -195,10 +166,9 @@ fn every_time_to_run_ends() {
     });
     late.sort_unstable();
     assert_eq!(late.len(), HOLDERS * JOBS);
-    assert_eq!(stat(&daemon, "job-timeouts"), late.len() as u64);
+    assert!(stat(&daemon, "job-timeouts") >= late.len() as u64);
     let [half, most, all] = [500, 990, 1000].map(|share| per_mille(&late, share));
     println!("{} times to run ended: late by {half:?} (50 %), {most:?} (99 %), {all:?} (100 %)", late.len());
-    assert!(all < BOUND, "a time to run ended {all:?} late");
     at_rest(&daemon);
 }
 
@@ -236,14 +206,16 @@ fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     (cpu_micros(observer) - before) / (3 * BUNCH * BUNCHES) as f64
 }
 
-#[test]
-fn work_costs_the_same_beside_many_other_tubes() {
-    let _alone = alone();
-    let (few, many) = (Daemon::start(&["-t", "1"]), Daemon::start(&["-t", "1"]));
-    let mut watcher = Wire::to(&many);
-    all(&mut watcher, (0..OTHER_TUBES).map(|number| format!("watch other{number}\r\n")), 1);
-    assert!(stat(&many, "current-tubes") > OTHER_TUBES as u64);
-    let mut clients = [&few, &many].map(|daemon| (Wire::to(daemon), daemon.client()));
+/// What [`cost`] is in a tube of these two servers, in turn, so that the machine is as busy for the one as for the
+/// other; the median of several rounds.
+fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
+    let mut clients = daemons.map(|daemon| {
+        let mut client = Wire::to(daemon);
+        client.ask(&format!("use {tube}"), &format!("USING {tube}"));
+        client.ask(&format!("watch {tube}"), "WATCHING 2");
+        client.ask("ignore default", "WATCHING 1");
+        (client, daemon.client())
+    });
     let mut costs = [Vec::new(), Vec::new()];
     for round in 0..7 {
         for (costs, (client, observer)) in costs.iter_mut().zip(&mut clients) {
@@ -254,10 +226,20 @@ fn work_costs_the_same_beside_many_other_tubes() {
             }
         }
     }
-    let [few, many] = costs.map(|mut costs| {
+    costs.map(|mut costs| {
         costs.sort_by(f64::total_cmp);
         costs[costs.len() / 2]
-    });
+    })
+}
+
+#[test]
+fn work_costs_the_same_beside_many_other_tubes() {
+    let _alone = alone();
+    let (few, many) = (Daemon::start(&["-t", "1"]), Daemon::start(&["-t", "1"]));
+    let mut watcher = Wire::to(&many);
+    all(&mut watcher, (0..OTHER_TUBES).map(|number| format!("watch other{number}\r\n")), 1);
+    assert!(stat(&many, "current-tubes") > OTHER_TUBES as u64);
+    let [few, many] = costs([&few, &many], "active");
     println!("put, reserve or delete: {few:.2} µs, beside {OTHER_TUBES} other tubes {many:.2} µs: x {:.2}", many / few);
     assert!(many <= 2.0 * few);
 }
@@ -266,33 +248,39 @@ fn work_costs_the_same_beside_many_other_tubes() {
 /// more the more there are, the last would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
-    let mut client = Wire::to(&daemon);
+    let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());
     let piece = OTHER_TUBES / 10;
-    let time = |number: usize| {
-        let began = Instant::now();
+    let cost = |number: usize| {
+        let before = cpu_micros(&mut observer);
         all(&mut client, (number * piece..(number + 1) * piece).map(&command), lines);
-        began.elapsed()
+        cpu_micros(&mut observer) - before
     };
-    let mut times: Vec<Duration> = (0..10).map(time).collect();
-    let halves = [&times[..5], &times[5..]].map(|half| half.iter().sum::<Duration>());
-    println!("{what} creates {} tubes in {:?}, as many more in {:?}", OTHER_TUBES / 2, halves[0], halves[1]);
+    let mut costs: Vec<f64> = (0..10).map(cost).collect();
+    let halves = [&costs[..5], &costs[5..]].map(|half| half.iter().sum::<f64>());
+    let [few, more] = halves;
+    println!("{what} creates {} tubes in {few:.0} µs of processor time, as many more in {more:.0} µs", OTHER_TUBES / 2);
     assert!(stat(&daemon, "current-tubes") > OTHER_TUBES as u64);
-    times[..3].sort_unstable();
-    times[7..].sort_unstable();
-    let (first, last) = (times[1], times[8]);
-    assert!(last <= 4 * first + Duration::from_millis(10), "{what}: {piece} tubes in {first:?} and {last:?}");
-    assert!(halves[1] <= 4 * halves[0] + Duration::from_millis(50), "{what}: {halves:?}");
+    costs[..3].sort_by(f64::total_cmp);
+    costs[7..].sort_by(f64::total_cmp);
+    let (first, last) = (costs[1], costs[8]);
+    assert!(last <= 4.0 * first + 10_000.0, "{what}: {piece} tubes in {first:.0} µs and {last:.0} µs");
+    assert!(more <= 4.0 * few + 50_000.0, "{what}: {few:.0} µs and {more:.0} µs");
 }
 
 #[test]
-fn creating_tubes_takes_the_same_time_however_many_there_are() {
+fn creating_tubes_costs_the_same_however_many_there_are() {
     let _alone = alone();
     creates("watch", 1, |number| format!("watch t{number}\r\n"));
     // A tube that is used no longer stays while a job is in it.
     creates("use, with a put,", 2, |number| format!("use t{number}\r\nput 0 0 60 0\r\n\r\n"));
 }
 
-/// How long it takes that many clients who wait for one outcome go away, in this order.
+/// Processor time of this thread so far.
+fn own_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
+}
+
+/// What it costs that many clients who wait for one outcome go away, in this order.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);
@@ -304,9 +292,9 @@ fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
         assert!(matches!(engine.wait_outcome(client, job, Span::from_secs(60), now), Awaited::Waiting));
     }
     order(&mut clients);
-    let began = Instant::now();
+    let before = own_time();
     clients.into_iter().for_each(|client| engine.disconnect(client, now));
-    began.elapsed()
+    own_time() - before
 }
 
 #[test]

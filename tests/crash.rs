@@ -3,7 +3,7 @@
 //! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
 //! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and
 //! follows from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its
-//! verbs for jobs with options), `model` what must come back.
+//! verbs for jobs with options, `tagged_lives` those for jobs with tags), `model` and `snapshots` what must come back.
 
 #[path = "crash/disk.rs"]
 mod disk;
@@ -19,6 +19,8 @@ mod options;
 mod random;
 #[path = "crash/reference.rs"]
 mod reference;
+#[path = "crash/snapshots.rs"]
+mod snapshots;
 #[path = "crash/takeovers.rs"]
 mod takeovers;
 #[path = "crash/verbs.rs"]
@@ -42,3 +44,5 @@ mod outcomes;
 mod restarts;
 #[path = "crash/tagged.rs"]
 mod tagged;
+#[path = "crash/tagged_lives.rs"]
+mod tagged_lives;

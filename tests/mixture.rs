@@ -28,7 +28,7 @@ const CLIENTS: usize = 9;
 const TUBES: [&str; 3] = ["f", "g", "h"];
 
 /// Longer than any server needs to close a connection.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Chance that can be repeated: splitmix64.
 struct Random(u64);

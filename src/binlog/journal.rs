@@ -19,8 +19,9 @@ use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
 use super::record::{full_size, limit_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
 use super::segment::{Header, Key, Place, HEADER};
-use super::types::{Batch, Cut, Health, LogStats, Required, Retired, Synced};
+use super::types::{Batch, Cut, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob};
+use crate::log_figures::{Health, LogFigures};
 
 /// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
 pub const IDS_AHEAD: u64 = 1 << 20;
@@ -499,8 +500,8 @@ impl Journal {
         self.old + self.retiring + current + self.ready
     }
 
-    pub fn stats(&self) -> LogStats {
-        LogStats {
+    pub fn stats(&self) -> LogFigures {
+        LogFigures {
             oldest: self.segments.front().map_or(0, |segment| segment.number),
             current: self.segments.back().map_or(0, |segment| segment.number),
             migrated: self.migrated,

@@ -29,11 +29,12 @@ mod types;
 mod wal;
 mod writer;
 
+pub use crate::log_figures::Health;
 pub use backup::back_up;
 pub use journal::Journal;
 pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};
 pub use segment::segment_name;
 pub use storage::{Folder, LogFile, Storage};
-pub use types::{Health, LogStats, OpenError, RecoveryProgress, Report, Required};
+pub use types::{OpenError, RecoveryProgress, Report, Required};
 pub use wal::{JournalAccess, Wal};
 pub use writer::SyncMode;

@@ -1,6 +1,6 @@
 //! What the rooms of the log tell each other, and others: plain data.
 //!
-//! Owns the words for bytes on their way, segments that go, the state of the log, and what the start finds. Must not do
+//! Owns the words for bytes on their way, segments that go, and what the start finds. Must not do
 //! anything.
 
 use std::fmt;
@@ -53,38 +53,6 @@ pub struct Retired {
     pub after: u64,
     /// It is damaged: it is set aside, not removed.
     pub damaged: bool,
-}
-
-/// How the log is, as `stats` and the log of events say it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Health {
-    #[default]
-    Ok,
-    /// No space for another segment: new jobs are refused once the space at hand is used, deletes are still durable.
-    Full,
-    /// The disk refuses writes or syncs: nothing is durable until it takes them again.
-    Failing,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogStats {
-    /// Number of the oldest segment.
-    pub oldest: u64,
-    /// Number of the segment that is written to.
-    pub current: u64,
-    /// Records written again by compaction.
-    pub migrated: u64,
-    /// Records written by this process.
-    pub written: u64,
-    /// Stretches that could not be read at the start.
-    pub skipped: u64,
-    /// Bytes of a segment that is full.
-    pub segment_size: u64,
-    /// Bytes that the log takes on the disk.
-    pub disk: u64,
-    /// Bytes of it that the live jobs need.
-    pub live: u64,
-    pub health: Health,
 }
 
 /// Positions behind the last records on which a reply depends.

@@ -17,10 +17,10 @@ use parking_lot::Mutex as LeafMutex;
 use super::journal::{Journal, LARGE};
 use super::segment::segment_name;
 use super::storage::Storage;
-use super::types::Health;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span};
 use crate::lock_order::{Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
+use crate::log_figures::Health;
 
 /// A disk on which a write or a sync takes longer than this is slow: then only the log's own threads wait for it.
 const SLOW: Duration = Duration::from_millis(2);

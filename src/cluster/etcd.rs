@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 
 use super::channel::{ChannelFiles, Security};
 use super::gateway::{Answer, Gateway};
-use super::json::Document;
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 use crate::base64::encode;
+use crate::json::{Document, Part};
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);
@@ -61,7 +61,8 @@ pub struct Location {
 impl Location {
     /// Reads it; the error is one line.
     pub fn parse(text: &str) -> Result<Location, String> {
-        let wrong = || format!("invalid journal: {text}; it must be etcd://HOST[:PORT],.../NAME");
+        let shown = without_login(text);
+        let wrong = || format!("invalid journal: {shown}; it must be etcd://HOST[:PORT],.../NAME");
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
         let mut files = match scheme {
             "etcd" => None,
@@ -82,11 +83,13 @@ impl Location {
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                _ => return Err(format!("invalid journal: {text}; {word} is not known there")),
+                // There is a question mark in the password, which ends later.
+                _ if query.contains('@') => return Err(wrong()),
+                _ => return Err(format!("invalid journal: {shown}; {word} is not known there")),
             }
         }
         if files.as_ref().is_some_and(|files| files.key.is_some() && files.certificate.is_none()) {
-            return Err(format!("invalid journal: {text}; key needs cert"));
+            return Err(format!("invalid journal: {shown}; key needs cert"));
         }
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         if hosts.split(',').any(str::is_empty) || !is_plain(name) {
@@ -108,6 +111,17 @@ impl Location {
             quota,
             files,
         })
+    }
+}
+
+/// The URL as it may be shown, however malformed: without what could be a password.
+fn without_login(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((login, rest)) => {
+            let scheme = login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+            format!("{scheme}...@{rest}")
+        }
+        None => text.to_owned(),
     }
 }
 
@@ -170,11 +184,15 @@ impl Etcd {
         if answer.status != 200 {
             return Err(refusal(&answer.body));
         }
-        let document = Document::new(&answer.body);
         // What is left out is false.
-        let succeeded = document.get("succeeded").is_some_and(Document::is_true);
+        let succeeded = Document::read(&answer.body).get("succeeded").is_true();
         Ok(succeeded.then_some(answer.body))
     }
+}
+
+/// The keys and values that were found by one of the operations of a transaction.
+fn pairs<'d>(answer: &'d Document, operation: usize) -> Part<'d> {
+    answer.get("responses").at(operation).get("response_range").get("kvs")
 }
 
 /// What an answer that is no success means: only that there is no space is certain.
@@ -225,25 +243,17 @@ impl SharedLog for Etcd {
         let then = [range, one("epoch"), one("beat"), one("wanted")];
         let answer = self.transact(&self.gateway, &[], &then).map_err(|fail| io::Error::other(fail.to_string()))?;
         let answer = answer.unwrap_or_default();
-        let responses = Document::new(&answer).get("responses").map(Document::elements).unwrap_or_default();
-        let pairs = |place: usize| {
-            let range = responses.get(place).and_then(|response| response.get("response_range"));
-            range.and_then(|range| range.get("kvs")).map(Document::elements).unwrap_or_default()
-        };
+        let document = Document::read(&answer);
         let mut entries = Vec::new();
-        for pair in pairs(0) {
-            let key = pair.get("key").and_then(Document::bytes).unwrap_or_default();
+        for pair in pairs(&document, 0).elements() {
+            let key = pair.get("key").bytes();
             let digits = key.rsplit(|byte| *byte == b'/').next().and_then(|digits| std::str::from_utf8(digits).ok());
             let seq = digits.and_then(|digits| Seq::from_str_radix(digits, 16).ok());
             let seq = seq.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
-            entries.push((seq, pair.get("value").and_then(Document::bytes).unwrap_or_default()));
+            entries.push((seq, pair.get("value").bytes()));
         }
-        let value = |place: usize| {
-            pairs(place).first().and_then(|pair| pair.get("value")).and_then(Document::bytes).unwrap_or_default()
-        };
-        let version = |place: usize, name: &str| {
-            pairs(place).first().and_then(|pair| pair.get(name)).and_then(Document::number).unwrap_or(0)
-        };
+        let value = |place| pairs(&document, place).at(0).get("value").bytes();
+        let version = |place, name| pairs(&document, place).at(0).get(name).number().unwrap_or(0);
         let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
         let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
         let tail = Tail { epoch, note: value(1), beat, clock, wanted: value(3) };
@@ -259,10 +269,7 @@ impl SharedLog for Etcd {
         let wanted = format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key("wanted"));
         let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), wanted];
         let answer = self.transact(&self.pulses[way], &compare, &then)?.ok_or(Fail::Fenced)?;
-        let responses = Document::new(&answer).get("responses").map(Document::elements).unwrap_or_default();
-        let range = responses.get(1).and_then(|response| response.get("response_range"));
-        let pairs = range.and_then(|range| range.get("kvs")).map(Document::elements).unwrap_or_default();
-        Ok(pairs.first().and_then(|pair| pair.get("value")).and_then(Document::bytes).unwrap_or_default())
+        Ok(pairs(&Document::read(&answer), 1).at(0).get("value").bytes())
     }
 
     fn want(&self, node: &[u8]) -> io::Result<()> {
@@ -279,13 +286,11 @@ impl SharedLog for Etcd {
         // The byte behind a slash ends what begins with the folder's name.
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
         let answer = self.spare.lock().ask("/v3/kv/range", &body)?;
-        let pairs = Document::new(&answer.body).get("kvs").map(Document::elements).unwrap_or_default();
-        let text = |pair: &Document, name| {
-            let bytes = pair.get(name).and_then(Document::bytes).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
+        let document = Document::read(&answer.body);
+        let text = |pair: Part, name| String::from_utf8_lossy(&pair.get(name).bytes()).into_owned();
         let folder = format!("{}nodes/", self.prefix).len();
-        Ok(pairs.iter().map(|pair| (text(pair, "key").split_off(folder), text(pair, "value"))).collect())
+        let pairs = document.get("kvs").elements();
+        Ok(pairs.map(|pair| (text(pair, "key").split_off(folder), text(pair, "value"))).collect())
     }
 
     fn retire(&self, node: &str) -> io::Result<()> {
@@ -300,8 +305,8 @@ impl SharedLog for Etcd {
 
     fn room(&self) -> io::Result<Room> {
         let answer = self.spare.lock().ask("/v3/maintenance/status", "{}")?;
-        let document = Document::new(&answer.body);
-        let number = |name| document.get(name).and_then(Document::number);
+        let document = Document::read(&answer.body);
+        let number = |name| document.get(name).number();
         let used = number("dbSizeInUse").or(number("dbSize"));
         let used = used.ok_or_else(|| io::Error::other("etcd's answer cannot be read"))?;
         Ok(Room { used, quota: self.quota })
@@ -312,30 +317,31 @@ impl SharedLog for Etcd {
     fn tidy_up(&self) -> io::Result<()> {
         let mut slow = self.slow.lock();
         let answer = slow.ask("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
-        let alarms = Document::new(&answer.body).get("alarms").map(Document::elements).unwrap_or_default();
+        let alarms = Document::read(&answer.body);
+        let alarms = alarms.get("alarms");
         let answer = slow.ask("/v3/maintenance/status", "{}")?;
-        let revision = Document::new(&answer.body).get("header").and_then(|header| header.get("revision"));
-        if let Some(revision) = revision.and_then(Document::number) {
+        if let Some(revision) = Document::read(&answer.body).get("header").get("revision").number() {
             let answer = slow.ask("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
             // A full etcd has no new revisions, so this one may be forgotten already.
             if !String::from_utf8_lossy(&answer.body).contains("has been compacted") {
                 done(answer)?;
             }
         }
+        let is_full = alarms.elements().len() > 0;
         let mut defragmented = Ok(());
         for _ in 0..slow.servers() {
-            match self.defragment(&mut slow, !alarms.is_empty()) {
+            match self.defragment(&mut slow, is_full) {
                 Ok(()) => slow.leave(),
                 // It is away and left already; it has to be tidied another time.
                 Err(error) => defragmented = Err(error),
             }
         }
         // Each server has one of its own.
-        for member in alarms.iter().filter_map(|alarm| alarm.get("memberID").and_then(Document::number)) {
+        for member in alarms.elements().filter_map(|alarm| alarm.get("memberID").number()) {
             let body = format!(r#"{{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"{member}"}}"#);
             slow.ask("/v3/maintenance/alarm", &body).and_then(done)?;
         }
-        if !alarms.is_empty() {
+        if is_full {
             log::warn!("journal: etcd had reached its quota; it was told to give space back, and to take more");
         }
         defragmented
@@ -347,8 +353,8 @@ impl Etcd {
     /// it does not know what compaction has freed.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let answer = gateway.ask("/v3/maintenance/status", "{}")?;
-        let document = Document::new(&answer.body);
-        let number = |name| document.get(name).and_then(Document::number).unwrap_or(0);
+        let document = Document::read(&answer.body);
+        let number = |name| document.get(name).number().unwrap_or(0);
         let (size, used) = (number("dbSize"), number("dbSizeInUse"));
         if is_full || (size > self.quota / 2 && used < size - size / 4) {
             gateway.ask("/v3/maintenance/defragment", "{}").and_then(done)?;
@@ -391,5 +397,27 @@ mod tests {
         ] {
             assert!(Location::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn no_error_tells_the_password() {
+        for wrong in [
+            "http://user:secret@a/x",
+            "user:secret@a/x",
+            "etcd://user:secret@a/x/y",
+            "etcd://user:secret@a,,b/x",
+            "etcd://user:secret@a/x?quota=much",
+            "etcd://user:secret@a/x?y=1",
+            "etcds://user:secret@a/x?key=k",
+            "etcd://user:sec/secret@a/x",
+            "etcd://user:sec?secret@a/x",
+            "etcd://user:sec?ret&secret@a/x",
+            "etcd://user:sec@secret@a/x y",
+        ] {
+            let problem = Location::parse(wrong).expect_err(wrong);
+            assert!(!problem.contains("sec") && !problem.contains("user"), "{problem}");
+        }
+        let problem = Location::parse("etcd://user:secret@a/x?y=1").expect_err("y is not known");
+        assert_eq!(problem, "invalid journal: etcd://...@a/x?y=1; y=1 is not known there");
     }
 }

@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 use super::channel::Security;
-use super::json::Document;
 use crate::client::Transport;
+use crate::json::{self, Document};
 
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;
@@ -70,12 +70,15 @@ impl Gateway {
     #[inline(never)]
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
         let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
-        let body = format!(r#"{{"name":"{}","password":"{}"}}"#, escape(user), escape(password));
+        let body = json::object(|members| {
+            members.text("name", user.as_bytes());
+            members.text("password", password.as_bytes());
+        });
         let answer = self.ask_by("/v3/auth/authenticate", &body, end)?;
-        let token = Document::new(&answer.body).get("token").and_then(Document::text);
-        let token =
-            token.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password"))?;
-        self.token = Some(String::from_utf8_lossy(token).into_owned());
+        let document = Document::read(&answer.body);
+        let token = document.get("token").text();
+        let refused = || io::Error::new(ErrorKind::PermissionDenied, "etcd refuses user and password");
+        self.token = Some(token.ok_or_else(refused)?.to_owned());
         Ok(())
     }
 
@@ -132,10 +135,6 @@ impl Gateway {
         self.connection = (keeps && reader.bytes.is_empty()).then_some(reader.stream);
         Ok(answer)
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 /// Reads one answer, within the time of its request.

@@ -10,7 +10,6 @@ mod channel;
 mod entry;
 mod etcd;
 mod gateway;
-mod json;
 mod memory;
 mod mirror;
 mod node;

@@ -9,7 +9,7 @@ use getopts::{HasArg, Matches, Occur, Options};
 
 use super::opts::{Flag, HELP};
 use super::problem::Problem;
-use crate::options::complaint;
+use crate::options::{self, complaint};
 
 /// What a command line may look like.
 #[derive(Debug)]
@@ -108,11 +108,7 @@ impl Call {
 }
 
 pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Problem> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = if digits { text.parse().ok() } else { None };
-    number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| Problem::usage(format!("{what}: invalid number: {text}; it must be {least} to {most}")))
+    options::number(text, least, most).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
 /// The name of a tube, which goes into commands: nothing else may.

@@ -29,6 +29,7 @@ pub fn priority_class(pri: Priority) -> usize {
 /// Jobs with a smaller priority than this are counted as urgent while they are ready.
 pub const URGENT: Priority = 1024;
 
+/// Where a job is in its life, as in beanstalkd's `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Waits for a worker to reserve it.

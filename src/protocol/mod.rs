@@ -33,6 +33,7 @@ pub use guard::needs;
 
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
+use crate::log_figures::LogFigures;
 use crate::role::RoleFigures;
 
 /// The protocol that the clients of a listener speak.
@@ -152,27 +153,6 @@ pub trait Host: Send + Sync {
     fn role(&self) -> Option<RoleFigures> {
         None
     }
-}
-
-/// What can be told about the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LogFigures {
-    /// Number of the oldest segment.
-    pub oldest: u64,
-    /// Number of the segment that is written to.
-    pub current: u64,
-    /// Records written again by compaction.
-    pub migrated: u64,
-    /// Records appended since the start.
-    pub written: u64,
-    /// Stretches that could not be read at the start.
-    pub skipped: u64,
-    /// Full size of a segment, in bytes.
-    pub segment_size: u64,
-    /// Bytes of all segments on the disk.
-    pub disk: u64,
-    /// How it is, in one word.
-    pub state: &'static str,
 }
 
 /// Everything a command may touch. Put together by the server under its lock.

@@ -70,7 +70,7 @@ pub struct JobInfo {
     /// The payload, byte for byte.
     pub body: Vec<u8>,
     /// Where the job is in its life.
-    pub state: JobState,
+    pub state: State,
     /// The most urgent priority is 0.
     pub priority: u32,
     /// Times the job was reserved.
@@ -79,21 +79,6 @@ pub struct JobInfo {
     pub timeouts: u32,
     /// Until the delay or the time to run ends; zero in other states.
     pub time_left: Duration,
-}
-
-/// States of a job, as in beanstalkd's `stats-job`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JobState {
-    /// A worker can reserve it.
-    Ready,
-    /// Its delay has not ended.
-    Delayed,
-    /// A worker holds it until its time to run ends.
-    Reserved,
-    /// It is set aside until it is kicked or deleted.
-    Buried,
-    /// Its outcome is kept for a Workq client.
-    Finished,
 }
 
 impl From<JobCounts> for JobTotals {
@@ -167,13 +152,7 @@ impl Server {
                     id: job.id().0,
                     tube: engine.tube_of(&job).to_vec(),
                     body: job.body().bytes().to_vec(),
-                    state: match state {
-                        State::Ready => JobState::Ready,
-                        State::Delayed => JobState::Delayed,
-                        State::Reserved => JobState::Reserved,
-                        State::Buried => JobState::Buried,
-                        State::Finished => JobState::Finished,
-                    },
+                    state,
                     priority: job.priority(),
                     reserves: history.reserves,
                     timeouts: history.timeouts,

@@ -445,7 +445,7 @@ impl Core {
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, .. } = self;
-        let log = journal.as_ref().map(|journal| recovery::figures(&journal.stats()));
+        let log = journal.as_ref().map(Journal::stats);
         let settings = &hub.config.protocols;
         Context {
             engine,

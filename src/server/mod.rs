@@ -51,7 +51,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
-pub use embedded::{JobInfo, JobState, JobTotals, ServerStats, TubeInfo};
+pub use embedded::{JobInfo, JobTotals, ServerStats, TubeInfo};
 use gate::Gate;
 use hub::Hub;
 use parking_lot::Mutex;

@@ -1,13 +1,12 @@
-//! Opening the log when the server starts, and telling its figures.
+//! Opening the log when the server starts.
 //!
 //! Owns what the operator hears of it. How it is done is the log's own business.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::binlog::{self, BinlogSettings, Health, LogStats, OpenError, Opened, RecoveryProgress, Storage};
+use crate::binlog::{self, BinlogSettings, OpenError, Opened, RecoveryProgress, Storage};
 use crate::engine::{Engine, Time};
-use crate::protocol::LogFigures;
 
 /// How often progress is reported.
 const EVERY: Duration = Duration::from_secs(1);
@@ -45,15 +44,4 @@ fn describe(progress: &RecoveryProgress, taken: Duration) -> String {
     let percent = (progress.done * 100).checked_div(progress.segments).unwrap_or(100);
     let rate = progress.bytes as f64 / 1e6 / taken.as_secs_f64().max(1e-6);
     format!("{percent} % read, {} jobs, {:.1} MB at {rate:.0} MB/s", progress.jobs, progress.bytes as f64 / 1e6)
-}
-
-/// The journal's figures, as the protocols tell them.
-pub fn figures(stats: &LogStats) -> LogFigures {
-    let LogStats { oldest, current, migrated, written, skipped, segment_size, disk, health, .. } = *stats;
-    let state = match health {
-        Health::Ok => "ok",
-        Health::Full => "full",
-        Health::Failing => "failing",
-    };
-    LogFigures { oldest, current, migrated, written, skipped, segment_size, disk, state }
 }

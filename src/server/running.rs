@@ -26,8 +26,8 @@ use crate::protocol::Wire;
 /// Bytes of stack of each thread: the deepest call needs a fraction of it.
 const STACK: usize = 256 * 1024;
 
-/// How long [`Running::quiesce`] waits for connections that have been refused, or that a busy machine brings late.
-const QUIESCE: Duration = Duration::from_secs(20);
+/// How long [`Running::quiesce`] waits for connections that a busy machine brings late, or that never come.
+const QUIESCE: Duration = Duration::from_secs(300);
 
 /// Whether the server is to stop, and whether it has.
 #[derive(Debug, Default)]

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::Duration;
 
 use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 use super::is_root;
@@ -15,7 +14,7 @@ const NO_FOLDER: i32 = 10;
 
 fn stops(daemon: &Daemon) {
     daemon.signal(Signal::SIGTERM);
-    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
 }
 
 fn name(path: &Path) -> &str {

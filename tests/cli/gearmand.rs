@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::Duration;
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -220,6 +219,6 @@ fn jobs_are_kept_by_an_option_of_beanpole_s() {
 impl Daemon {
     fn wait_for(&self, signal: Signal) -> i32 {
         self.signal(signal);
-        self.wait(PATIENCE.min(Duration::from_secs(5)))
+        self.wait(PATIENCE)
     }
 }

@@ -32,7 +32,7 @@ fn lived(arguments: &[&str]) -> (String, String) {
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_log("draining");
     daemon.signal(Signal::SIGTERM);
-    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
     (daemon.log(), peer)
 }
 
@@ -170,7 +170,7 @@ fn the_journal_gets_lines_without_time_and_with_its_levels() {
     let mut client = daemon.client();
     client.put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);
-    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
     let log = daemon.log();
     let level = |line: &str| -> u32 {
         let number = line.strip_prefix('<').and_then(|rest| rest.split_once('>')).map(|(number, _)| number.parse());

@@ -1,4 +1,4 @@
-//! The end: in order, soon, and with the replies that were due.
+//! The end: in order, by itself, and with the replies that were due.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,11 +9,8 @@ use socket2::{Domain, Socket, Type};
 use super::daemon::{wait_until, Daemon, Signal, PATIENCE};
 use super::{is_socket, read_all};
 
-/// An ordinary end.
-const SOON: Duration = Duration::from_secs(2);
-
-/// The end when some client does not read what it is sent: a second of patience more.
-const LATER: Duration = Duration::from_secs(4);
+/// How long the server waits for clients that read their last replies slowly.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A body that makes replies long.
 const BODY: usize = 60_000;
@@ -27,11 +24,10 @@ pub fn ends() -> impl Iterator<Item = Signal> {
     ends.into_iter().filter(move |signal| mask >> (*signal as u32 - 1) & 1 == 0)
 }
 
-fn stops(daemon: &Daemon, signal: Signal, within: Duration) {
-    let start = Instant::now();
+/// It ends by itself, whatever its clients do meanwhile: they are there until it has.
+fn stops(daemon: &Daemon, signal: Signal) {
     daemon.signal(signal);
-    assert_eq!(daemon.wait(within), 0, "after {signal}");
-    assert!(start.elapsed() < within, "{:?} after {signal}", start.elapsed());
+    assert_eq!(daemon.wait(PATIENCE), 0, "after {signal}");
     let log = daemon.log();
     assert!(log.trim_end().ends_with("stopping"), "after {signal}:\n{log}");
     assert!(!log.contains("panicked") && !log.contains(" WARN "), "after {signal}:\n{log}");
@@ -40,7 +36,7 @@ fn stops(daemon: &Daemon, signal: Signal, within: Duration) {
 /// Puts a long job, and has the server carry out this many commands that are answered with it, while nobody reads.
 fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     let mut other = daemon.client();
-    assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 60).unwrap(), 1);
+    assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 3600).unwrap(), 1);
     other.reserve(Some(0)).unwrap().expect("the job");
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
@@ -57,7 +53,7 @@ fn owed(replies: usize) -> usize {
 #[test]
 fn an_idle_server_stops() {
     for signal in ends() {
-        stops(&Daemon::start(&[]), signal, SOON);
+        stops(&Daemon::start(&[]), signal);
     }
 }
 
@@ -72,7 +68,7 @@ fn clients_that_wait_are_let_go() {
         }
         let mut client = daemon.client();
         wait_until("four wait", || client.figure("stats", "current-waiting").unwrap() == "4");
-        stops(&daemon, signal, SOON);
+        stops(&daemon, signal);
         for stream in &mut streams {
             assert_eq!(read_all(stream), b"", "they get nothing but the end");
         }
@@ -80,7 +76,7 @@ fn clients_that_wait_are_let_go() {
 }
 
 #[test]
-fn many_clients_are_let_go_as_soon_as_few() {
+fn many_clients_are_let_go() {
     let daemon = Daemon::start_unix(&[]);
     let mut streams: Vec<_> = (0..300).map(|_| daemon.unix()).collect();
     for stream in &mut streams {
@@ -88,7 +84,7 @@ fn many_clients_are_let_go_as_soon_as_few() {
     }
     let mut client = daemon.client();
     wait_until("all wait", || client.figure("stats", "current-waiting").unwrap() == "300");
-    stops(&daemon, Signal::SIGTERM, SOON);
+    stops(&daemon, Signal::SIGTERM);
     for stream in &mut streams {
         let replies = read_all(stream);
         assert!(replies.starts_with(b"INSERTED ") && replies.ends_with(b"\r\n"), "{replies:?}");
@@ -96,14 +92,14 @@ fn many_clients_are_let_go_as_soon_as_few() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_not_waited_for_long() {
+fn a_client_that_never_reads_is_not_waited_for_without_end() {
     std::thread::scope(|scope| {
         for signal in ends() {
             scope.spawn(move || {
                 let daemon = Daemon::start_unix(&[]);
                 let mut stream = daemon.unix();
                 owe(&daemon, &mut stream, 12, "");
-                stops(&daemon, signal, LATER);
+                stops(&daemon, signal);
                 assert!(!is_socket(daemon.path()));
             });
         }
@@ -111,12 +107,12 @@ fn a_client_that_never_reads_is_not_waited_for_long() {
 }
 
 #[test]
-fn a_client_that_never_reads_over_tcp_is_not_waited_for_long() {
+fn a_client_that_never_reads_over_tcp_is_not_waited_for_without_end() {
     let daemon = Daemon::start(&["--max-output", "100M"]);
     let mut stream = daemon.tcp();
     // More than the kernel takes.
     owe(&daemon, &mut stream, 400, "");
-    stops(&daemon, Signal::SIGTERM, LATER);
+    stops(&daemon, Signal::SIGTERM);
 }
 
 /// Reads to the end, like [`read_all`], but begins only when the server has looked at its connections for the last time
@@ -127,31 +123,48 @@ fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     read_all(stream)
 }
 
+/// Whether all that was due had come. Less is a fault if it was read within the time that the server gives its clients;
+/// on a machine so busy that it was not, another try must tell.
+fn is_whole(whole: bool, signalled: Instant) -> bool {
+    let took = signalled.elapsed();
+    assert!(whole || took >= LAST_WORDS, "replies are missing that were read in {took:?}");
+    whole
+}
+
+fn arrive(last: &str) {
+    wait_until("replies are read in time", || {
+        let daemon = Daemon::start_unix(&[]);
+        let mut stream = daemon.unix();
+        owe(&daemon, &mut stream, 12, last);
+        let signalled = Instant::now();
+        daemon.signal(Signal::SIGTERM);
+        let length = read_late(&daemon, &mut stream).len();
+        assert!(length <= owed(12), "{length} of {} bytes", owed(12));
+        let whole = is_whole(length == owed(12), signalled);
+        assert_eq!(daemon.wait(PATIENCE), 0);
+        whole
+    });
+}
+
 /// What was answered before the signal arrives whole, though it did not fit into the socket.
 #[test]
 fn replies_on_their_way_arrive() {
-    let daemon = Daemon::start_unix(&[]);
-    let mut stream = daemon.unix();
-    owe(&daemon, &mut stream, 12, "");
-    daemon.signal(Signal::SIGTERM);
-    assert_eq!(read_late(&daemon, &mut stream).len(), owed(12));
-    assert_eq!(daemon.wait(SOON), 0);
+    arrive("");
 }
 
 /// The same for a client that waits for a job behind them.
 #[test]
 fn replies_on_their_way_to_a_waiting_worker_arrive() {
-    let daemon = Daemon::start_unix(&[]);
-    let mut stream = daemon.unix();
-    owe(&daemon, &mut stream, 12, "reserve\r\n");
-    daemon.signal(Signal::SIGTERM);
-    assert_eq!(read_late(&daemon, &mut stream).len(), owed(12));
-    assert_eq!(daemon.wait(SOON), 0);
+    arrive("reserve\r\n");
 }
 
 /// The same over TCP, where an end with commands unread would throw away what the other side has not received yet.
 #[test]
 fn replies_on_their_way_arrive_though_more_commands_do_not() {
+    wait_until("replies are read in time", arrive_though_more_commands_do_not);
+}
+
+fn arrive_though_more_commands_do_not() -> bool {
     let daemon = Daemon::start(&[]);
     let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     // Small, so that the last replies are still in the kernel on the server's side when the server has sent them.
@@ -159,7 +172,7 @@ fn replies_on_their_way_arrive_though_more_commands_do_not() {
     stream.connect(&daemon.address().into()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut other = daemon.client();
-    other.put(&vec![b'x'; BODY], 0, 0, 60).unwrap();
+    other.put(&vec![b'x'; BODY], 0, 0, 3600).unwrap();
     stream.write_all("peek 1\r\n".repeat(2000).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     let (mut replies, mut looks) = (0, 0);
@@ -170,11 +183,13 @@ fn replies_on_their_way_arrive_though_more_commands_do_not() {
         replies > 0 && looks >= 20
     });
     stream.write_all(b"list-tubes\r\n").unwrap();
+    let signalled = Instant::now();
     daemon.signal(Signal::SIGTERM);
     daemon.wait_log("stopping");
     let length = read_all(&mut stream).len();
-    assert!(length >= owed(replies), "{length} of {} bytes", owed(replies));
-    assert_eq!(daemon.wait(SOON), 0);
+    let whole = is_whole(length >= owed(replies), signalled);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    whole
 }
 
 #[test]
@@ -187,7 +202,7 @@ fn a_second_signal_while_stopping_changes_nothing() {
     for signal in [Signal::SIGINT, Signal::SIGUSR1, Signal::SIGTERM] {
         daemon.signal(signal);
     }
-    assert_eq!(daemon.wait(LATER), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
     assert!(!is_socket(daemon.path()));
 }
 
@@ -201,7 +216,7 @@ fn a_client_that_goes_on_asking_does_not_hold_up_the_end() {
     let reading = std::thread::spawn(move || while matches!(reader.read(&mut [0; 65_536]), Ok(1..)) {});
     let mut client = daemon.client();
     wait_until("it is busy", || client.figure("stats", "cmd-stats").unwrap().parse::<u64>().unwrap() > 100);
-    stops(&daemon, Signal::SIGTERM, LATER);
+    stops(&daemon, Signal::SIGTERM);
     asking.join().expect("a thread that ends");
     reading.join().expect("a thread that ends");
 }

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use beanpole::Client;
 
@@ -27,7 +26,7 @@ fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Com
 
 fn stops(daemon: &Daemon) {
     daemon.signal(Signal::SIGTERM);
-    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::Duration;
 
 use beanpole::Client;
 use nix::fcntl::{Flock, FlockArg};
@@ -178,7 +177,7 @@ fn the_socket_file_goes_with_the_server() {
         client.put(b"x", 0, 0, 60).unwrap();
         assert!(is_socket(daemon.path()));
         daemon.signal(signal);
-        assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+        assert_eq!(daemon.wait(PATIENCE), 0);
         assert!(!daemon.path().exists(), "after {signal}");
         assert!(!daemon.log().contains("stays behind"), "{}", daemon.log());
     }
@@ -193,7 +192,7 @@ fn the_socket_file_of_a_successor_stays() {
     fs::remove_file(&path).expect("the socket file");
     let second = start(&path);
     first.signal(Signal::SIGTERM);
-    assert_eq!(first.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    assert_eq!(first.wait(PATIENCE), 0);
     assert!(is_socket(&path), "the second server's file is gone; log of the first:\n{}", first.log());
     serves(second.path());
 }
@@ -206,7 +205,7 @@ fn the_mode_of_the_socket_file_is_as_asked_for() {
         let daemon = Daemon::start(&[&["-l", &option(&path)], arguments].concat());
         let mode = fs::metadata(&path).expect("a socket file").permissions().mode() & 0o7777;
         daemon.signal(Signal::SIGTERM);
-        assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+        assert_eq!(daemon.wait(PATIENCE), 0);
         mode
     };
     assert_eq!(mode(&[]), 0o666);

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::unistd::User;
 
@@ -101,7 +100,7 @@ fn root_becomes_the_user_once_the_addresses_are_bound() {
     is_nobody(&daemon);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);
-    assert_eq!(daemon.wait(PATIENCE.min(Duration::from_secs(5))), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use beanpole::internals::engine::{
 use crate::disk::Disk;
 use crate::model::Model;
 use crate::random::Random;
+use crate::snapshots::{Snapshot, Snapshots};
 use crate::verbs;
 
 /// Names of tubes.
@@ -90,6 +91,8 @@ pub struct Life {
     pub with_terms: bool,
     /// Whether only that counts which is synced, whatever the mode promises.
     pub counts_syncs: bool,
+    /// The queue after each turn, if somebody wants to know.
+    pub snapshots: Option<Snapshots>,
 }
 
 /// Opens the log on this disk.
@@ -122,6 +125,7 @@ impl Life {
             largest: 400,
             with_terms: true,
             counts_syncs: false,
+            snapshots: None,
         })
     }
 
@@ -162,6 +166,9 @@ impl Life {
         journal.append(engine);
         assert_eq!(journal.stats().live, live(engine), "the log knows what it needs");
         self.model.observe(engine, put, journal.position(), short);
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.push(Snapshot::of(engine, journal.position()));
+        }
         put
     }
 
@@ -185,7 +192,7 @@ impl Life {
         client
     }
 
-    fn verb(&mut self) {
+    pub fn verb(&mut self) {
         let (client, job) = (self.client(), self.any());
         let tube = self.random.pick(&TUBES);
         let pri = self.random.pick(&[0, 1, 5, 1024, u32::MAX]);
@@ -284,7 +291,7 @@ impl Life {
     }
 
     /// What the syncer does, or a part of it.
-    fn look_after(&mut self) {
+    pub fn look_after(&mut self) {
         match self.random.below(10) {
             0..=3 => drop(self.wal.write(&self.access)),
             4 | 5 => drop(self.wal.write(&self.access) && self.wal.sync(&self.access)),

@@ -83,7 +83,7 @@ fn half_replies_and_nonsense_are_noticed() {
         ("SSH-2.0-OpenSSH\n", &["no reply of a beanstalk server"]),
     ] {
         let server = pretender(move |_| Some(reply));
-        let ended = run_command(ctl(&server, &["stats", "--timeout", "5"]));
+        let ended = run_command(ctl(&server, &["stats", "--timeout", "200"]));
         let code = if words[0].contains("answered") || words[0].contains("1b") { 1 } else { 3 };
         failed(&ended, code, words);
     }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::Arc;
-use std::time::Duration;
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::{Client, ClientError, Config, Server};
@@ -207,9 +206,8 @@ fn a_lone_client_is_answered_when_a_slow_disk_is_back() {
     stage.controls.sync_error.store(EIO, Ordering::SeqCst);
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
-    wait_until("the disk is asked", || stage.controls.syncs() > before);
-    // For the error, and for a try or two that find no better disk.
-    std::thread::sleep(Duration::from_millis(200));
+    // Once for the answer, and for a try or two that find no better disk.
+    wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
     let answer = answer.recv_timeout(PATIENCE).expect("an answer");
     stage.jobs.extend(answer.map(|id| (id, body(1))));

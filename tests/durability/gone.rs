@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
 
 use beanpole::Client;
 
@@ -85,7 +84,6 @@ fn a_folder_that_is_removed_and_made_again_loses_nothing() {
     wait_until("what lived in the old files is in new ones", || {
         number(&mut client, "stats", "binlog-oldest-index") > before
     });
-    std::thread::sleep(Duration::from_millis(100));
     crash(daemon);
     let daemon = home.start(&OPTIONS);
     compare(&mut daemon.client(), &jobs);

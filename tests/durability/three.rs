@@ -40,6 +40,7 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
     for (number, terms) in ["q 9000 900000", "q1 9000 2000", "q2 2000 900000", "q3 9000 900000"].iter().enumerate() {
         ask(&mut client, format!("add {} {terms} 4 -max-fails=2 -max-attempts=7\r\nbody\r\n", ids[number]));
     }
+    let added = Instant::now();
     let moment = SystemTime::now() + Duration::from_secs(3);
     ask(&mut client, format!("schedule {} q4 9000 900000 {} 4\r\nbody\r\n", ids[4], rfc3339(moment)));
     assert_eq!(client.lease("q2", 0)?, Some((ids[2].clone(), "body".to_owned())));
@@ -49,9 +50,10 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
     ask(&mut client, format!("add {} q6 9000 900000 4\r\nbody\r\n", ids[6]));
     ask(&mut client, format!("delete {}\r\n", ids[6]));
     let mut runner = Workq::connect(&daemon)?;
-    runner.send(&format!("run {} q7 9000 9000 4\r\nbody\r\n", ids[7]))?;
+    runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
     wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
     // More than once: what was read must be as good as what was written.
+    let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
         client = Workq::connect(&daemon)?;
@@ -68,17 +70,23 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
         assert_eq!(look(2, "attempts").as_deref(), Some("1"));
         assert_eq!(client.ask(&format!("add {} q 1 1 0\r\n\r\n", ids[0]))?, "-CLIENT-ERROR Duplicate job");
         assert_eq!(client.result(&ids[5])?, Some((true, "result".to_owned())));
-        let quick = began.elapsed() < Duration::from_millis(1900);
-        let leased = client.lease("q2 q4", 0)?;
-        assert!(!quick || leased.is_none(), "its lease has not ended, and the other has not begun");
+        leased = client.lease("q2", 0)?;
+        assert!(leased.is_none() || began.elapsed() >= Duration::from_millis(2000), "its lease has not ended");
         if leased.is_some() {
             break;
         }
     }
-    wait_until("its time to live ends", || client.inspect(&ids[1], "state").expect("an answer").is_none());
-    assert!(began.elapsed() >= Duration::from_millis(2000));
-    assert!(began.elapsed() < Duration::from_millis(4500), "counted from the beginning: {:?}", began.elapsed());
-    assert_eq!(client.lease("q4", 5000)?, Some((ids[4].clone(), "body".to_owned())));
+    // Counted from the beginning, it ends while the server is away.
+    crash(daemon);
+    std::thread::sleep(Duration::from_millis(2100).saturating_sub(added.elapsed()));
+    let daemon = home.start(&options);
+    let mut client = Workq::connect(&daemon)?;
+    assert_eq!(client.inspect(&ids[1], "state")?, None, "its time to live has ended");
+    if leased.is_none() {
+        leased = client.lease("q2", 200_000)?;
+    }
+    assert_eq!(leased, Some((ids[2].clone(), "body".to_owned())));
+    assert_eq!(client.lease("q4", 200_000)?, Some((ids[4].clone(), "body".to_owned())));
     assert!(SystemTime::now() >= moment - Duration::from_secs(1));
     ask(&mut client, format!("fail {} 5\r\nworse\r\n", ids[3]));
     assert_eq!(client.result(&ids[3])?, Some((false, "worse".to_owned())));
@@ -179,8 +187,8 @@ struct Book {
     /// Somebody said that it is done, and has no answer yet.
     ending: HashSet<String>,
     ended: HashSet<String>,
-    /// In which round it was handed out, while it is in somebody's hands.
-    held: HashMap<String, usize>,
+    /// In which round it was handed out, and when that was asked for, while it is in somebody's hands.
+    held: HashMap<String, (usize, Instant)>,
     /// Of jobs with an id of Workq: what to ask for.
     results: HashMap<String, String>,
     /// How often it was said to have failed, and how often that was acknowledged.
@@ -194,14 +202,17 @@ fn name(payload: &str) -> &str {
 }
 
 impl Book {
-    fn taken(&mut self, payload: &str, round: usize) {
+    /// Somebody who asked then has it in this round.
+    fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
             self.problems.push(format!("back: {} was done", name(payload)));
         }
         if !self.sent.contains(payload) {
             self.problems.push(format!("{} was never submitted", name(payload)));
         }
-        if self.held.insert(payload.to_owned(), round) == Some(round) {
+        // On a machine that is so busy, a reservation may have come to its end.
+        let before = self.held.insert(payload.to_owned(), (round, asked));
+        if before.is_some_and(|(other, since)| other == round && since.elapsed() < HELD) {
             self.problems.push(format!("doubled: {} is in two hands", name(payload)));
         }
         self.ending.remove(payload);
@@ -220,6 +231,9 @@ struct Site<'a> {
     next: &'a AtomicU64,
     round: usize,
 }
+
+/// How long a reservation lasts.
+const HELD: Duration = Duration::from_secs(5);
 
 /// Jobs that are not done; producers rest when there are so many.
 const ENOUGH: usize = 300;
@@ -271,8 +285,9 @@ impl Site<'_> {
     fn work_workq(&self, mut dice: Dice) -> Option<()> {
         let mut client = Workq::connect(self.daemon).ok()?;
         loop {
+            let asked = Instant::now();
             let Some((id, payload)) = client.lease("q", 20).ok()? else { continue };
-            self.book().taken(&payload, self.round);
+            self.book().taken(&payload, self.round, asked);
             if payload.starts_with('w') && dice.below(3) == 0 {
                 let mut book = self.book();
                 book.held.remove(&payload);
@@ -295,6 +310,7 @@ impl Site<'_> {
         client.send(CAN_DO, &["q"]).ok()?;
         let mut before: Option<String> = None;
         loop {
+            let asked = Instant::now();
             let job = client.grab().ok()?;
             if let Some(payload) = before.take() {
                 // The answer says that what stood before it was carried out, and is safe.
@@ -304,7 +320,7 @@ impl Site<'_> {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
-            self.book().taken(&payload, self.round);
+            self.book().taken(&payload, self.round, asked);
             self.book().ending.insert(payload.clone());
             client.send(WORK_COMPLETE, &[&handle, &payload]).ok()?;
             before = Some(payload);
@@ -316,9 +332,10 @@ impl Site<'_> {
         client.watch("q").ok()?;
         client.watch("g").ok()?;
         loop {
+            let asked = Instant::now();
             let Some(job) = client.reserve(Some(1)).ok()? else { continue };
             let payload = String::from_utf8_lossy(&job.body).into_owned();
-            self.book().taken(&payload, self.round);
+            self.book().taken(&payload, self.round, asked);
             self.book().ending.insert(payload.clone());
             client.delete(job.id).ok()?;
             let mut book = self.book();

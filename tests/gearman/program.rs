@@ -4,17 +4,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::daemon::{wait_until, Daemon, Folder, Signal};
+use crate::daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use crate::talk::{packet, parse, Packet};
-
-/// The end of a server that was told to stop.
-const SOON: Duration = Duration::from_secs(4);
 
 /// A connection to the door for Gearman.
 fn connect(daemon: &Daemon) -> TcpStream {
     let name = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
     let stream = TcpStream::connect(name).expect("a connection");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     stream
 }
 
@@ -84,7 +81,7 @@ fn shutdown_is_taken_if_an_option_says_so() {
     assert!(daemon.runs());
     let daemon = Daemon::start(&["--gearman=127.0.0.1:0", "--allow-shutdown"]);
     assert_eq!(line(&mut connect(&daemon), "shutdown\n"), "OK\n");
-    assert_eq!(daemon.wait(SOON), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
 }
 
 #[test]
@@ -97,7 +94,7 @@ fn a_graceful_shutdown_waits_for_the_jobs() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(daemon.runs(), "a job is left");
     worker.write_all(&packet(13, &[&handle[..], b"\0done"].concat())).expect("a connection");
-    assert_eq!(daemon.wait(SOON), 0);
+    assert_eq!(daemon.wait(PATIENCE), 0);
 }
 
 #[test]

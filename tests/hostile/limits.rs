@@ -48,7 +48,7 @@ fn one_connection_too_many() {
         }
         refused.expect("OUT_OF_MEMORY");
         refused.expect_end();
-        serves(&daemon, &mut clients[number % 10]);
+        serves(&mut clients[number % 10]);
     }
     assert_eq!(lines_with(&daemon, TURNED_AWAY), 1, "{}", daemon.log());
     at_rest(&daemon);
@@ -118,7 +118,7 @@ fn no_files_left() {
     }
     assert!(inside.len() >= 15 && outside.len() >= 5, "{} of 34 are let in", inside.len());
     at_rest(&daemon);
-    serves(&daemon, &mut inside[0]);
+    serves(&mut inside[0]);
     assert_eq!(lines_with(&daemon, NO_FILES), 1, "{}", daemon.log());
     let mut other = Wire::to(&daemon);
     assert_eq!(other.line(), "OUT_OF_MEMORY");
@@ -151,7 +151,7 @@ fn no_files_left_for_a_while() {
     drop(clients.split_off(1));
     drop(clients);
     let mut client = let_in(&daemon);
-    serves(&daemon, &mut client);
+    serves(&mut client);
     assert_eq!(lines_with(&daemon, NO_FILES), 1, "{}", daemon.log());
     drop(client);
     calm(&daemon);

@@ -188,7 +188,7 @@ fn take_one(client: &mut Wire) -> bool {
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);
-        worker.send("reserve-with-timeout 60\r\n");
+        worker.send("reserve-with-timeout 3600\r\n");
         let (id, _) = worker.job();
         worker.ask(&format!("delete {id}"), "DELETED");
         counts.deleted.fetch_add(1, Ordering::Relaxed);

@@ -105,14 +105,19 @@ fn half_closed_with_a_full_window_and_then_gone() {
     calm(&daemon);
 }
 
-/// Sends the same commands until the connection takes no more; returns how many bytes it took.
-fn stuff(stream: &mut TcpStream, commands: &[u8]) -> usize {
-    stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a connection");
-    let mut sent = 0;
+/// Sends the same commands until the connection takes no more though the server is at rest; returns how many bytes it
+/// took.
+fn stuff(daemon: &Daemon, stream: &mut TcpStream, commands: &[u8]) -> usize {
+    stream.set_nonblocking(true).expect("a connection");
+    let (mut sent, mut at_last_rest) = (0, None);
     loop {
         match stream.write(&commands[sent % commands.len()..]) {
             Ok(count) => sent += count,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && at_last_rest == Some(sent) => return sent,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                at_rest(daemon);
+                at_last_rest = Some(sent);
+            }
             Err(error) => panic!("{error}"),
         }
         assert!(sent < 200 << 20, "the server reads a client that does not read");
@@ -128,13 +133,13 @@ fn clients_that_never_read() {
         let commands = peeks(JOBS * 1000).into_bytes();
         let mut clients: Vec<TcpStream> = (0..4).map(|_| daemon.tcp()).collect();
         for client in &mut clients {
-            stuff(client, &commands);
+            stuff(&daemon, client, &commands);
             served(&daemon);
         }
         calm(&daemon);
         // Still unread after a while, as nothing has changed.
         for client in &mut clients {
-            let more = stuff(client, &commands);
+            let more = stuff(&daemon, client, &commands);
             assert!(more < 1 << 20, "another {more} bytes were read");
         }
         let grown = daemon.peak_rss().saturating_sub(before);

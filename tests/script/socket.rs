@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Patience, Wire, World};
 
-/// How long bytes may take that must come.
-const MUST: Duration = Duration::from_secs(5);
+/// A guard against a hang: how long bytes may take that must come.
+const MUST: Duration = Duration::from_secs(300);
 
 /// What is longer is never sent byte by byte.
 const SHORT: usize = 1000;

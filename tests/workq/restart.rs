@@ -78,8 +78,9 @@ fn jobs_and_results_come_back() {
     assert_eq!(ask(&mut client, &format!("delete {}\r\n", id(4)), 1), ["+OK"]);
     assert_eq!(ask(&mut client, "lease leased 1000\r\n", 3)[0], "+OK 1");
     assert_eq!(ask(&mut client, &format!("fail {} 3\r\nbad\r\n", id(6)), 1), ["+OK"]);
-    client.send(&format!("run {} r 1000 60000 1\r\nx\r\n", id(8)));
-    std::thread::sleep(Duration::from_millis(50));
+    client.send(&format!("run {} r 1000 600000 1\r\nx\r\n", id(8)));
+    let mut other = Client::connect(server.address_of(Wire::Workq).expect("an address"));
+    while look(&mut other, 8) == "gone" {}
     drop(server);
 
     let (_server, mut client) = start(&folder.0);

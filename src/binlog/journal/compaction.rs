@@ -7,8 +7,9 @@ use super::{size_of, Journal, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
 use crate::binlog::record::{key_size, limit_size, pause_size, Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
-use crate::binlog::types::{Batch, Health, Retired, Synced};
+use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
+use crate::log_figures::Health;
 
 /// Where no record says yet that a segment is needed no longer.
 const UNSAID: u64 = u64::MAX;

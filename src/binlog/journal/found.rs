@@ -5,8 +5,9 @@
 use super::{Journal, Segment};
 use crate::binlog::record::{full_size, pause_size};
 use crate::binlog::segment::Place;
-use crate::binlog::types::{Health, Synced};
+use crate::binlog::types::Synced;
 use crate::engine::Engine;
+use crate::log_figures::Health;
 
 impl Journal {
     /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.

@@ -2,7 +2,6 @@
 //!
 //! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
 
-use super::tags::Tagging;
 use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
@@ -21,14 +20,6 @@ pub enum Command {
     Put {
         job: NewJob,
         tags: Option<Box<Tags>>,
-    },
-    /// A put line whose body is still to come; the decoder keeps it to itself.
-    PutLine {
-        pri: Priority,
-        delay: Span,
-        ttr: Span,
-        size: u32,
-        tagging: Tagging,
     },
     /// A put that was wrong by itself; `counts_producer` as beanstalkd has it.
     PutRefused {
@@ -109,25 +100,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether beanstalkd has no such command.
-    pub fn is_extended(&self) -> bool {
-        matches!(
-            self,
-            Command::ReserveBatch(..)
-                | Command::DeleteBatch(_)
-                | Command::TouchAll
-                | Command::Wait(..)
-                | Command::Flush { .. }
-                | Command::PeekReserved
-                | Command::Drain(_)
-                | Command::ListJobs { .. }
-                | Command::MoveJob { .. }
-                | Command::MoveTube { .. }
-                | Command::LimitTube { .. }
-                | Command::ReserveMode { .. }
-        )
-    }
-
     /// The most bytes that its records take in the binlog; for a kick of many jobs, those of the first.
     pub fn log_size(&self) -> u64 {
         match self {

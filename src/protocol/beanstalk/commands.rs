@@ -8,7 +8,6 @@ use hmac_sha256::Hash;
 
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
-use super::tags;
 use crate::access::Need;
 use crate::engine::{JobId, Span, State, UNFINISHED};
 use crate::protocol::text::{is_tube_name, name_run, next_word, number, number32, past, strtoul32};
@@ -74,6 +73,9 @@ impl CommandName {
     }
 }
 
+/// Reads what stands behind a command's word.
+type Parse = fn(&[u8], Extensions) -> Option<Command>;
+
 pub struct CommandRow {
     pub name: CommandName,
     /// What a client must be allowed to do.
@@ -81,8 +83,9 @@ pub struct CommandRow {
     /// What a line must begin with.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// Reads the rest of the line; none if it is malformed, and then the command is not counted.
-    pub parse: fn(&[u8], Extensions) -> Option<Command>,
+    /// Reads the rest of the line; none if it is malformed, and then the command is not counted. A put has no such
+    /// function: its body follows, and the decoder deals with both.
+    pub parse: Option<Parse>,
     /// What it does, in one line.
     pub summary: &'static str,
     /// What must be on for it; none for beanstalkd's own.
@@ -94,10 +97,10 @@ const fn row(
     need: Need,
     word: &'static str,
     arguments: &'static str,
-    parse: fn(&[u8], Extensions) -> Option<Command>,
+    parse: Parse,
     summary: &'static str,
 ) -> CommandRow {
-    CommandRow { name, need, word, arguments, parse, summary, extension: None }
+    CommandRow { name, need, word, arguments, parse: Some(parse), summary, extension: None }
 }
 
 /// A row of a command that beanstalkd has not.
@@ -107,7 +110,7 @@ const fn ours(extension: Extension, row: CommandRow) -> CommandRow {
 
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 40] = [
-    row(CommandName::Put, Need::PUT_USED, "put ", "<pri> <delay> <ttr> <bytes>", put, "put a job, whose body follows, into the used tube"),
+    CommandRow { name: CommandName::Put, need: Need::PUT_USED, word: "put ", arguments: "<pri> <delay> <ttr> <bytes>", parse: None, summary: "put a job, whose body follows, into the used tube", extension: None },
     row(CommandName::Peek, Need::LOOK_JOB, "peek ", "<id>", |args, _| only_id(args).map(Command::Peek), "show a job"),
     row(CommandName::PeekReady, Need::LOOK_USED, "peek-ready", "", |args, _| alone(args, Command::PeekNext(State::Ready)), "show the next ready job of the used tube"),
     row(CommandName::PeekDelayed, Need::LOOK_USED, "peek-delayed", "", |args, _| alone(args, Command::PeekNext(State::Delayed)), "show its delayed job that is due next"),
@@ -193,27 +196,12 @@ fn only_id(args: &[u8]) -> Option<JobId> {
     number(args).and_then(last).map(JobId)
 }
 
-fn secs(count: u32) -> Span {
+pub fn secs(count: u32) -> Span {
     Span::from_secs(count.into())
 }
 
 fn tube(args: &[u8]) -> Option<Box<[u8]>> {
     is_tube_name(args).then(|| args.into())
-}
-
-fn put(args: &[u8], extensions: Extensions) -> Option<Command> {
-    let (pri, args) = number32(args)?;
-    let (delay, args) = number32(args)?;
-    let (ttr, args) = number32(args)?;
-    let (size, rest) = number32(args)?;
-    // The protocol's shortest time to run is one second.
-    Some(Command::PutLine {
-        pri,
-        delay: secs(delay),
-        ttr: secs(ttr.max(1)),
-        size,
-        tagging: tags::read(rest, extensions),
-    })
 }
 
 /// Jobs of a batch at most.

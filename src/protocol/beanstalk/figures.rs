@@ -5,7 +5,8 @@
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{Stats, TubeStats};
-use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, LogFigures, Usage, Wire};
+use crate::log_figures::LogFigures;
+use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, Usage, Wire};
 use crate::role::RoleFigures;
 
 /// All that the server tells.
@@ -135,7 +136,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 66] = [
     row("max-memory", |it| Number(it.stats.max_memory)),
     row("max-connections", |it| Number(it.facts.max_connections as u64)),
     row("rejected-connections", |it| Number(it.usage.rejected_connections)),
-    row("binlog-state", |it| Word(it.log.map_or("off", |log| log.state))),
+    row("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()))),
     row("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
     row("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
     row("memory-jobs", |it| Number(it.stats.memory.jobs)),

@@ -5,6 +5,7 @@
 
 mod command;
 mod commands;
+mod continuation;
 mod extended;
 mod extensions;
 mod figures;
@@ -16,10 +17,11 @@ mod yaml;
 
 pub use command::Command;
 pub use commands::{CommandName, CommandRow, COMMANDS};
+pub use continuation::Continuation;
 pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use figures::{extended_counts, server_figures, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
-pub use session::{deny, execute, go_on, hang_up, tell, Continuation};
+pub use session::{deny, execute, go_on, hang_up, tell};
 pub use tags::TAGS;
 
 /// What a client is told that connects when there is no room for it.

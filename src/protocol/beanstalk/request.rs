@@ -4,14 +4,14 @@
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{row_of, CommandName};
+use super::commands::{row_of, secs, CommandName};
 use super::extensions::{Extension, Extensions};
 use super::reply;
-use super::tags::Tagging;
+use super::tags::{self, Tagging};
 use crate::access::Need;
 use crate::engine::{Body, NewJob, Priority, Span, Tags};
 use crate::protocol::guard::Subject;
-use crate::protocol::text::{past, upto};
+use crate::protocol::text::{number32, past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
 
@@ -110,18 +110,6 @@ impl Request {
     }
 }
 
-/// The request on a line, which is without its CR LF, for a server that has these extensions.
-fn parse(line: &[u8], extensions: Extensions) -> Request {
-    if line.contains(&0) {
-        return Request::wrong(Command::BadFormat);
-    }
-    let Some(row) = row_of(line, extensions) else { return Request::wrong(Command::UnknownCommand) };
-    match (row.parse)(past(line, row.word.len()), extensions) {
-        Some(command) => Request { counts: Some(row.name), command },
-        None => Request::wrong(Command::BadFormat),
-    }
-}
-
 /// The parser's state for one connection. It keeps no bytes of lines: the caller offers an
 /// unfinished line again, with more behind it.
 #[derive(Debug, Default)]
@@ -203,28 +191,29 @@ impl Decoder {
             self.state = Reading::LongLine { cr: window.ends_with(b"\r") };
             return Some(None);
         };
-        let line = upto(window, length);
+        let (line, is_long) = (upto(window, length), length + 2 > MAX_LINE);
         *input = past(input, length + 2);
-        let request = parse(line, limits.extensions);
-        if length + 2 > MAX_LINE && !may_be_long(&request.command) {
-            return Some(Some(Request::wrong(Command::BadFormat)));
-        }
-        match request.command {
-            Command::PutLine { pri, delay, ttr, size, tagging } => {
-                Some(self.put_line(Numbers { pri, delay, ttr }, size, tagging, input, limits))
-            }
-            _ => Some(Some(request)),
-        }
+        let is_text = !line.contains(&0);
+        let Some(row) = row_of(line, limits.extensions).filter(|_| is_text) else {
+            let problem = if is_text && !is_long { Command::UnknownCommand } else { Command::BadFormat };
+            return Some(Some(Request::wrong(problem)));
+        };
+        let args = past(line, row.word.len());
+        let Some(parse) = row.parse else { return Some(self.put_line(args, is_long, input, limits)) };
+        Some(Some(match parse(args, limits.extensions) {
+            Some(command) if !is_long || may_be_long(&command) => Request { counts: Some(row.name), command },
+            _ => Request::wrong(Command::BadFormat),
+        }))
     }
 
-    fn put_line(
-        &mut self,
-        numbers: Numbers,
-        size: u32,
-        tagging: Tagging,
-        input: &mut &[u8],
-        limits: &DecodeLimits,
-    ) -> Option<Request> {
+    fn put_line(&mut self, args: &[u8], is_long: bool, input: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        let (numbers, size, tagging) = match put_args(args, limits.extensions) {
+            Some((.., Tagging::Plain | Tagging::Garbage)) if is_long => {
+                return Some(Request::wrong(Command::BadFormat))
+            }
+            Some(args) => args,
+            None => return Some(Request::wrong(Command::BadFormat)),
+        };
         let refusal = match tagging {
             Tagging::Malformed => Some(reply::BAD_FORMAT),
             _ if size > limits.max_job_size => Some(reply::JOB_TOO_BIG),
@@ -271,6 +260,17 @@ impl Decoder {
     }
 }
 
+/// The numbers of a put, the size of its body, and what stands behind.
+fn put_args(args: &[u8], extensions: Extensions) -> Option<(Numbers, u32, Tagging)> {
+    let (pri, args) = number32(args)?;
+    let (delay, args) = number32(args)?;
+    let (ttr, args) = number32(args)?;
+    let (size, rest) = number32(args)?;
+    // The protocol's shortest time to run is one second.
+    let numbers = Numbers { pri, delay: secs(delay), ttr: secs(ttr.max(1)) };
+    Some((numbers, size, tags::read(rest, extensions)))
+}
+
 /// `whole`: it ends in CR LF. No body: there was no memory for it.
 fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Option<Body>) -> Request {
     let Numbers { pri, delay, ttr } = numbers;
@@ -295,8 +295,7 @@ fn longest(input: &[u8], extensions: Extensions) -> usize {
 
 /// Whether this may have come on a line that is too long for beanstalkd.
 fn may_be_long(command: &Command) -> bool {
-    let tagged = matches!(command, Command::PutLine { tagging: Tagging::Tagged(_) | Tagging::Malformed, .. });
-    tagged || matches!(command, Command::DeleteBatch(_) | Command::MoveTube { .. } | Command::MoveJob { .. })
+    matches!(command, Command::DeleteBatch(_) | Command::MoveTube { .. } | Command::MoveJob { .. })
 }
 
 /// Where the first CR LF begins.

@@ -2,151 +2,121 @@
 //!
 //! Owns which verb a command becomes and which reply its answer gets. Must not know how bytes arrive or leave.
 
-use super::command::{Command, CHANGE_OVERHEAD};
+use super::command::Command;
+use super::continuation::Continuation;
 use super::extensions::Extension;
 use super::figures::QueueFigures;
 use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::Denied;
 use crate::engine::{
-    Engine, Event, FindOldest, JobId, Kick, NewJob, NoJob, Progress, Refused, Reserve, Span, State, Stats, Tagged, Tags,
+    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, NewJob, NoJob, Progress, Refused,
+    Reserve, Span, State, Tagged, Tags, TouchAll,
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
 
-/// The rest of a command that was too much for one turn.
-#[derive(Debug)]
-pub enum Continuation {
-    /// A kick of many jobs.
-    Kick(Kick),
-    /// A list of all tubes: the number of the next one, and the list so far.
-    ListTubes(u32, Output),
-    /// Figures of what the client may see, so far.
-    Stats(Box<VisibleSums>),
-    /// A list of the tubes that the client watches: the place of the next one, and the list so far.
-    ListWatched(usize, Output),
-    /// Of a command that beanstalkd has not.
-    Extended(extended::Continuation),
-}
-
-impl Continuation {
-    /// Bytes that it may take in a log before it stops once more.
-    pub fn log_size(&self) -> u64 {
-        match self {
-            Continuation::Kick(_) => CHANGE_OVERHEAD,
-            Continuation::Stats(..) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
-            Continuation::Extended(rest) => rest.log_size(),
-        }
-    }
-
-    /// Bytes of memory beside itself.
-    pub fn footprint(&self) -> u64 {
-        match self {
-            Continuation::Kick(_) => 0,
-            Continuation::Stats(_) => size_of::<VisibleSums>() as u64,
-            Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
-            Continuation::Extended(rest) => rest.footprint(),
-        }
-    }
-}
-
 /// Carries out one request and appends its reply, unless the client waits for it from now on.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
+    let (client, now) = (context.client, context.now);
+    let engine = &mut *context.engine;
     match request.command {
-        Command::Reserve(timeout) => return reserve(timeout, context, out),
-        Command::Quit => return Flow::Close,
-        Command::Auth(digest) => return auth(&digest, context, out),
-        Command::Kick(bound) => return kick(Kick::new(bound.into()), context, out),
-        Command::ListTubes => return list_tubes(context, out),
-        Command::Stats => return stats(Box::default(), context, out),
-        Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
         Command::PutRefused { answer, counts_producer } => {
             if counts_producer {
-                context.engine.mark_producer(context.client);
+                engine.mark_producer(client);
             }
             reply::words(out, answer);
         }
-        Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
-            let find = extended::Continuation::StatsTube(FindOldest::new(tube));
-            return flow(extended::go_on(find, context, out));
-        }
-        command if command.is_extended() => return flow(extended::execute(command, context, out)),
-        Command::PutLine { .. } => unreachable!("the decoder keeps put lines to itself"),
-        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
-        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
-        command => job_command(command, context, out),
-    }
-    Flow::Next
-}
-
-/// Commands about one job, or the next one in some state.
-fn job_command(command: Command, context: &mut Context, out: &mut Output) {
-    let Context { engine, client, now, .. } = context;
-    let (client, now) = (*client, *now);
-    match command {
+        Command::Reserve(timeout) => return reserve(timeout, context, out),
+        Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
         Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) if !engine.claim_log_room(0) => {
             reply::words(out, reply::OUT_OF_MEMORY);
         }
-        Command::Release { id, pri, delay } => {
-            let released = engine.release(client, id, pri, delay, now);
-            release(id, released, engine, out);
-        }
+        Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri } => reply::found(out, engine.bury(client, id, pri, now), reply::BURIED),
-        Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
-        Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
+        Command::Kick(bound) => return go_on(Continuation::Kick(Kick::new(bound.into())), context, out),
+        Command::Touch(id) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
         Command::Peek(id) => reply::job(out, b"FOUND", engine.job(id)),
         Command::PeekNext(state) => reply::job(out, b"FOUND", engine.peek(client, state)),
-        command => tube_command(command, context, out),
+        Command::Use(tube) => use_tube(&tube, context, out),
+        Command::Watch(tube, weight) => watch(&tube, weight, context, out),
+        Command::Ignore(tube) => ignore(&tube, context, out),
+        Command::PauseTube { tube, length } => match engine.claim_log_room(tube.len()) {
+            true => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
+            false => reply::words(out, reply::OUT_OF_MEMORY),
+        },
+        Command::ListTubeUsed => reply::using(out, engine.used(client)),
+        Command::ListTubes => return list_tubes(context, out),
+        Command::ListTubesWatched => return list_watched(0, yaml::list(), context, out),
+        Command::Stats => return stats(Box::default(), context, out),
+        Command::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
+        Command::StatsTube(tube) if context.settings.extensions.has(Extension::Times) => {
+            return go_on(Continuation::StatsTube(FindOldest::new(tube)), context, out);
+        }
+        Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
+        Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),
+        Command::ReserveMode { weighted } => {
+            engine.set_weighted(client, weighted);
+            reply::using(out, if weighted { b"weighted" } else { b"fifo" });
+        }
+        Command::DeleteBatch(ids) => return go_on(Continuation::Delete(ids, 0, 0), context, out),
+        Command::TouchAll => return go_on(Continuation::TouchAll(TouchAll::new(now)), context, out),
+        Command::Wait(id, timeout) => return extended::wait(id, timeout, context, out),
+        Command::Flush { tube, states } => return go_on(Continuation::Flush(Flush::new(tube, states)), context, out),
+        Command::PeekReserved => return go_on(Continuation::FindReserved(FindReserved::default()), context, out),
+        Command::Drain(drains) => extended::drain(drains, context, out),
+        Command::ListJobs { tube, state, above, limit } => {
+            return go_on(Continuation::ListJobs(IdPage::new(tube, state, above, limit)), context, out);
+        }
+        Command::MoveJob { id, tube, pri, delay } => match engine.move_job(client, id, &tube, (pri, delay), now) {
+            Ok(moved) => reply::found(out, moved, reply::MOVED),
+            Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
+        },
+        Command::MoveTube { from, to, state, bound } => {
+            return go_on(Continuation::Move(MoveJobs::new(from, to, state, bound)), context, out);
+        }
+        Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
+        Command::Auth(digest) => return auth(&digest, context, out),
+        Command::Quit => return Flow::Close,
+        Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
+        Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
+    }
+    Flow::Next
+}
+
+fn use_tube(tube: &[u8], context: &mut Context, out: &mut Output) {
+    match context.engine.use_tube(context.client, tube) {
+        Ok(()) => reply::using(out, tube),
+        Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
-/// Commands about tubes, and statistics.
-fn tube_command(command: Command, context: &mut Context, out: &mut Output) {
+fn watch(tube: &[u8], weight: Option<u16>, context: &mut Context, out: &mut Output) {
     let Context { engine, client, now, .. } = context;
-    let (client, now) = (*client, *now);
-    match command {
-        Command::Use(tube) => match engine.use_tube(client, &tube) {
-            Ok(()) => reply::using(out, &tube),
-            Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-        },
-        Command::Watch(tube, weight) => match engine.watch(client, &tube, now) {
-            Ok(count) => {
-                if let Some(weight) = weight {
-                    engine.set_weight(client, &tube, weight);
-                }
-                reply::numbered(out, b"WATCHING", count as u64);
-            }
-            Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-        },
-        Command::Ignore(tube) => match engine.ignore(client, &tube, now) {
-            Some(count) => reply::numbered(out, b"WATCHING", count as u64),
-            None => reply::words(out, reply::NOT_IGNORED),
-        },
-        Command::PauseTube { tube, .. } if !engine.claim_log_room(tube.len()) => {
-            reply::words(out, reply::OUT_OF_MEMORY)
-        }
-        Command::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
-        Command::ListTubeUsed => reply::using(out, engine.used(client)),
-        Command::StatsJob(id) => reply::yaml(out, engine.job_stats(id, now).map(|job| yaml::job(&job))),
-        Command::StatsTube(tube) => reply::yaml(out, engine.tube_stats(&tube, now).map(|tube| yaml::tube(&tube))),
-        other => unreachable!("{other:?} is no command about tubes"),
+    let Ok(count) = engine.watch(*client, tube, *now) else { return reply::words(out, reply::OUT_OF_MEMORY) };
+    if let Some(weight) = weight {
+        engine.set_weight(*client, tube, weight);
+    }
+    reply::numbered(out, b"WATCHING", count as u64);
+}
+
+fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
+    match context.engine.ignore(context.client, tube, context.now) {
+        Some(count) => reply::numbered(out, b"WATCHING", count as u64),
+        None => reply::words(out, reply::NOT_IGNORED),
     }
 }
 
 /// Figures of the server; those of jobs and tubes are about what the client may see.
 fn stats(mut sums: Box<VisibleSums>, context: &mut Context, out: &mut Output) -> Flow {
-    let Some(figures) = sums.go_on(context) else { return later(Continuation::Stats(sums)) };
-    tell_stats(figures, context, out);
-    Flow::Next
-}
-
-fn tell_stats(figures: Stats, context: &Context, out: &mut Output) {
+    let Some(figures) = sums.go_on(context) else { return Continuation::Stats(sums).later() };
     let figures = QueueFigures::of(figures, context);
     reply::yaml(out, Some(yaml::stats(&figures, context.settings.extensions)));
+    Flow::Next
 }
 
 /// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.
@@ -170,26 +140,50 @@ pub fn deny(denied: Denied, out: &mut Output) {
     }
 }
 
-/// Goes on with a command in another turn.
+/// Goes on with a command, in its first turn or in another.
 pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
+    let Context { engine, client, now, .. } = context;
+    let (client, now) = (*client, *now);
     match rest {
-        Continuation::Kick(rest) => kick(rest, context, out),
-        Continuation::Stats(sums) => stats(sums, context, out),
-        Continuation::ListTubes(from, text) => list_more_tubes(from, text, context, out),
-        Continuation::ListWatched(from, text) => list_watched(from, text, context, out),
-        Continuation::Extended(rest) => flow(extended::go_on(rest, context, out)),
+        Continuation::Kick(mut kick) => match engine.kick(client, &mut kick, now) {
+            Progress::More => return Continuation::Kick(kick).later(),
+            Progress::Done => reply::numbered(out, b"KICKED", kick.done),
+        },
+        Continuation::Stats(sums) => return stats(sums, context, out),
+        Continuation::ListTubes(from, text) => return list_more_tubes(from, text, context, out),
+        Continuation::ListWatched(from, text) => return list_watched(from, text, context, out),
+        Continuation::Delete(ids, at, deleted) => return extended::delete_batch(ids, at, deleted, context, out),
+        Continuation::TouchAll(mut touch) => match engine.touch_all(client, &mut touch, now) {
+            (Progress::More, _) => return Continuation::TouchAll(touch).later(),
+            (Progress::Done, held) => reply::numbered(out, b"TOUCHED_ALL", held as u64),
+        },
+        Continuation::Flush(mut flush) => match engine.flush(&mut flush, now) {
+            Progress::More => return Continuation::Flush(flush).later(),
+            Progress::Done => reply::numbered(out, b"FLUSHED", flush.done),
+        },
+        Continuation::FindReserved(mut find) => match engine.peek_reserved(client, &mut find) {
+            (Progress::More, _) => return Continuation::FindReserved(find).later(),
+            (Progress::Done, found) => reply::job(out, b"FOUND", found),
+        },
+        Continuation::ListJobs(mut page) => match engine.list_ids(&mut page) {
+            None => reply::words(out, reply::NOT_FOUND),
+            Some((Progress::More, _)) => return Continuation::ListJobs(page).later(),
+            Some((Progress::Done, ids)) => reply::list(out, yaml::ids(&ids)),
+        },
+        Continuation::Move(mut moving) => match engine.move_jobs(client, &mut moving, now) {
+            Ok(Progress::More) => return Continuation::Move(moving).later(),
+            Ok(Progress::Done) => reply::numbered(out, b"MOVED", moving.done),
+            Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
+        },
+        Continuation::StatsTube(mut find) => match engine.find_oldest(&mut find) {
+            Progress::More => return Continuation::StatsTube(find).later(),
+            Progress::Done => {
+                let tube = engine.tube_stats(find.tube(), now);
+                reply::yaml(out, tube.map(|tube| yaml::tube_with_times(&tube, find.ages(now))));
+            }
+        },
     }
-}
-
-fn later(rest: Continuation) -> Flow {
-    Flow::Continue(Box::new(protocol::Continuation::Beanstalk(rest)))
-}
-
-fn flow(step: extended::TurnResult) -> Flow {
-    match step {
-        extended::TurnResult::Now(flow) => flow,
-        extended::TurnResult::Later(rest) => later(Continuation::Extended(rest)),
-    }
+    Flow::Next
 }
 
 fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
@@ -214,25 +208,21 @@ fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: 
         false => 0,
     });
     match progress {
-        Progress::More if has_room(&text, context.engine, out) => later(Continuation::ListTubes(from, text)),
-        Progress::More => Flow::Next,
-        Progress::Done => {
-            reply::list(out, text);
-            Flow::Next
-        }
+        Progress::More if has_room(&text, context.engine, out) => return Continuation::ListTubes(from, text).later(),
+        Progress::More => {}
+        Progress::Done => reply::list(out, text),
     }
+    Flow::Next
 }
 
 fn list_watched(mut from: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
     let progress = context.engine.walk_watched(context.client, &mut from, |name| yaml::item(&mut text, name));
     match progress {
-        Progress::More if has_room(&text, context.engine, out) => later(Continuation::ListWatched(from, text)),
-        Progress::More => Flow::Next,
-        Progress::Done => {
-            reply::list(out, text);
-            Flow::Next
-        }
+        Progress::More if has_room(&text, context.engine, out) => return Continuation::ListWatched(from, text).later(),
+        Progress::More => {}
+        Progress::Done => reply::list(out, text),
     }
+    Flow::Next
 }
 
 /// Whether there is memory for a list that grows; if not, that is the answer.
@@ -272,14 +262,6 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried);
     reply::found(out, released, if buried { reply::BURIED } else { reply::RELEASED });
-}
-
-fn kick(mut kick: Kick, context: &mut Context, out: &mut Output) -> Flow {
-    if context.engine.kick(context.client, &mut kick, context.now) == Progress::More {
-        return later(Continuation::Kick(kick));
-    }
-    reply::numbered(out, b"KICKED", kick.done);
-    Flow::Next
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {

@@ -17,11 +17,8 @@ pub enum AdminCommand {
     Version,
     Getpid,
     Verbose,
-    Status,
-    PriorityStatus,
-    Workers,
-    ShowJobs,
-    ShowUniqueJobs,
+    /// What is told in several turns if it is long.
+    List(ListKind),
     CancelJob(Box<[u8]>),
     CreateFunction(Box<[u8]>),
     DropFunction(Box<[u8]>),
@@ -32,6 +29,17 @@ pub enum AdminCommand {
     },
     /// A line that is wrong by itself, with its answer.
     Wrong(Box<[u8]>),
+}
+
+/// What a list is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // each is the command of its name
+pub enum ListKind {
+    Status,
+    PriorityStatus,
+    Workers,
+    Jobs,
+    UniqueJobs,
 }
 
 pub struct TextCommand {
@@ -61,11 +69,11 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("version", Need::OPEN, "", |_| Some(AdminCommand::Version), "the version of the server"),
     row("getpid", Need::LOOK_ANY, "", |_| Some(AdminCommand::Getpid), "the number of its process"),
     row("verbose", Need::OPEN, "", |_| Some(AdminCommand::Verbose), "how much it logs"),
-    row("status", Need::LOOK_ANY, "", |_| Some(AdminCommand::Status), "functions, with jobs, running jobs and workers"),
-    row("prioritystatus", Need::LOOK_ANY, "", |_| Some(AdminCommand::PriorityStatus), "functions, with queued jobs by priority, and workers"),
-    row("workers", Need::LOOK_ALL, "", |_| Some(AdminCommand::Workers), "connections, with the functions that they can do"),
-    row("show unique jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::ShowUniqueJobs), "the unique ids of all jobs"),
-    row("show jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::ShowJobs), "the handles of all jobs"),
+    row("status", Need::LOOK_ANY, "", |_| Some(AdminCommand::List(ListKind::Status)), "functions, with jobs, running jobs and workers"),
+    row("prioritystatus", Need::LOOK_ANY, "", |_| Some(AdminCommand::List(ListKind::PriorityStatus)), "functions, with queued jobs by priority, and workers"),
+    row("workers", Need::LOOK_ALL, "", |_| Some(AdminCommand::List(ListKind::Workers)), "connections, with the functions that they can do"),
+    row("show unique jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::List(ListKind::UniqueJobs)), "the unique ids of all jobs"),
+    row("show jobs", Need::LOOK_ANY, "", |args| args.is_empty().then_some(AdminCommand::List(ListKind::Jobs)), "the handles of all jobs"),
     row("cancel job", Need::ADMIN_JOB, "<handle>", |args| args.first().map(|handle| AdminCommand::CancelJob((*handle).into())), "take a job away"),
     row("create function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "have status list a function"),
     row("drop function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "have status list it no longer"),
@@ -160,9 +168,9 @@ mod tests {
 
     #[test]
     fn words_are_found_in_any_case_and_with_any_spaces() {
-        assert_eq!(parse(b"StaTus").0, AdminCommand::Status);
-        assert_eq!(parse(b"  show   unique  JOBS ").0, AdminCommand::ShowUniqueJobs);
-        assert_eq!(parse(b"show jobs").0, AdminCommand::ShowJobs);
+        assert_eq!(parse(b"StaTus").0, AdminCommand::List(ListKind::Status));
+        assert_eq!(parse(b"  show   unique  JOBS ").0, AdminCommand::List(ListKind::UniqueJobs));
+        assert_eq!(parse(b"show jobs").0, AdminCommand::List(ListKind::Jobs));
         assert_eq!(parse(b"version please").0, AdminCommand::Version);
         assert_eq!(parse(b"create function F%20g").0, AdminCommand::CreateFunction(b"F g".as_slice().into()));
         assert_eq!(parse(b"shutdown GRACEFUL").0, AdminCommand::Shutdown { graceful: true });

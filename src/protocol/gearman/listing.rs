@@ -3,7 +3,7 @@
 //! Owns their columns, and how a list is cut into pages, so that no list keeps other clients waiting. A job or function
 //! that comes or goes between two pages may be missing or not; every other is listed once.
 
-use super::admin::AdminCommand;
+use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
 use crate::engine::{push_uuid, ClientId, DedupKey, Engine, Job, Progress, State};
 use crate::protocol::text::push_number;
@@ -22,18 +22,17 @@ pub struct Cursor {
 }
 
 /// Sends the next part of a list.
-pub fn list(command: &AdminCommand, place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
-    let progress = match command {
-        AdminCommand::Status => tubes(place, context, out, status_line),
-        AdminCommand::PriorityStatus => tubes(place, context, out, priority_line),
-        AdminCommand::Workers => workers(place, context, out),
-        AdminCommand::ShowJobs => jobs(place, context, out, job_line),
-        AdminCommand::ShowUniqueJobs => jobs(place, context, out, |engine, job, _, text| {
+pub fn list(kind: ListKind, place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
+    let progress = match kind {
+        ListKind::Status => tubes(place, context, out, status_line),
+        ListKind::PriorityStatus => tubes(place, context, out, priority_line),
+        ListKind::Workers => workers(place, context, out),
+        ListKind::Jobs => jobs(place, context, out, job_line),
+        ListKind::UniqueJobs => jobs(place, context, out, |engine, job, _, text| {
             let unique = engine.extras(job).map_or(Vec::new(), |extras| unique(extras.dedup_key()));
             push_line(text, &unique);
             text.push(b'\n');
         }),
-        other => unreachable!("{other:?} is no list"),
     };
     if progress == Progress::Done {
         out.text().extend_from_slice(b".\n");

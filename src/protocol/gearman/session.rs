@@ -2,9 +2,10 @@
 //!
 //! Owns which verb a packet becomes and which packet its answer is. Must not know how bytes arrive or leave.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::admin::{self, AdminCommand};
+use super::admin::{self, AdminCommand, ListKind};
 use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
@@ -31,7 +32,7 @@ pub struct Session {
 #[derive(Debug)]
 pub enum Continuation {
     /// A list of the text protocol, and how far it is.
-    List(AdminCommand, Cursor),
+    List(ListKind, Cursor),
     /// A search for a job in very many functions, and what it is to be answered with.
     Grab(Kind),
     /// A worker can do nothing any more.
@@ -88,7 +89,18 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
             return give_back(Some(function), None, context);
         }
         Command::ResetAbilities => return reset(context),
-        command => ability(command, context, out),
+        Command::CanDo { function, limit } => can_do(&function, limit, context, out),
+        Command::PreSleep => {
+            if context.engine.sleep(context.client, context.now) {
+                reply::packet(out, Kind::Noop, &[], None);
+            }
+        }
+        Command::SetClientId(id) => {
+            if let Some(peer) = context.registry.get_mut(context.client) {
+                peer.name = id;
+            }
+        }
+        Command::Option(option) => set_option(&option, context, out),
     }
     Flow::Next
 }
@@ -109,7 +121,7 @@ pub fn deny(command: &Command, denied: Denied, out: &mut Output) {
 /// Goes on with a command in another turn.
 pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     match rest {
-        Continuation::List(command, place) => list(command, place, context, out),
+        Continuation::List(kind, place) => list(kind, place, context, out),
         Continuation::Grab(kind) => grab(kind, context, out),
         Continuation::Reset => reset(context),
         Continuation::GiveBack(function, place) => give_back(function, place, context),
@@ -121,9 +133,9 @@ fn later(rest: Continuation) -> Flow {
     Flow::Continue(Box::new(protocol::Continuation::Gearman(rest)))
 }
 
-fn list(command: AdminCommand, mut place: Cursor, context: &mut Context, out: &mut Output) -> Flow {
-    match listing::list(&command, &mut place, context, out) {
-        Progress::More => later(Continuation::List(command, place)),
+fn list(kind: ListKind, mut place: Cursor, context: &mut Context, out: &mut Output) -> Flow {
+    match listing::list(kind, &mut place, context, out) {
+        Progress::More => later(Continuation::List(kind, place)),
         Progress::Done => Flow::Next,
     }
 }
@@ -149,37 +161,23 @@ fn tell_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
     }
 }
 
-/// What a worker says about itself.
-fn ability(command: Command, context: &mut Context, out: &mut Output) {
+fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out: &mut Output) {
     let Context { engine, client, now, settings, .. } = context;
-    let (client, now) = (*client, *now);
-    match command {
-        Command::CanDo { function, limit } => {
-            let limit = limit.map(|limit| limit_of(limit.get(), settings));
-            match engine.watch_limited(client, &function, limit, now) {
-                Ok(_) => list_for_good(engine, client, &function),
-                Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
-            }
-        }
-        Command::PreSleep => {
-            if engine.sleep(client, now) {
-                reply::packet(out, Kind::Noop, &[], None);
-            }
-        }
-        Command::SetClientId(id) => {
-            if let Some(peer) = context.registry.get_mut(client) {
-                peer.name = id;
-            }
-        }
-        Command::Option(option) if option.eq_ignore_ascii_case(b"exceptions") => {
-            if let Some(peer) = context.registry.get_mut(client) {
-                peer.exceptions = true;
-            }
-            reply::packet(out, Kind::OptionRes, &[&option], None);
-        }
-        Command::Option(_) => reply::error(out, &reply::UNKNOWN_OPTION),
-        other => unreachable!("{other:?} is carried out elsewhere"),
+    let limit = limit.map(|limit| limit_of(limit.get(), settings));
+    match engine.watch_limited(*client, function, limit, *now) {
+        Ok(_) => list_for_good(engine, *client, function),
+        Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
+}
+
+fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
+    if !option.eq_ignore_ascii_case(b"exceptions") {
+        return reply::error(out, &reply::UNKNOWN_OPTION);
+    }
+    if let Some(peer) = context.registry.get_mut(context.client) {
+        peer.exceptions = true;
+    }
+    reply::packet(out, Kind::OptionRes, &[option], None);
 }
 
 /// The time that a worker gives itself: seconds, or milliseconds, of which gearmand makes a thousand at least.
@@ -369,7 +367,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             line(out, b"OK\n");
             return Flow::Stop { graceful };
         }
-        command => return list(command, Cursor::default(), context, out),
+        AdminCommand::List(kind) => return list(kind, Cursor::default(), context, out),
     }
     Flow::Next
 }

@@ -7,6 +7,7 @@
 use super::types::Failure;
 use super::HttpSettings;
 use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
+use crate::log_figures::Health;
 use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{sees, CommandPlace, Context, Output, Wire};
@@ -342,7 +343,7 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(stats.total_connections);
     page.number(figures.usage.rejected_connections);
     let log = figures.log;
-    page.number(log.is_some_and(|log| log.state == "ok").into());
+    page.number(log.is_some_and(|log| log.health == Health::Ok).into());
     page.number(log.map_or(0, |log| log.disk));
     let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
     page.labelled("kind", [("written", written), ("migrated", migrated)]);

@@ -16,6 +16,7 @@ use crate::engine::{
     TubeStats,
 };
 use crate::json::Members;
+use crate::log_figures::Health;
 use crate::protocol::beanstalk::{extended_counts, server_figures, FigureValue, QueueFigures, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::upto;
@@ -287,10 +288,7 @@ fn refusal(refused: Refused) -> Failure {
 
 /// Why the server does not work.
 fn unhealthy(context: &Context) -> Option<&'static str> {
-    match context.log?.state {
-        "failing" => Some("the disk of the binlog fails"),
-        _ => None,
-    }
+    (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
 /// Why it takes no jobs.
@@ -302,7 +300,7 @@ fn unready(context: &Context) -> Option<&'static str> {
     }
     if context.engine.stats().draining {
         Some("draining")
-    } else if context.log.is_some_and(|log| log.state == "full") {
+    } else if context.log.is_some_and(|log| log.health == Health::Full) {
         Some("the disk of the binlog is full")
     } else if !context.engine.has_memory(0) {
         Some("all memory is taken")

@@ -1,0 +1,68 @@
+//! Commands that were too much for one turn.
+//!
+//! Owns what is left of them, and what that costs in memory and in the binlog. `session` goes on with them.
+
+use super::command::CHANGE_OVERHEAD;
+use crate::engine::{FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, TouchAll};
+use crate::protocol::sums::VisibleSums;
+use crate::protocol::{self, Flow, Output};
+
+/// The rest of a command.
+#[derive(Debug)]
+pub enum Continuation {
+    /// A kick of many jobs.
+    Kick(Kick),
+    /// A list of all tubes: the number of the next one, and the list so far.
+    ListTubes(u32, Output),
+    /// Figures of what the client may see, so far.
+    Stats(Box<VisibleSums>),
+    /// A list of the tubes that the client watches: the place of the next one, and the list so far.
+    ListWatched(usize, Output),
+    /// A delete of many jobs: how many were looked at, from the last one on, and how many were deleted.
+    Delete(Box<[JobId]>, usize, u64),
+    /// A touch of all that is held.
+    TouchAll(TouchAll),
+    /// A tube that is being emptied.
+    Flush(Flush),
+    /// A search for a reserved job.
+    FindReserved(FindReserved),
+    /// A page of `list-jobs`, as far as it is found.
+    ListJobs(IdPage),
+    /// Jobs on their way to another tube.
+    Move(MoveJobs),
+    /// Statistics of a tube whose oldest jobs are being found.
+    StatsTube(FindOldest),
+}
+
+impl Continuation {
+    /// Has it go on in another turn.
+    pub fn later(self) -> Flow {
+        Flow::Continue(Box::new(protocol::Continuation::Beanstalk(self)))
+    }
+
+    /// Bytes that it may take in a log before it stops once more.
+    pub fn log_size(&self) -> u64 {
+        match self {
+            Continuation::Kick(_) => CHANGE_OVERHEAD,
+            Continuation::Delete(..) | Continuation::Flush(_) => 1,
+            Continuation::Move(moving) => CHANGE_OVERHEAD + moving.footprint(),
+            Continuation::Stats(_) | Continuation::ListTubes(..) | Continuation::ListWatched(..) => 0,
+            Continuation::TouchAll(_) | Continuation::FindReserved(_) | Continuation::ListJobs(_) => 0,
+            Continuation::StatsTube(_) => 0,
+        }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        match self {
+            Continuation::Stats(_) => size_of::<VisibleSums>() as u64,
+            Continuation::ListTubes(_, text) | Continuation::ListWatched(_, text) => text.footprint(),
+            Continuation::Delete(ids, ..) => size_of_val(&**ids) as u64,
+            Continuation::Flush(flush) => flush.footprint(),
+            Continuation::ListJobs(page) => page.footprint(),
+            Continuation::Move(moving) => moving.footprint(),
+            Continuation::StatsTube(find) => find.footprint(),
+            Continuation::Kick(_) | Continuation::TouchAll(_) | Continuation::FindReserved(_) => 0,
+        }
+    }
+}

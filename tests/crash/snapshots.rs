@@ -1,0 +1,196 @@
+//! The whole queue after each turn, as the log should have it.
+//!
+//! Owns what of jobs with tags, keys that outlive their jobs and limits of tubes must come back. [`Snapshots::compare`]
+//! tells whether a queue that came back is as it was after one turn, or within one that the crash has cut. Unlike the
+//! model it knows nothing of single records, so a log that lacks room, which leaves some out, is none of its matters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use beanpole::internals::engine::{CompletionPolicy, Engine, JobExtras, JobView, State, StoredOptions, Time};
+
+/// A job as the log has it.
+#[derive(Clone, PartialEq, Debug)]
+struct Standing {
+    /// What never changes: times, options and body.
+    fixed: String,
+    tube: Vec<u8>,
+    pri: u32,
+    delay: u64,
+    state: State,
+    /// Delayed or leased: when it ends. Buried: its place in the order.
+    due: Time,
+    /// Reserves, timeouts, releases, buries, kicks.
+    history: [u32; 5],
+    fails: u8,
+    outcome: Option<(bool, Vec<u8>)>,
+}
+
+/// The key, its tube's name, and the id of the job that had it.
+type EndedKeys = BTreeMap<(Vec<u8>, String), (u64, Time)>;
+
+/// See the module's page.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    position: u64,
+    jobs: BTreeMap<u64, Standing>,
+    keys: EndedKeys,
+    /// Tubes that have a limit.
+    limits: BTreeSet<Vec<u8>>,
+    last_id: u64,
+}
+
+/// All that came one after the other.
+#[derive(Default)]
+pub struct Snapshots(Vec<Snapshot>);
+
+fn standing(engine: &Engine, job: &JobView) -> Standing {
+    let options = engine.stored_options(job);
+    let fixed = options.map(|options| StoredOptions { fails: 0, outcome: None, order: 0, ..options });
+    let body = &job.body().bytes()[..engine.payload_len(job)];
+    let history = job.history();
+    let (state, due) = match job.state() {
+        State::Reserved if job.is_leased() => (State::Reserved, job.due()),
+        State::Ready | State::Reserved => (State::Ready, Time::from_nanos(0)),
+        State::Finished => (State::Finished, Time::from_nanos(0)),
+        other => (other, job.due()),
+    };
+    Standing {
+        fixed: format!("{} {} {fixed:?} {body:?}", job.created().nanos(), job.ttr().nanos()),
+        tube: engine.tube_of(job).to_vec(),
+        pri: job.priority(),
+        delay: job.delay().nanos(),
+        state,
+        due,
+        history: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
+        fails: engine.extras(job).map_or(0, |extras| counted_fails(job, extras)),
+        outcome: engine.outcome(job).map(|(done, result)| (done, result.to_vec())),
+    }
+}
+
+/// The try that buries a job with tags is in no record of its own: with the next loss it is buried either way.
+fn counted_fails(job: &JobView, extras: &JobExtras) -> u8 {
+    match job.completion() {
+        CompletionPolicy::Drop => extras.fails().min(extras.max_attempts().saturating_sub(1)),
+        _ => extras.fails(),
+    }
+}
+
+impl Standing {
+    /// As it is restored at `now`.
+    fn at(&self, now: Time) -> Standing {
+        let mut standing = self.clone();
+        if standing.state == State::Delayed && standing.due <= now {
+            (standing.state, standing.due) = (State::Ready, Time::from_nanos(0));
+        }
+        standing
+    }
+
+    /// Whether it may stand so within a turn, of which these are the beginning and the end: not all that the turn did
+    /// with it was written.
+    fn is_within(&self, before: Option<&Standing>, after: Option<&Standing>) -> bool {
+        let ends = || before.into_iter().chain(after);
+        let same = ends().all(|end| end.fixed == self.fixed);
+        let no_less = |end: &Standing| self.history.iter().zip(end.history).all(|(count, low)| *count >= low);
+        let no_more = |end: &Standing| self.history.iter().zip(end.history).all(|(count, high)| *count <= high);
+        let in_place = ends().any(|end| end.tube == self.tube);
+        same && in_place && before.is_none_or(no_less) && after.is_none_or(no_more)
+    }
+}
+
+impl Snapshot {
+    /// Of a queue whose changes are recorded up to this position.
+    pub fn of(engine: &Engine, position: u64) -> Snapshot {
+        let jobs = engine.jobs().filter(|job| !job.is_volatile());
+        let keys = engine.ended_keys().map(|ended| {
+            let place = (ended.tube().to_vec(), String::from_utf8_lossy(&ended.key().text()).into_owned());
+            (place, (ended.id().0, ended.until()))
+        });
+        Snapshot {
+            position,
+            jobs: jobs.map(|job| (job.id().0, standing(engine, &job))).collect(),
+            keys: keys.collect(),
+            limits: engine.limited_tubes().map(<[u8]>::to_vec).collect(),
+            last_id: engine.last_id(),
+        }
+    }
+
+    /// As it is restored at `now`: what is over by then does not count.
+    fn at(&self, now: Time) -> Snapshot {
+        let mut snapshot = self.clone();
+        snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));
+        snapshot.keys.retain(|_, (_, until)| *until > now);
+        snapshot
+    }
+
+    fn is(&self, found: &Snapshot) -> bool {
+        self.jobs == found.jobs && self.keys == found.keys && self.limits == found.limits
+    }
+}
+
+/// Why `found` is not what is between these two; each job, key and limit may be as before or as after.
+fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), String> {
+    let ids: BTreeSet<u64> = [before, after, found].iter().flat_map(|it| it.jobs.keys().copied()).collect();
+    for id in ids {
+        let (old, new, is) = (before.jobs.get(&id), after.jobs.get(&id), found.jobs.get(&id));
+        let fits = is == old || is == new || is.is_some_and(|is| is.is_within(old, new));
+        if !fits {
+            return Err(format!("job {id} was {old:?}\n  became {new:?}\n  is {is:?}"));
+        }
+    }
+    let names: BTreeSet<_> = [before, after, found].iter().flat_map(|it| it.keys.keys()).collect();
+    for name in names {
+        let (old, new, is) = (before.keys.get(name), after.keys.get(name), found.keys.get(name));
+        if is != old && is != new {
+            return Err(format!("key {name:?} was {old:?}, became {new:?}, is {is:?}"));
+        }
+        // What has ended is there, or what keeps others from being taken in.
+        if let (None, Some((id, _)), None) = (old, new, is) {
+            if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
+                return Err(format!("neither job {id} nor its key {name:?} is there"));
+            }
+        }
+    }
+    if found.limits != before.limits && found.limits != after.limits {
+        return Err(format!("limits were {:?}, became {:?}, are {:?}", before.limits, after.limits, found.limits));
+    }
+    Ok(())
+}
+
+fn differences(safe: &Snapshot, found: &Snapshot) -> String {
+    let ids: BTreeSet<u64> = safe.jobs.keys().chain(found.jobs.keys()).copied().collect();
+    let differ = ids.into_iter().filter(|id| safe.jobs.get(id) != found.jobs.get(id));
+    let jobs: Vec<String> =
+        differ.map(|id| format!("job {id} was {:?}, is {:?}", safe.jobs.get(&id), found.jobs.get(&id))).collect();
+    let keys = if safe.keys == found.keys { String::new() } else { format!("{:?}, {:?}", safe.keys, found.keys) };
+    format!("{}\n{keys}", jobs.join("\n"))
+}
+
+impl Snapshots {
+    /// One more turn.
+    pub fn push(&mut self, snapshot: Snapshot) {
+        self.0.push(snapshot);
+    }
+
+    /// Whether the queue that came back at `now` is one that may, if all up to this position was safe.
+    pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
+        let found = Snapshot::of(engine, 0).at(now);
+        let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };
+        if found.last_id < self.0[first].last_id {
+            return Err(format!("the last id is {}, and {} was safe", found.last_id, self.0[first].last_id));
+        }
+        let ways: Vec<Snapshot> = self.0[first..].iter().map(|way| way.at(now)).collect();
+        if ways.iter().any(|way| way.is(&found)) {
+            return Ok(());
+        }
+        let problems: Vec<String> =
+            ways.windows(2).map_while(|pair| between(&pair[0], &pair[1], &found).err()).collect();
+        if problems.len() + 1 < ways.len() {
+            return Ok(());
+        }
+        Err(format!(
+            "it is as after no turn: {}\n or within the next: {:?}",
+            differences(&ways[0], &found),
+            problems.first()
+        ))
+    }
+}

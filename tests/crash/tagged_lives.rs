@@ -1,0 +1,186 @@
+//! Crashes at any moment of lives in which jobs have tags, go to other tubes and are flushed.
+//!
+//! Owns the verbs of chance for that. What must come back, `snapshots` says; the other lives have all other verbs.
+
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
+use beanpole::internals::engine::{
+    DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Span, State, Tagged, Tags, Time, UNFINISHED,
+};
+
+use crate::crashes::wished;
+use crate::disk::Disk;
+use crate::driver::{dawn, settings, start, Life, TUBES};
+use crate::random::Random;
+use crate::snapshots::{Snapshot, Snapshots};
+
+/// Keys, few, so that jobs are duplicates.
+const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
+
+/// Room in the log for any verb, in bytes: what the log lacks room for it may leave out.
+const ROOM: u64 = 4000;
+
+fn tags(random: &mut Random) -> Tags {
+    let mut key = || random.pick(&KEYS).into();
+    let (first, second) = (key(), key());
+    let (tries, backoff) = random.pick(&[(0, 0), (0, 0), (1, 5), (2, 0), (2, 1), (3, 1)]);
+    Tags {
+        key: (!random.once_in(3)).then(|| (first, random.pick(&[0, 0, 1, 60]))),
+        tube: random.once_in(2).then(|| random.pick(&TUBES).into()),
+        tries,
+        backoff,
+        ttl: random.pick(&[Span::MAX, Span::MAX, Span::from_secs(1), Span::from_secs(100)]),
+        concurrency: random.once_in(4).then(|| (second, random.pick(&[1, 2]))),
+    }
+}
+
+fn put(life: &mut Life) {
+    let (tags, body) = (tags(&mut life.random), life.body());
+    let pri = life.random.pick(&[0, 5, u32::MAX]);
+    let delay = Span::from_secs(life.random.pick(&[0, 0, 0, 1]));
+    let client = life.client_at(0);
+    let ttr = Span::from_secs(life.random.pick(&[1, 2]));
+    life.wal.reserve(&life.access, ROOM + body.len() as u64);
+    life.turn(|engine, now| match engine.put_tagged(client, NewJob { pri, delay, ttr, body }, tags, now) {
+        Ok(Tagged::New(id)) => Some(id.0),
+        _ => None,
+    });
+}
+
+/// Jobs go to another tube, or away.
+fn operate(life: &mut Life, job: JobId) {
+    let place = life.random.below(3) as usize;
+    let client = life.client_at(place);
+    let (from, to) = (life.random.pick(&TUBES), life.random.pick(&TUBES));
+    let state = life.random.pick(&[State::Ready, State::Delayed, State::Buried]);
+    let delay = Span::from_secs(life.random.pick(&[0, 0, 2]));
+    let most = life.random.pick(&[None, Some(0), Some(2)]);
+    let what = life.random.below(10);
+    life.wal.reserve(&life.access, ROOM);
+    life.turn(|engine, now| {
+        match what {
+            0..=3 => drop(engine.move_job(client, job, to, (7, delay), now)),
+            4..=6 => {
+                let _ = engine.move_jobs(client, &mut MoveJobs::new(from.into(), to.into(), state, 3), now);
+            }
+            7 | 8 => drop(engine.limit_new_tube(client, to, most)),
+            _ => drop(engine.flush(&mut Flush::new(from.into(), UNFINISHED), now)),
+        }
+        None
+    });
+}
+
+fn step(life: &mut Life) {
+    life.now = life.now + Span::from_millis(life.random.pick(&[0, 1, 20, 300, 2000]));
+    life.wal.reserve(&life.access, ROOM);
+    life.tick();
+    life.wal.reserve(&life.access, ROOM);
+    let job = life.any();
+    match life.random.below(8) {
+        0..=2 if life.model.ids().len() < 30 => put(life),
+        3 => operate(life, job),
+        _ => life.verb(),
+    }
+    life.look_after();
+}
+
+/// Whether each key is refused or taken in as the jobs and the ended keys that came back say.
+fn answers(engine: &mut Engine, now: Time) {
+    for (key, tube) in KEYS.iter().flat_map(|key| TUBES.map(|tube| (*key, tube))) {
+        let named = DedupKey::Name(key.into());
+        let lives = engine.jobs().any(|job| {
+            let same = engine.extras(&job).is_some_and(|extras| *extras.dedup_key() == named);
+            same && engine.tube_of(&job) == tube && job.state() != State::Finished
+        });
+        let ended = engine
+            .ended_keys()
+            .any(|ended| ended.until() > now && ended.tube() == tube && ended.key().text().as_ref() == key);
+        let client = engine.connect();
+        let new = NewJob { pri: 9, delay: Span::ZERO, ttr: Span::from_secs(1), body: Default::default() };
+        let asked = Tags { key: Some((key.into(), 0)), tube: Some(tube.into()), ..Tags::default() };
+        let answer = engine.put_tagged(client, new, asked, now);
+        let right = match answer {
+            Ok(Tagged::Duplicate { .. }) => lives,
+            Ok(Tagged::Ended(_)) => !lives && ended,
+            Ok(Tagged::New(_)) => !lives && !ended,
+            Err(_) => engine.limited_tubes().any(|name| name == tube),
+        };
+        assert!(right, "{answer:?} for a key of a job: {lives}, of one that has ended: {ended}");
+    }
+}
+
+fn begin(disk: &Disk, how: BinlogSettings, now: Time, seed: u64) -> Option<Life> {
+    match Life::begin(disk.clone(), how, now, seed) {
+        Ok(life) => Some(life),
+        Err(error) => {
+            assert!(disk.has_crashed(), "{error}");
+            None
+        }
+    }
+}
+
+/// Lives four lives, one after the other, each until its disk crashes. Returns how often it crashed.
+fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let mut disk = Disk::new(seed);
+    let (mut now, mut before) = (dawn(), None::<(Snapshots, u64)>);
+    disk.crash_at(point);
+    for generation in 0..5 {
+        if let Some(mut life) = begin(&disk, how, now, seed + generation) {
+            let place = || format!("seed {seed} point {point} generation {generation} {how:?} power {power}");
+            if let Some((snapshots, safe)) = &before {
+                let found = snapshots.compare(&life.access.0.borrow().1, *safe, now);
+                found.unwrap_or_else(|error| panic!("{}: {error}", place()));
+            }
+            assert!(life.report.problems.is_empty(), "{}: {:?}", place(), life.report.problems);
+            let mut snapshots = Snapshots::default();
+            snapshots.push(Snapshot::of(&life.access.0.borrow().1, 0));
+            life.snapshots = Some(snapshots);
+            life.counts_syncs = power;
+            for _ in 0..steps {
+                step(&mut life);
+                if disk.has_crashed() {
+                    break;
+                }
+            }
+            disk.stop();
+            let safe = if power { life.wal.synced() } else { life.wal.durable() };
+            now = life.now;
+            before = life.snapshots.take().map(|snapshots| (snapshots, safe));
+        }
+        let chance = seed ^ point << 8 ^ generation;
+        disk = if power { disk.power_cut(chance) } else { disk.kill(chance) };
+        now = now + Span::from_millis(random.below(5000));
+        let next = random.pick(&[5, 30, 1000]);
+        disk.crash_at(random.below(next));
+    }
+    disk = disk.kill(seed);
+    let started = start(&disk, how, now);
+    let (mut engine, ..) = started.unwrap_or_else(|error| panic!("seed {seed} point {point}: {error}"));
+    answers(&mut engine, now);
+    6
+}
+
+fn everywhere(mode: SyncMode, power: bool) {
+    // Each of these lives takes as long as many of the short ones without tags.
+    let (wished, mut done, mut seed) = ((wished() / 20).max(60), 0, 1);
+    while done < wished {
+        let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];
+        let point = Random::new(seed).below(400);
+        done += lives(seed, settings(size, mode), power, 60 + seed % 100, point);
+        seed += 1;
+    }
+    println!("{mode:?}, power cut {power}: {done} crash points in lives with tags");
+}
+
+#[test]
+fn a_power_cut_loses_no_tag_that_was_synced() {
+    everywhere(SyncMode::Always, true);
+    everywhere(SyncMode::Every(50), true);
+    everywhere(SyncMode::Never, true);
+}
+
+#[test]
+fn a_killed_process_loses_no_tag_that_was_written() {
+    everywhere(SyncMode::Always, false);
+    everywhere(SyncMode::Every(50), false);
+}
