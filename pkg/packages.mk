@@ -2,6 +2,8 @@
 #
 #   ARCH        of `deb`, `rpm` and `apk`: amd64 (default), arm64, armhf ...: those that pkg/cross builds for
 #   TARGET      of `cross`: a target of rustc; the names are in pkg/cross
+#   TARGETS     of `targets`: several of them; all if it is not given. With QUICK=1 they are not optimised, and no
+#               number overflows unnoticed
 #   MAINTAINER  whose name the packages bear
 
 ARCH ?= $(shell dpkg --print-architecture 2>/dev/null || echo amd64)
@@ -25,11 +27,21 @@ TARGET_riscv64 = riscv64gc-unknown-linux-gnu
 TARGET_s390x = s390x-unknown-linux-gnu
 NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
 
-.PHONY: cross licences dist deb rpm apk sbom sums release packages
+.PHONY: cross targets licences dist deb rpm apk sbom sums release packages
 
+# What pkg/cross needs from here.
+CROSSING = CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
+	RUSTFLAGS="$$RUSTFLAGS "$(call q,$(REMAP))
 cross: ## build a static program for another processor: TARGET=armv7-unknown-linux-gnueabihf; pkg/cross has the names
-	@CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
-	    RUSTFLAGS="$$RUSTFLAGS "$(call q,$(REMAP)) pkg/cross '$(TARGET)'
+	@$(CROSSING) pkg/cross '$(TARGET)'
+
+TARGETS = $(shell sed -n 's/^ *\([^ ]*\). cross=.*/\1/p' pkg/cross)
+targets: build ## build for other processors and try the programs under qemu: a conversation, kill -9, binlogs of each other
+	@$(CROSSING) $(if $(QUICK),$(CHECKED)) pkg/test/targets $(call q,$(PROGRAM)) $(TARGETS)
+QUICK =
+RELEASE = CARGO_PROFILE_RELEASE
+CHECKED = $(RELEASE)_LTO=off $(RELEASE)_OPT_LEVEL=0 $(RELEASE)_CODEGEN_UNITS=16 $(RELEASE)_DEBUG_ASSERTIONS=true \
+	$(RELEASE)_OVERFLOW_CHECKS=true CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)/quick)
 
 licences: ## print the licences of the crates that are in the program
 	@pkg/licences '$(CARGO)'
