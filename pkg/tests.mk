@@ -26,7 +26,7 @@ SECONDS =
 DEPTH =
 MINUTES =
 
-.PHONY: compat tls hostile crash cluster powercut sim worlds chaos soak bench picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster powercut sim worlds tsan chaos soak bench picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -122,6 +122,27 @@ fuzz: ## fuzz with coverage (needs nightly Rust and cargo-fuzz); TARGET=log one 
 threads: ## try schedules of the server's threads on the real code (fetches shuttle); SCHEDULES=50000, SCENE=replies-in-order
 	SCENE='$(SCENE)' SCHEDULES='$(SCHEDULES)' CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/threads' \
 	    $(CARGO) run --release --locked --manifest-path tests/threads/Cargo.toml
+
+# ThreadSanitizer must see the standard library as well, which is therefore built from its source: by nightly Rust, or by
+# Debian's with the sanitizer and the linker of rustup's.
+RUST_LIBRARY = lib/rustlib/src/rust/library/Cargo.toml
+NIGHTLY_SOURCE = $(wildcard $(addsuffix /$(RUST_LIBRARY),$(shell $(RUSTC) +nightly --print sysroot 2>/dev/null)))
+RUST_TARGET = $(shell $(RUSTC) --print target-libdir)
+TSAN_RUNTIME = $(wildcard $(RUST_TARGET)/librustc-*_rt.tsan.a)
+DEBIAN_SOURCE = $(and $(wildcard /usr/bin/cargo),$(wildcard /usr/$(RUST_LIBRARY)),$(TSAN_RUNTIME))
+TSAN_LINK = -Zexternal-clangrt $(addprefix -Clink-arg=,-fuse-ld=lld -B$(RUST_TARGET)/../bin/gcc-ld \
+	-Wl$(comma)--whole-archive$(comma)$(TSAN_RUNTIME)$(comma)--no-whole-archive$(comma)--no-as-needed -lm -lpthread)
+TSAN_CARGO = $(if $(NIGHTLY_SOURCE),RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nightly,RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
+	RUSTFLAGS='-Zsanitizer=thread $(TSAN_LINK)' /usr/bin/cargo)
+TSAN_TEST = TSAN_OPTIONS=halt_on_error=1 CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/tsan' $(TSAN_CARGO) test --locked -Zbuild-std \
+	--target $(HOST)
+tsan: ## look for data races of the server's threads with ThreadSanitizer (needs the source of Rust's standard library)
+	@if [ -z '$(or $(NIGHTLY_SOURCE),$(DEBIAN_SOURCE))' ]; then \
+	    echo 'the source of the standard library is missing: rustup toolchain install nightly --component rust-src' \
+	        "(Debian, beside rustup's Rust: apt-get install rustc-web cargo-web rust-web-src)" >&2; exit 1; \
+	fi
+	$(TSAN_TEST) --lib server:: -- --skip as_many_are_dropped
+	BEANPOLE_WILD=20 $(TSAN_TEST) --test embedding --test mixture
 
 chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
 	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1
