@@ -9,6 +9,7 @@
 #   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
 #   TARGET, SECONDS          of `fuzz`: what is fuzzed, one after the other, and for how long each
 #   SCENE, SCHEDULES         of `threads`: one scene, and how many schedules are tried of each, twice
+#   FILES, SHARD             of `mutants`: which files are changed, and which part of all changes is tried, as 3/40
 #   TRACE, CUT               of `powercut`: one history, and one of its moments, again
 
 SEED =
@@ -25,8 +26,10 @@ STEPS =
 SECONDS =
 DEPTH =
 MINUTES =
+FILES = src/engine/** src/binlog/** src/protocol/**
+SHARD =
 
-.PHONY: compat tls hostile crash cluster powercut sim worlds tsan chaos soak bench picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster powercut sim worlds mutants tsan chaos soak bench picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -118,6 +121,14 @@ fuzz: ## fuzz with coverage (needs nightly Rust and cargo-fuzz); TARGET=log one 
 	        '$(abspath $(FUZZED))/'$$target 'tests/fuzz/corpus/'$$target -- -max_total_time=$(or $(SECONDS),60) -max_len=2000 \
 	        -timeout=20 -print_final_stats=1; \
 	done
+
+# What is changed, and what must notice, is in .cargo/mutants.toml.
+mutants: ## make small mistakes in the code, one by one, and see which no test notices (needs cargo-mutants); FILES='src/binlog/*', SHARD=3/40
+	@if ! $(CARGO) mutants --version >/dev/null 2>&1; then \
+	    echo 'cargo-mutants is missing: cargo install --locked cargo-mutants' >&2; exit 1; \
+	fi
+	$(CARGO) mutants --output '$(abspath $(TARGET_DIR))' --sharding round-robin --cargo-arg=--locked $(foreach file,$(FILES),--file '$(file)') \
+	    $(if $(SHARD),--shard '$(SHARD)')
 
 threads: ## try schedules of the server's threads on the real code (fetches shuttle); SCHEDULES=50000, SCENE=replies-in-order
 	SCENE='$(SCENE)' SCHEDULES='$(SCHEDULES)' CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/threads' \

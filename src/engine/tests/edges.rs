@@ -208,7 +208,9 @@ fn what_connections_take_is_not_there_for_jobs() {
     let mut engine = Engine::new(Limits { max_memory: 100_000, ..Limits::NONE });
     let client = engine.connect();
     assert!(engine.put(client, job(b"x"), NOW).is_ok());
+    assert!(engine.has_memory(10_000) && !engine.has_memory(100_000));
     engine.set_buffers(100_000, false);
+    assert!(!engine.has_memory(1));
     assert_eq!(engine.put(client, job(b"x"), NOW), Err(Refused::OutOfMemory));
     engine.set_buffers(0, true);
     assert_eq!(engine.put(client, job(b"x"), NOW), Err(Refused::OutOfMemory));
@@ -275,4 +277,81 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
     assert!(used <= 2 * JOBS * super::super::steps::MOVE, "{used} steps");
     engine.grant_steps(u64::MAX);
     engine.check();
+}
+
+#[test]
+fn a_sleeper_is_notified_of_a_job_that_came_before_its_place_in_the_queue() {
+    const TUBES: usize = 20;
+    let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
+    let producer = engine.connect();
+    let worker = engine.connect_as(ReservePolicy::Notified);
+    for place in 0..TUBES {
+        engine.watch(worker, &name_of(place), NOW).expect("room");
+    }
+    engine.grant_steps(5);
+    assert!(!engine.sleep(worker, NOW));
+    engine.grant_steps(u64::MAX);
+    let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("room");
+    while engine.has_deferred() {
+        engine.go_on(NOW);
+    }
+    // It is told that there is work, and given none that it has not asked for.
+    assert!(!matches!(engine.take_event(), None | Some(Event::Reserved { .. })));
+    assert!(engine.take_event().is_none());
+    assert!(matches!(engine.grab(worker, NOW), Grab::Job(job) if job.id() == id));
+    engine.check();
+}
+
+#[test]
+fn all_who_wait_for_a_job_hear_that_it_is_set_aside_if_some_in_another_turn() {
+    const WAITING: usize = 10;
+    let mut engine = Engine::new(Limits::NONE);
+    let holder = engine.connect();
+    let id = engine.put(holder, job(b"x"), NOW).expect("room");
+    assert_eq!(take(&mut engine, holder), Some(id));
+    for _ in 0..WAITING {
+        let client = engine.connect();
+        assert!(matches!(engine.wait_end(client, id, Span::from_secs(9), NOW), JobEnd::Waiting));
+    }
+    engine.grant_steps(2 * super::super::steps::TELL);
+    assert!(engine.bury(holder, id, 1, NOW) && engine.has_deferred());
+    let mut told = 0;
+    while engine.has_deferred() {
+        engine.grant_steps(2 * super::super::steps::TELL);
+        engine.go_on(NOW);
+    }
+    while let Some(event) = engine.take_event() {
+        assert!(matches!(event, Event::Outcome { outcome, .. } if matches!(*outcome, Outcome::Failed(_))));
+        told += 1;
+    }
+    assert_eq!(told, WAITING);
+    engine.check();
+}
+
+#[test]
+fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
+    const JOBS: u64 = 20;
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let (mut ready, mut delayed) = (Vec::new(), Vec::new());
+    for place in 0..JOBS {
+        let delay = if place % 3 == 0 { Span::from_secs(9) } else { Span::ZERO };
+        let id = engine.put(client, NewJob { delay, ..job(b"x") }, NOW).expect("room");
+        if delay == Span::ZERO { &mut ready } else { &mut delayed }.push(id);
+    }
+    for (state, ids) in [(State::Ready, &ready), (State::Delayed, &delayed)] {
+        // As many as suffice for a part of the queue, for all of the queue, and for all there is.
+        for steps in [5, JOBS, u64::MAX] {
+            let mut page = JobPage::new(state, 0, JOBS as usize);
+            let found: Vec<JobId> = loop {
+                engine.grant_steps(steps);
+                match engine.jobs_of(b"default", &mut page) {
+                    Page::Jobs(jobs) => break jobs.iter().map(|job| job.id()).collect(),
+                    Page::More => {}
+                    Page::NotFound => panic!("there is such a tube"),
+                }
+            };
+            assert_eq!(found, *ids, "{state:?} in {steps} steps");
+        }
+    }
 }
