@@ -40,7 +40,7 @@ mod wake;
 #[path = "gearman/wire.rs"]
 mod wire;
 
-use args::{Args, Wish};
+use args::Args;
 use process::Program;
 use runner::Sides;
 
@@ -48,16 +48,7 @@ use runner::Sides;
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match args::parse(&arguments, OURS) {
-        Ok(Wish::Print(text)) => print!("{text}"),
-        Ok(Wish::Run(args)) => run(&args),
-        Err(problem) => {
-            eprintln!("gearman: {problem}");
-            return ExitCode::from(2);
-        }
-    }
-    ExitCode::SUCCESS
+    runner::main("gearman", OURS, run)
 }
 
 fn run(args: &Args) {

@@ -52,7 +52,7 @@ mod verify;
 #[path = "load/wire.rs"]
 mod wire;
 
-use args::{Args, Wish};
+use args::Args;
 use process::{Program, ECHO};
 use runner::Sides;
 
@@ -67,15 +67,7 @@ fn main() -> ExitCode {
             return ended.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
         }
     }
-    match args::parse(&arguments, OURS) {
-        Ok(Wish::Print(text)) => print!("{text}"),
-        Ok(Wish::Run(args)) => run(&args),
-        Err(problem) => {
-            eprintln!("load: {problem}");
-            return ExitCode::from(2);
-        }
-    }
-    ExitCode::SUCCESS
+    runner::main("load", OURS, run)
 }
 
 fn run(args: &Args) {

@@ -33,7 +33,7 @@ mod stats;
 #[path = "workq/wire.rs"]
 mod wire;
 
-use args::{Args, Wish};
+use args::Args;
 use process::Program;
 use runner::Sides;
 
@@ -41,16 +41,7 @@ use runner::Sides;
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match args::parse(&arguments, OURS) {
-        Ok(Wish::Print(text)) => print!("{text}"),
-        Ok(Wish::Run(args)) => run(&args),
-        Err(problem) => {
-            eprintln!("workq: {problem}");
-            return ExitCode::from(2);
-        }
-    }
-    ExitCode::SUCCESS
+    runner::main("workq", OURS, run)
 }
 
 fn run(args: &Args) {

@@ -3,10 +3,10 @@
 //! Owns the order of things and how much time they get. Must not know what a scenario does.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use super::args::Args;
+use super::args::{self, Args, Wish};
 use super::measure::Bench;
 use super::process::Program;
 use super::report::{self, Results};
@@ -29,6 +29,20 @@ pub struct Sides {
     pub peer: Option<Program>,
     /// What it is compared with where nothing but the wire matters.
     pub echo: Option<Program>,
+}
+
+/// The end of `main` of the benchmark of this name, whose server under test is `ours`.
+pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match args::parse(&arguments, ours) {
+        Ok(Wish::Print(text)) => print!("{text}"),
+        Ok(Wish::Run(args)) => run(&args),
+        Err(problem) => {
+            eprintln!("{name}: {problem}");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// Runs the scenarios that are asked for, and prints their tables.

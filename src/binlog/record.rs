@@ -9,7 +9,7 @@
 
 use super::job_options;
 use super::segment::{Key, Place};
-use crate::engine::{Engine, History, JobExtras, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time};
+use crate::engine::{Engine, History, JobId, JobView, Pause, Span, State, StoredChange, StoredJob, Time};
 
 /// Bytes of a record before its payload: length, check, kind.
 pub const PREFIX: usize = 9;
@@ -143,7 +143,7 @@ impl<'a> Record<'a> {
         Record::Outcome {
             id: job.id().0,
             done: outcome.map(|(done, _)| done),
-            fails: engine.extras(job).map_or(0, JobExtras::fails),
+            fails: engine.extras(job).map_or(0, |extras| extras.fails),
             result: outcome.map_or(&[], |(_, result)| result),
         }
     }

@@ -38,16 +38,11 @@ const KEPT: u64 = 5;
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    queue: Mutex<Queue>,
+    /// Operations that are not in the shared log yet, each encoded.
+    queue: Mutex<Vec<Vec<u8>>>,
     place: Mutex<Position>,
     /// Where it tells how the shared log does, and reads how much space that had.
     board: Arc<RoleBoard>,
-}
-
-/// Operations that are not in the shared log yet, each encoded.
-#[derive(Default)]
-struct Queue {
-    operations: Vec<Vec<u8>>,
 }
 
 /// Where the next entry goes.
@@ -96,14 +91,14 @@ impl Shipper {
     fn push(&self, operation: &Operation) {
         let mut bytes = Vec::new();
         operation.encode(&mut bytes);
-        self.queue.lock().operations.push(bytes);
+        self.queue.lock().push(bytes);
     }
 
     /// Returns when everything that was queued before the call is in the shared log. The error means that this server
     /// must not answer any more: then its lease is over as well.
     pub fn flush(&self) -> io::Result<()> {
         let mut place = self.place.lock();
-        let (operations, kind) = (std::mem::take(&mut self.queue.lock().operations), place.kind);
+        let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), place.kind);
         let mut entry = Vec::new();
         for operation in operations {
             if !entry.is_empty() && entry.len() + operation.len() > ENTRY {

@@ -143,7 +143,7 @@ impl Engine {
             assert_eq!(extras.slot, slot, "{:?} and its extras know each other", job.id);
             assert!(self.extras_store.is_found(number), "{:?} is found by what is unique about it", job.id);
             attached += extras.submitters();
-            let ends = extras.expires() != Time::NEVER;
+            let ends = extras.expires != Time::NEVER;
             let spared =
                 job.completion == CompletionPolicy::Drop && matches!(job.state(), State::Reserved | State::Buried);
             assert!(ends || !self.extras_store.is_timed(number), "{:?} has no time to live", job.id);

@@ -201,7 +201,7 @@ impl Engine {
     /// Whether the job in `slot` has been tried as often as it may.
     pub(super) fn is_spent(&self, slot: u32) -> bool {
         let job = self.jobs.get(slot);
-        let most = self.extras(job).map_or(0, JobExtras::max_attempts);
+        let most = self.extras(job).map_or(0, |extras| extras.max_attempts);
         job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 

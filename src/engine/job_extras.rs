@@ -68,16 +68,21 @@ pub struct JobExtras {
     hash: u32,
     /// Where it stands in the order of ends, or [`NIL`].
     place: u32,
-    pub(super) expires: Time,
-    /// As it was asked for; [`Span::MAX`] for ever.
-    pub(super) ttl: Span,
-    pub(super) dedup_key: DedupKey,
+    /// When its life ends; [`Time::NEVER`] if it does not.
+    pub expires: Time,
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// What no other job may share.
+    pub dedup_key: DedupKey,
     /// Finished: where in the body the result begins. Of a job that is dropped when it is done: the seconds for which its
     /// name outlives it.
     pub(super) result_at: u32,
-    pub(super) max_attempts: u8,
-    pub(super) max_fails: u8,
-    pub(super) fails: u8,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// How often a worker said that it failed.
+    pub fails: u8,
     /// Finished, and done rather than failed.
     pub(super) done: bool,
     rare: Option<Box<RareExtras>>,
@@ -106,11 +111,6 @@ impl Default for JobExtras {
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
-    /// What no other job may share.
-    pub fn dedup_key(&self) -> &DedupKey {
-        &self.dedup_key
-    }
-
     /// The number that no other job may have, if it has one.
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
@@ -132,31 +132,6 @@ impl JobExtras {
     /// How many wait for its outcome; a client that did so twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
-    }
-
-    /// How often a worker said that it failed.
-    pub fn fails(&self) -> u8 {
-        self.fails
-    }
-
-    /// How often it may be reserved; zero means without end.
-    pub fn max_attempts(&self) -> u8 {
-        self.max_attempts
-    }
-
-    /// With how many failures it has failed for good; zero means one.
-    pub fn max_fails(&self) -> u8 {
-        self.max_fails
-    }
-
-    /// How long it was to live; [`Span::MAX`] for ever.
-    pub fn ttl(&self) -> Span {
-        self.ttl
-    }
-
-    /// When its life ends; [`Time::NEVER`] if it does not.
-    pub fn expires(&self) -> Time {
-        self.expires
     }
 
     /// When it was to become ready, if that was said.

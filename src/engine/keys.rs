@@ -22,10 +22,14 @@ use super::Engine;
 /// The key of a job that has ended.
 #[derive(Debug)]
 pub struct EndedKey {
-    id: JobId,
-    until: Time,
-    tube: Arc<[u8]>,
-    key: Name,
+    /// The number of the job.
+    pub id: JobId,
+    /// When it is forgotten.
+    pub until: Time,
+    /// The name of the tube that the job was in.
+    pub tube: Arc<[u8]>,
+    /// The key itself.
+    pub key: Name,
     hash: u32,
     /// The next in the same bucket of the index.
     chain: u32,
@@ -41,26 +45,6 @@ pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 const _: () = assert!(KEY_COST <= 96);
 
 impl EndedKey {
-    /// The number of the job.
-    pub fn id(&self) -> JobId {
-        self.id
-    }
-
-    /// When it is forgotten.
-    pub fn until(&self) -> Time {
-        self.until
-    }
-
-    /// The name of the tube that the job was in.
-    pub fn tube(&self) -> &[u8] {
-        &self.tube
-    }
-
-    /// The key itself.
-    pub fn key(&self) -> &Name {
-        &self.key
-    }
-
     /// Bytes of the names.
     pub fn names(&self) -> usize {
         self.tube.len() + self.key.length()

@@ -116,7 +116,10 @@ impl Engine {
             return size;
         }
         let size = size + self.lane_of(slot).map_or(0, |lane| self.concurrency.key_of(lane).length());
-        size + options_size(extras.map_or(&DedupKey::None, JobExtras::dedup_key), extras.and_then(JobExtras::reducer))
+        size + options_size(
+            extras.map_or(&DedupKey::None, |extras| &extras.dedup_key),
+            extras.and_then(JobExtras::reducer),
+        )
     }
 }
 

@@ -170,7 +170,7 @@ impl Engine {
         if bound.is_some_and(|key| !self.has_lane(key, tube_number, self.is_large(job))) {
             return false;
         }
-        let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| extras.dedup_key()) else { return true };
+        let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| &extras.dedup_key) else { return true };
         let key = key.clone();
         let there = match tube_number {
             NIL => Ok(None),
@@ -202,9 +202,9 @@ impl Engine {
     pub(super) fn rehash(&mut self, slot: u32) {
         let job = self.jobs.get(slot);
         let Some(extras) = self.extras(job) else { return };
-        if matches!(extras.dedup_key(), DedupKey::Body(_)) {
+        if matches!(extras.dedup_key, DedupKey::Body(_)) {
             let empty = (job.body.len() == 0).then_some(job.id);
-            let hash = self.hash_dedup_key(&extras.dedup_key().clone(), job.tube, empty);
+            let hash = self.hash_dedup_key(&extras.dedup_key.clone(), job.tube, empty);
             self.extras_store.rehash(self.extras_store.of(slot), hash);
         }
     }
@@ -212,6 +212,6 @@ impl Engine {
     /// Whether the time to live of the job in `slot` is over, though it was spared or no tick has come to it.
     fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.jobs.get(slot);
-        job.completion == CompletionPolicy::Drop && self.extras(job).is_some_and(|extras| extras.expires() <= now)
+        job.completion == CompletionPolicy::Drop && self.extras(job).is_some_and(|extras| extras.expires <= now)
     }
 }

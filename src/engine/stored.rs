@@ -170,7 +170,7 @@ impl Engine {
             Change::Priority(_) => StoredChange::Priority(pri),
             Change::Retry(_) => {
                 let delay = if job.state() == State::Delayed { job.delay() } else { Span::ZERO };
-                StoredChange::Retry { fails: self.extras(job).map_or(0, JobExtras::fails), delay, due }
+                StoredChange::Retry { fails: self.extras(job).map_or(0, |extras| extras.fails), delay, due }
             }
             Change::Bury(_) => StoredChange::Bury { pri, order: due.nanos(), count: buries },
             _ => return None,
@@ -188,13 +188,13 @@ impl Engine {
         Some(StoredOptions {
             completion: job.completion,
             dedup_key: extras.map_or(StoredKey::None, |extras| extras.dedup_key.written()),
-            ttl: extras.map_or(Span::MAX, JobExtras::ttl),
-            expires: extras.map_or(Time::NEVER, JobExtras::expires),
+            ttl: extras.map_or(Span::MAX, |extras| extras.ttl),
+            expires: extras.map_or(Time::NEVER, |extras| extras.expires),
             start: rare.map_or(Time::NEVER, |rare| rare.start),
             order: rare.map_or(0, |rare| rare.order),
-            max_attempts: extras.map_or(0, JobExtras::max_attempts),
-            max_fails: extras.map_or(0, JobExtras::max_fails),
-            fails: extras.map_or(0, JobExtras::fails),
+            max_attempts: extras.map_or(0, |extras| extras.max_attempts),
+            max_fails: extras.map_or(0, |extras| extras.max_fails),
+            fails: extras.map_or(0, |extras| extras.fails),
             outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
             reducer: extras.and_then(JobExtras::reducer),
             keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),

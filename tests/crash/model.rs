@@ -119,14 +119,14 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         history: counters(job.history()),
         body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
         options: options(job.completion(), extras),
-        fails: extras.map_or(0, JobExtras::fails),
+        fails: extras.map_or(0, |extras| extras.fails),
         outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
     })
 }
 
 /// A job without a contract is as one with the usual terms.
 fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptions {
-    let dedup_key = match extras.map_or(&DedupKey::None, JobExtras::dedup_key) {
+    let dedup_key = match extras.map_or(&DedupKey::None, |extras| &extras.dedup_key) {
         DedupKey::None => (b'-', Vec::new()),
         DedupKey::Name(name) => (b'n', name.text().into_owned()),
         DedupKey::Body(_) => (b'b', Vec::new()),
@@ -135,11 +135,11 @@ fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptio
     JobOptions {
         completion: completion as u8,
         dedup_key,
-        ttl: extras.map_or(u64::MAX, |it| it.ttl().nanos()),
-        expires: extras.map_or(u64::MAX, |it| it.expires().nanos()),
+        ttl: extras.map_or(u64::MAX, |it| it.ttl.nanos()),
+        expires: extras.map_or(u64::MAX, |it| it.expires.nanos()),
         start: extras.and_then(JobExtras::start).map(Time::nanos),
-        max_attempts: extras.map_or(0, JobExtras::max_attempts),
-        max_fails: extras.map_or(0, JobExtras::max_fails),
+        max_attempts: extras.map_or(0, |extras| extras.max_attempts),
+        max_fails: extras.map_or(0, |extras| extras.max_fails),
         reducer: extras.and_then(JobExtras::reducer).map(<[u8]>::to_vec),
     }
 }

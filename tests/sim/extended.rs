@@ -60,7 +60,7 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     tags
 }
 
-fn state(name: &str) -> State {
+pub fn state(name: &str) -> State {
     match name {
         "ready" => State::Ready,
         "delayed" => State::Delayed,

@@ -5,6 +5,7 @@
 
 use beanpole::internals::engine::{ClientId, JobId, Refused, Span, State, Time};
 
+use crate::extended::state;
 use crate::predicted::{known, TUBES};
 use crate::random::Random;
 use crate::reference::model::{Model, Name};
@@ -96,15 +97,6 @@ fn member(object: &str, key: &str) -> u64 {
     let rest = object.split(&format!("\"{key}\":")).nth(1).expect("the key");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().expect("a number")
-}
-
-fn state(name: &str) -> State {
-    match name {
-        "ready" => State::Ready,
-        "delayed" => State::Delayed,
-        "buried" => State::Buried,
-        other => panic!("{other} is not asked for"),
-    }
 }
 
 /// Carries out a whole request.

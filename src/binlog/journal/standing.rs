@@ -23,9 +23,9 @@ impl Journal {
     /// Writes down a key that outlives its job.
     pub(super) fn write_key(&mut self, number: u32, engine: &Engine) {
         let ended = engine.ended_key(number);
-        let key = ended.key().text();
+        let key = ended.key.text();
         self.make_room(key_size(ended.names()));
-        self.push(&Record::Key { id: ended.id().0, until: ended.until(), tube: ended.tube(), key: &key });
+        self.push(&Record::Key { id: ended.id.0, until: ended.until, tube: &ended.tube, key: &key });
         self.live += key_size(ended.names());
         self.move_key_in(number, key_size(ended.names()));
     }

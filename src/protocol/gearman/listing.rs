@@ -29,7 +29,7 @@ pub fn list(kind: ListKind, place: &mut Cursor, context: &mut Context, out: &mut
         ListKind::Workers => workers(place, context, out),
         ListKind::Jobs => jobs(place, context, out, job_line),
         ListKind::UniqueJobs => jobs(place, context, out, |engine, job, _, text| {
-            let unique = engine.extras(job).map_or(Vec::new(), |extras| unique(extras.dedup_key()));
+            let unique = engine.extras(job).map_or(Vec::new(), |extras| unique(&extras.dedup_key));
             push_line(text, &unique);
             text.push(b'\n');
         }),

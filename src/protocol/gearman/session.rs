@@ -248,7 +248,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let reducer = extras.and_then(|extras| extras.reducer());
     let handle = reply::handle(&context.host.facts().handle_prefix, id);
     let mut parts: Vec<&[u8]> = vec![&handle, b"\0", engine.tube_of(&job), b"\0"];
-    let unique = extras.map_or(Vec::new(), |extras| listing::unique(extras.dedup_key()));
+    let unique = extras.map_or(Vec::new(), |extras| listing::unique(&extras.dedup_key));
     let kind = match (kind, reducer) {
         (Kind::JobAssignAll, None) => Kind::JobAssignUniq,
         (kind, _) => kind,

@@ -34,6 +34,9 @@ const SHOWN: usize = 64 * 1024;
 /// Bytes of it in a list.
 const GLIMPSE: usize = 120;
 
+/// What is not there when one cannot be changed.
+const FREE_JOB: &str = "job that nobody has reserved";
+
 /// Jobs in a page of a list, or a few more.
 const JOBS: usize = 100;
 
@@ -127,16 +130,11 @@ impl Continuation {
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
     let Request { head, command, is_last, .. } = request;
-    if matches!(command, Ok(Command::Introduction)) {
-        return Flow::Next;
-    }
-    // What cannot be framed is not guarded either: nothing of it is known.
-    let allowed = if is_last { Ok(()) } else { guard::check(&head, command.as_ref().ok(), &context.settings.http) };
+    // What cannot be framed is not guarded either: nothing of it is known. What comes again is guarded then.
+    let is_guarded = !is_last && !matches!(command, Ok(Command::Introduction));
+    let settings = &context.settings.http;
+    let allowed = if is_guarded { guard::check(&head, command.as_ref().ok(), settings) } else { Ok(()) };
     match allowed.and(command) {
-        Ok(Command::GoAhead) => {
-            reply::go_ahead(out);
-            Flow::Next
-        }
         Ok(command) if is_asleep(&command, context) => {
             reply::failure(out, &Failure::new(503, STANDING_BY), &head);
             ended(&head)
@@ -151,14 +149,16 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
 
 /// Whether the request is about a queue that is not here: a server that stands by tells of itself alone.
 fn is_asleep(command: &Command, context: &Context) -> bool {
-    let is_own = matches!(command, Command::Health | Command::Ready | Command::Metrics(..));
+    use Command::{GoAhead, Health, Introduction, Metrics, Ready};
+    let is_own = matches!(command, GoAhead | Introduction | Health | Ready | Metrics(..));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
 /// Goes on with a request in another turn.
 pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flow {
     let Continuation { head, rest } = rest;
-    proceed(rest, head, context, out)
+    let step = advance(rest, context);
+    conclude(step, head, context, out)
 }
 
 fn ended(head: &Head) -> Flow {
@@ -170,24 +170,44 @@ fn ended(head: &Head) -> Flow {
 }
 
 fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
-    let rest = match command {
-        Command::Metrics(names, tube) => Rest::Metrics(Scrape::new(names, tube, &context.settings.http).into()),
-        Command::Server => Rest::Server(Box::default()),
-        Command::Tubes { after, filter, limit } => Rest::Tubes { next: after, filter, limit, list: List::default() },
-        Command::Jobs { tube, state, from } => Rest::Jobs { next: from, tube, state, list: List::default() },
-        Command::Kick(tube, count) => Rest::Kick(tube, Kick::new(count)),
-        Command::Clear(tube, states) => Rest::Clear(Flush::new(tube, states)),
-        Command::Move { tube, to, state, count } => Rest::Move(MoveJobs::new(tube, to, state, count)),
-        command => {
-            let flow = ended(&head);
-            match short_command(command, context) {
-                Ok((kind, body)) => reply::whole(out, 200, kind, body, &head),
-                Err(failure) => reply::failure(out, &failure, &head),
-            }
-            return flow;
+    let now = context.now;
+    let step = match command {
+        Command::Introduction => return Flow::Next,
+        Command::GoAhead => {
+            reply::go_ahead(out);
+            return Flow::Next;
         }
+        Command::Page => Step::Done(bytes(Kind::Page, PAGE)),
+        Command::Health => Step::Done(health(unhealthy(context))),
+        Command::Ready => Step::Done(health(unhealthy(context).or_else(|| unready(context)))),
+        Command::Metrics(names, tube) => {
+            let scrape = Scrape::new(names, tube, &context.settings.http);
+            advance(Rest::Metrics(scrape.into()), context)
+        }
+        Command::Server => advance(Rest::Server(Box::default()), context),
+        Command::Tubes { after, filter, limit } => list_tubes(after, filter, limit, List::default(), context),
+        Command::Tube(name) => Step::Done(tube(&name, context)),
+        Command::Jobs { tube, state, from } => list_jobs(from, tube, state, List::default(), context),
+        Command::Peek(tube, state) => Step::Done(peek(&tube, state, context)),
+        Command::Job(id) => Step::Done(job(id, context)),
+        Command::Body(id) => Step::Done(body(id, context)),
+        Command::Put(tube, job) => Step::Done(put(&tube, job, context)),
+        Command::Kick(tube, count) => advance(Rest::Kick(tube, Kick::new(count)), context),
+        Command::Pause(tube, length) => {
+            Step::Done(change(context, Some(tube.len()), "tube", |it| it.engine.pause(&tube, length, now)))
+        }
+        Command::Clear(tube, states) => advance(Rest::Clear(Flush::new(tube, states)), context),
+        Command::Move { tube, to, state, count } => move_jobs(MoveJobs::new(tube, to, state, count), context),
+        Command::KickJob(id) => {
+            let what = "job that is buried, delayed or leased";
+            Step::Done(change(context, Some(0), what, |it| it.engine.kick_job(id, now)))
+        }
+        Command::DeleteJob(id) => {
+            Step::Done(change(context, None, FREE_JOB, |it| it.engine.delete(it.client, id, now)))
+        }
+        Command::BuryJob(id) => Step::Done(change(context, Some(0), FREE_JOB, |it| bury(id, it))),
     };
-    proceed(rest, head, context, out)
+    conclude(step, head, context, out)
 }
 
 type Answer = Result<(Kind, Output), Failure>;
@@ -213,53 +233,36 @@ fn not_found(what: &str) -> Failure {
     Failure::new(404, format!("there is no such {what}"))
 }
 
-/// What takes one turn for certain.
-fn short_command(command: Command, context: &mut Context) -> Answer {
-    let now = context.now;
-    match command {
-        Command::Page => bytes(Kind::Page, PAGE),
-        Command::Health => health(unhealthy(context)),
-        Command::Ready => health(unhealthy(context).or_else(|| unready(context))),
-        Command::Tube(name) => {
-            let tube = context.engine.tube_stats(&name, now).ok_or_else(|| not_found("tube"))?;
-            object(|members| tube_members(members, &tube))
-        }
-        Command::Peek(tube, state) => {
-            context.engine.tube_stats(&tube, now).ok_or_else(|| not_found("tube"))?;
-            let job = context.engine.peek_in(&tube, state).ok_or_else(|| not_found("job"))?;
-            object(|members| job_members(members, context.engine, &job, SHOWN, now))
-        }
-        Command::Job(id) => {
-            let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
-            object(|members| job_members(members, context.engine, &job, SHOWN, now))
-        }
-        Command::Body(id) => {
-            let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
-            let mut body = Output::new();
-            body.body(job.body());
-            Ok((Kind::Bytes, body))
-        }
-        Command::Put(tube, job) => put(&tube, job, context),
-        command => change(command, context),
-    }
+fn tube(name: &[u8], context: &Context) -> Answer {
+    let tube = context.engine.tube_stats(name, context.now).ok_or_else(|| not_found("tube"))?;
+    object(|members| tube_members(members, &tube))
 }
 
-/// Changes to one tube or job.
-fn change(command: Command, context: &mut Context) -> Answer {
-    let (client, now) = (context.client, context.now);
-    let extra = if let Command::Pause(tube, _) = &command { tube.len() } else { 0 };
-    if !matches!(command, Command::DeleteJob(_)) && !context.engine.claim_log_room(extra) {
+fn peek(tube: &[u8], state: State, context: &Context) -> Answer {
+    context.engine.tube_stats(tube, context.now).ok_or_else(|| not_found("tube"))?;
+    let job = context.engine.peek_in(tube, state).ok_or_else(|| not_found("job"))?;
+    object(|members| job_members(members, context.engine, &job, SHOWN, context.now))
+}
+
+fn job(id: JobId, context: &Context) -> Answer {
+    let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
+    object(|members| job_members(members, context.engine, &job, SHOWN, context.now))
+}
+
+fn body(id: JobId, context: &Context) -> Answer {
+    let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
+    let mut body = Output::new();
+    body.body(job.body());
+    Ok((Kind::Bytes, body))
+}
+
+/// A change to one tube or job, if there is `what` it is about, and room for it in the binlog: for so many bytes beside
+/// the record; none if it needs no room.
+fn change(context: &mut Context, room: Option<usize>, what: &str, act: impl FnOnce(&mut Context) -> bool) -> Answer {
+    if room.is_some_and(|extra| !context.engine.claim_log_room(extra)) {
         return Err(Failure::new(503, "the binlog has no room for this"));
     }
-    let engine = &mut *context.engine;
-    let (done, what) = match command {
-        Command::Pause(tube, length) => (engine.pause(&tube, length, now), "tube"),
-        Command::KickJob(id) => (engine.kick_job(id, now), "job that is buried, delayed or leased"),
-        Command::DeleteJob(id) => (engine.delete(client, id, now), "job that nobody has reserved"),
-        Command::BuryJob(id) => (bury(id, context), "job that nobody has reserved"),
-        other => unreachable!("{other:?} is no change"),
-    };
-    if !done {
+    if !act(context) {
         return Err(not_found(what));
     }
     object(|members| members.truth("done", true))
@@ -383,8 +386,8 @@ fn beginning(body: BodyRef<'_>, most: usize) -> &[u8] {
 }
 
 /// Does the next part of something long.
-fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
-    let step = match rest {
+fn advance(rest: Rest, context: &mut Context) -> Step {
+    match rest {
         Rest::Metrics(scrape) => metrics::go_on(scrape, context).map_or_else(
             |scrape| Step::More(Rest::Metrics(scrape)),
             |found| Step::Done(found.map(|body| (Kind::Metrics, body))),
@@ -405,7 +408,11 @@ fn proceed(rest: Rest, head: Box<Head>, context: &mut Context, out: &mut Output)
             Progress::Done => Step::Done(object(|members| members.number("deleted", flush.done))),
         },
         Rest::Move(moving) => move_jobs(moving, context),
-    };
+    }
+}
+
+/// Tells what has come of it, or leaves the rest to another turn.
+fn conclude(step: Step, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
     match step {
         Step::Done(Ok((kind, body))) => reply::whole(out, 200, kind, body, &head),
         Step::Done(Err(failure)) => reply::failure(out, &failure, &head),

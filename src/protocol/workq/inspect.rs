@@ -123,10 +123,10 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     reply::part(out, job.body(), 0..payload);
     let text = out.text();
     let count = |of: fn(&crate::engine::JobExtras) -> u8| extras.map_or(0, of).into();
-    line(text, "max-attempts", count(|extras| extras.max_attempts()));
+    line(text, "max-attempts", count(|extras| extras.max_attempts));
     line(text, "attempts", job.history().reserves.into());
-    line(text, "max-fails", count(|extras| extras.max_fails()));
-    line(text, "fails", count(|extras| extras.fails()));
+    line(text, "max-fails", count(|extras| extras.max_fails));
+    line(text, "fails", count(|extras| extras.fails));
     text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
     line(text, "state", state(engine, job));
     time_line(text, "created", job.created());
@@ -139,7 +139,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
 /// there, and is shown as the longest that can be asked for.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
-        Some(extras) if extras.ttl() != Span::MAX => millis(extras.ttl()),
+        Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),
         Some(extras) if extras.id().is_some() && !job.is_volatile() => u64::MAX,
         _ => 0,
     }
