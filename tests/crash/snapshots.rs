@@ -70,8 +70,8 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
 /// The try that buries a job with tags is in no record of its own: with the next loss it is buried either way.
 fn counted_fails(job: &JobView, extras: &JobExtras) -> u8 {
     match job.completion() {
-        CompletionPolicy::Drop => extras.fails().min(extras.max_attempts().saturating_sub(1)),
-        _ => extras.fails(),
+        CompletionPolicy::Drop => extras.fails.min(extras.max_attempts.saturating_sub(1)),
+        _ => extras.fails,
     }
 }
 
@@ -102,8 +102,8 @@ impl Snapshot {
     pub fn of(engine: &Engine, position: u64) -> Snapshot {
         let jobs = engine.jobs().filter(|job| !job.is_volatile());
         let keys = engine.ended_keys().map(|ended| {
-            let place = (ended.tube().to_vec(), String::from_utf8_lossy(&ended.key().text()).into_owned());
-            (place, (ended.id().0, ended.until()))
+            let place = (ended.tube.to_vec(), String::from_utf8_lossy(&ended.key.text()).into_owned());
+            (place, (ended.id.0, ended.until))
         });
         Snapshot {
             position,

@@ -88,12 +88,12 @@ fn answers(engine: &mut Engine, now: Time) {
     for (key, tube) in KEYS.iter().flat_map(|key| TUBES.map(|tube| (*key, tube))) {
         let named = DedupKey::Name(key.into());
         let lives = engine.jobs().any(|job| {
-            let same = engine.extras(&job).is_some_and(|extras| *extras.dedup_key() == named);
+            let same = engine.extras(&job).is_some_and(|extras| extras.dedup_key == named);
             same && engine.tube_of(&job) == tube && job.state() != State::Finished
         });
         let ended = engine
             .ended_keys()
-            .any(|ended| ended.until() > now && ended.tube() == tube && ended.key().text().as_ref() == key);
+            .any(|ended| ended.until > now && *ended.tube == *tube && ended.key.text().as_ref() == key);
         let client = engine.connect();
         let new = NewJob { pri: 9, delay: Span::ZERO, ttr: Span::from_secs(1), body: Default::default() };
         let asked = Tags { key: Some((key.into(), 0)), tube: Some(tube.into()), ..Tags::default() };
