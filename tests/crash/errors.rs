@@ -281,7 +281,7 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
 
 #[test]
 fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes() {
-    for (seed, size) in [(1, 1000), (2, 4096), (3, 16_384)] {
+    for (seed, size) in [(1, 1000), (2, 4096), (3, 8192)] {
         let disk = Disk::new(seed);
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         let client = life.first_client();

@@ -11,6 +11,9 @@ use super::{Patience, Wire, World};
 /// A guard against a hang: how long bytes may take that must come.
 const MUST: Duration = Duration::from_secs(300);
 
+/// The same from a server that cannot be asked, such as an original, which may well have nothing to say.
+const SHOULD: Duration = Duration::from_secs(5);
+
 /// What is longer is never sent byte by byte.
 const SHORT: usize = 1000;
 
@@ -136,7 +139,8 @@ impl World for Sockets<'_> {
 
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8> {
         let peer = self.peers.get_mut(who).expect("a connected peer");
-        peer.connection.set_timeout(if patience == Patience::Must { MUST } else { self.quiet });
+        let must = if self.quiesce.is_some() { MUST } else { SHOULD };
+        peer.connection.set_timeout(if patience == Patience::Must { must } else { self.quiet });
         let mut buffer = vec![0; 65_536];
         match peer.connection.read(&mut buffer) {
             Ok(count) => {
