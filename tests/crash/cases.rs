@@ -234,3 +234,16 @@ fn a_job_that_was_released_for_later_comes_back_delayed() {
     let (engine, ..) = start(&disk.power_cut(1), how, life.now).expect("a log");
     assert_eq!(engine.any_job(job).expect("a job").state(), beanpole::internals::engine::State::Delayed);
 }
+
+/// In any mode, for the last record says that everything before it is safe.
+#[test]
+fn what_a_server_leaves_at_its_end_is_synced() {
+    for mode in [SyncMode::Always, SyncMode::Every(60_000), SyncMode::Never] {
+        let disk = Disk::new(1);
+        let mut life = Life::begin(disk.clone(), settings(4096, mode), dawn(), 1).expect("an empty log");
+        keep(&mut life);
+        life.wal.close(&life.access);
+        let (engine, ..) = start(&disk.power_cut(1), settings(4096, mode), dawn()).expect("a log");
+        assert_eq!(engine.stats().jobs.all(), 40, "{mode:?}");
+    }
+}
