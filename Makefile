@@ -117,8 +117,10 @@ static: toolchain ## build one static program: with musl if rustup has its targe
 static-program:
 	@echo $(call q,$(STATIC_PROGRAM))
 
+# Most tests that take long wait, rather than compute.
+TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 3 \* "$$(getconf _NPROCESSORS_ONLN)"))
 test: toolchain ## run every test that needs nothing but the Rust toolchain
-	$(CARGO) test $(CARGOFLAGS) --no-fail-fast
+	RUST_TEST_THREADS='$(TEST_THREADS)' $(CARGO) test $(CARGOFLAGS) --no-fail-fast
 
 lint: ## look for bad form: rustfmt, clippy, rustdoc, mandoc on the man pages, shellcheck on the scripts
 	$(CARGO) fmt --check

@@ -158,6 +158,8 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
+    // Another thread may be about to write the line.
+    daemon.wait_log(" refused");
     assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
     // Nobody says anything meanwhile.
