@@ -143,9 +143,11 @@ fn places_that_count_no_longer_cost_steps_when_they_are_passed() {
     engine.check();
 }
 
-#[test]
-fn a_worker_that_grabs_in_the_middle_of_falling_asleep_looks_at_every_tube() {
-    const TUBES: usize = 20;
+/// Tubes that a worker watches which is [`falling_asleep`].
+const TUBES: usize = 20;
+
+/// A producer, and a worker that has begun to fall asleep and has not looked at each of its tubes yet.
+fn falling_asleep() -> (Engine, ClientId, ClientId) {
     let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
     let producer = engine.connect();
     let worker = engine.connect_as(ReservePolicy::Notified);
@@ -154,6 +156,12 @@ fn a_worker_that_grabs_in_the_middle_of_falling_asleep_looks_at_every_tube() {
     }
     engine.grant_steps(5);
     assert!(!engine.sleep(worker, NOW) && engine.has_deferred());
+    (engine, producer, worker)
+}
+
+#[test]
+fn a_worker_that_grabs_in_the_middle_of_falling_asleep_looks_at_every_tube() {
+    let (mut engine, producer, worker) = falling_asleep();
     engine.grant_steps(5);
     engine.go_on(NOW);
     engine.grant_steps(u64::MAX);
@@ -281,15 +289,7 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
 
 #[test]
 fn a_sleeper_is_notified_of_a_job_that_came_before_its_place_in_the_queue() {
-    const TUBES: usize = 20;
-    let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
-    let producer = engine.connect();
-    let worker = engine.connect_as(ReservePolicy::Notified);
-    for place in 0..TUBES {
-        engine.watch(worker, &name_of(place), NOW).expect("room");
-    }
-    engine.grant_steps(5);
-    assert!(!engine.sleep(worker, NOW));
+    let (mut engine, producer, worker) = falling_asleep();
     engine.grant_steps(u64::MAX);
     let id = engine.put_into(producer, &name_of(TUBES - 1), job(b"x"), NOW).expect("room");
     while engine.has_deferred() {
