@@ -98,9 +98,10 @@ impl Stderr {
         let mut lines = line(record, self.form, now);
         if *lost > 0 {
             // In one write: there may be no room for another.
-            let notice = format_args!("lines of this log that were lost, since nobody read them: {lost}");
-            let notice = line(&Record::builder().level(Level::Warn).args(notice).build(), self.form, now);
-            lines.insert_str(0, &notice);
+            let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
+            let mut warning = Record::builder();
+            warning.level(Level::Warn);
+            lines.insert_str(0, &line(&warning.args(format_args!("{notice}")).build(), self.form, now));
             *lost = 0;
         }
         // There is no other place to complain to.
