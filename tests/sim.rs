@@ -135,7 +135,7 @@ fn seeds_as_asked() {
         let rate = played.steps as f64 / start.elapsed().as_secs_f64();
         println!(
             "seed {seed}: {} steps, {rate:.0} a second, hash {:016x}, {}",
-            played.steps, played.hash, played.manner
+            played.steps, played.hash, played.setup
         );
         return;
     }

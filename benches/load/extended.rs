@@ -30,7 +30,7 @@ const KEY_LENGTH: f64 = 11.0;
 
 /// How a worker empties a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Manner {
+enum TakeMode {
     /// One command at a time.
     Single,
     /// It deletes a hundred jobs and reserves the next in one write.
@@ -44,7 +44,7 @@ enum Manner {
 /// One worker that empties a queue; an operation is a job.
 #[derive(Debug)]
 struct Taking {
-    manner: Manner,
+    mode: TakeMode,
     bodies: Bodies,
     ledger: Ledger,
     /// Jobs in hand.
@@ -57,9 +57,9 @@ struct Taking {
 }
 
 impl Taking {
-    fn new(manner: Manner, bodies: Bodies, ledger: Ledger) -> Taking {
+    fn new(mode: TakeMode, bodies: Bodies, ledger: Ledger) -> Taking {
         let (held, times) = (Vec::new(), Histogram::default());
-        Taking { manner, bodies, ledger, held, missing: 0, sent: Instant::now(), done: 0, times }
+        Taking { mode, bodies, ledger, held, missing: 0, sent: Instant::now(), done: 0, times }
     }
 
     fn take_singly(&mut self, left: usize, out: &mut Out) {
@@ -104,11 +104,11 @@ impl Load for Taking {
         self.sent = now;
         let before = out.replies;
         let left = self.ledger.len() - self.ledger.taken();
-        match self.manner {
-            Manner::Single => self.take_singly(left, out),
-            Manner::Pipelined => self.take_pipelined(left, out),
-            Manner::Batched => self.take_batched(left, out),
-            Manner::InTurn => self.take_in_turn(left, out),
+        match self.mode {
+            TakeMode::Single => self.take_singly(left, out),
+            TakeMode::Pipelined => self.take_pipelined(left, out),
+            TakeMode::Batched => self.take_batched(left, out),
+            TakeMode::InTurn => self.take_in_turn(left, out),
         }
         self.missing = out.replies - before;
     }
@@ -118,7 +118,7 @@ impl Load for Taking {
             Reply::Deleted => self.done += 1,
             Reply::Reserved(id, body) => {
                 self.ledger.reserved(self.bodies.number(body)?, id)?;
-                if self.manner != Manner::InTurn {
+                if self.mode != TakeMode::InTurn {
                     self.held.push(id);
                 }
             }
@@ -153,10 +153,10 @@ impl Timed for Taking {
 }
 
 /// Fills a queue and has a worker empty it.
-fn take(server: &Server, manner: Manner, jobs: usize, tags: &str) -> Result<Work, String> {
+fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work, String> {
     let puts = fill(server, jobs, Bodies::tagged(64, tags))?;
     let mut driver = Driver::connect(server.address, 1)?;
-    let mut load = Taking::new(manner, Bodies::new(64), puts.ledger);
+    let mut load = Taking::new(mode, Bodies::new(64), puts.ledger);
     driver.start(&mut load, 0..1)?;
     measure_all(server, &mut driver, &mut load, jobs)
 }
@@ -165,9 +165,9 @@ fn take(server: &Server, manner: Manner, jobs: usize, tags: &str) -> Result<Work
 pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
-    let pipelined = take(&server, Manner::Pipelined, count, "")?;
-    let batched = take(&server, Manner::Batched, count, "")?;
-    let single = take(&server, Manner::Single, count / 10, "")?;
+    let pipelined = take(&server, TakeMode::Pipelined, count, "")?;
+    let batched = take(&server, TakeMode::Batched, count, "")?;
+    let single = take(&server, TakeMode::Single, count / 10, "")?;
     let outcome = Outcome::of(batched)
         .and("jobs, times those of commands pipelined 100", batched.rate / pipelined.rate, Goal::AtLeast(1.5))
         .and(
@@ -188,8 +188,8 @@ pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
 pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
-    let free = take(&server, Manner::InTurn, count, "")?;
-    let bound = take(&server, Manner::InTurn, count, " con:k")?;
+    let free = take(&server, TakeMode::InTurn, count, "")?;
+    let bound = take(&server, TakeMode::InTurn, count, " con:k")?;
     let outcome = Outcome::of(bound).and("jobs a second", bound.rate, Goal::AtLeast(100_000.0));
     Ok(outcome.and("CPU, times that of jobs without a bound", bound.cpu / free.cpu, Goal::None))
 }
@@ -209,7 +209,7 @@ pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let (_, keyed) = resident(KEY)?;
     let server = bench.program.start(&[])?;
     let before = settled(&server);
-    take(&server, Manner::Batched, count, &format!("{KEY}:1000"))?;
+    take(&server, TakeMode::Batched, count, &format!("{KEY}:1000"))?;
     let ended = (settled(&server) - before) / count as f64;
     Ok(Outcome::default().and("bytes for a key beside its name", keyed - plain - KEY_LENGTH, Goal::AtMost(96.0)).and(
         "bytes for a key that outlives its job",

@@ -24,7 +24,7 @@ use crate::verbs;
 pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
 
 /// How the clients take jobs.
-pub const MANNERS: [ReservePolicy; 5] = [
+pub const RESERVE_POLICIES: [ReservePolicy; 5] = [
     ReservePolicy::PerConnection,
     ReservePolicy::PerConnection,
     ReservePolicy::PerConnection,
@@ -111,7 +111,7 @@ impl Life {
         assert!(refused || journal.stats().disk == disk.used("segment."), "the log knows what it takes");
         assert_eq!(journal.stats().live, live(&engine), "the log knows what it needs");
         let model = Model::of(&engine, engine.jobs().map(|job| job.id().0));
-        let clients = MANNERS.iter().map(|&reserve_policy| connect(&mut engine, reserve_policy)).collect();
+        let clients = RESERVE_POLICIES.iter().map(|&reserve_policy| connect(&mut engine, reserve_policy)).collect();
         Ok(Life {
             disk,
             access: Access(RefCell::new((journal, engine))),
@@ -185,7 +185,7 @@ impl Life {
         self.client_at(place)
     }
 
-    /// The client at this place among those of [`MANNERS`], which waits for nothing.
+    /// The client at this place among those of [`RESERVE_POLICIES`], which waits for nothing.
     pub fn client_at(&mut self, place: usize) -> ClientId {
         let client = self.clients[place];
         self.access.0.borrow_mut().1.cancel_wait(client);
@@ -287,7 +287,7 @@ impl Life {
             None
         });
         let place = self.clients.iter().position(|other| *other == client).expect("a client");
-        self.clients[place] = connect(&mut self.access.0.borrow_mut().1, MANNERS[place]);
+        self.clients[place] = connect(&mut self.access.0.borrow_mut().1, RESERVE_POLICIES[place]);
     }
 
     /// What the syncer does, or a part of it.

@@ -5,7 +5,7 @@
 
 use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 
-use crate::driver::{Life, MANNERS, TUBES};
+use crate::driver::{Life, RESERVE_POLICIES, TUBES};
 use crate::verbs;
 
 /// What names and bodies are shared among jobs; few, so that jobs are joined.
@@ -43,7 +43,7 @@ impl Life {
 
     /// What happens seldom.
     fn rare(&mut self, job: JobId) {
-        let place = self.random.below(MANNERS.len() as u64) as usize;
+        let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;
         match self.random.below(4) {
             0 => drop(self.turn(|engine, now| {
                 engine.cancel(job, now);
@@ -194,7 +194,7 @@ impl Life {
     /// The same by whoever holds it.
     fn finish(&mut self, job: JobId) {
         let outcome = self.outcome();
-        let place = self.random.below(MANNERS.len() as u64) as usize;
+        let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;
         let client = self.client_at(place);
         self.turn(|engine, now| {
             let _ = engine.finish(client, job, outcome, now);

@@ -1,4 +1,4 @@
-//! What a seed draws: the manner of its world, and one action after the other.
+//! What a seed draws: the setup of its world, and one action after the other.
 //!
 //! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some
 //! worlds rather than seldom in all. Must not change the world.
@@ -18,7 +18,7 @@ const ENOUGH: usize = 24;
 
 /// What stays the same throughout a seed.
 #[derive(Clone, Debug)]
-pub struct Manner {
+pub struct Setup {
     /// All clients speak beanstalk, or HTTP, and each byte is predicted.
     pub predicted: bool,
     /// There are clients of HTTP as well.
@@ -47,9 +47,9 @@ pub struct Manner {
     pub largest: u64,
 }
 
-impl Manner {
+impl Setup {
     /// That of a seed.
-    pub fn drawn(random: &mut Random) -> Manner {
+    pub fn drawn(random: &mut Random) -> Setup {
         // Drawn from a copy, so that the other half of all seeds mean what they meant before there were any.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
@@ -61,7 +61,7 @@ impl Manner {
         let mut once = |odds: u64| random.once_in(odds);
         let (pieces, slow, crash, fault) = (once(2), once(3), log.is_some() && !once(4), log.is_some() && once(2));
         let faults = fault && !predicted;
-        Manner {
+        Setup {
             predicted,
             operators,
             // The model learns no tags from what a log gave back, and of a log that leaves something out, snapshots
@@ -84,11 +84,11 @@ impl Manner {
 
 /// The next thing that happens.
 pub fn next(random: &mut Random, world: &World) -> Action {
-    let manner = &world.manner;
-    if manner.crashes > 0 && random.once_in(manner.crashes) {
-        return crash(random, manner);
+    let setup = &world.setup;
+    if setup.crashes > 0 && random.once_in(setup.crashes) {
+        return crash(random, setup);
     }
-    if manner.faults > 0 && random.once_in(manner.faults) {
+    if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
     // Several commands in one step would leave several changes of a job to be told apart.
@@ -101,11 +101,11 @@ pub fn next(random: &mut Random, world: &World) -> Action {
             Action::Pass(1_000_003),
         ]);
     }
-    let who = random.below(manner.clients as u64) as usize;
+    let who = random.below(setup.clients as u64) as usize;
     match random.below(20) {
         0..3 => Action::Pass(passed(random)),
-        3 if manner.log.is_some() => random.pick_action(&[Action::Sync, Action::Write, Action::Segments]),
-        4..8 if !manner.settles => random.pick_action(&[Action::Round, Action::Round, Action::Timer]),
+        3 if setup.log.is_some() => random.pick_action(&[Action::Sync, Action::Write, Action::Segments]),
+        4..8 if !setup.settles => random.pick_action(&[Action::Round, Action::Round, Action::Timer]),
         _ => client(random, world, who),
     }
 }
@@ -120,9 +120,9 @@ fn passed(random: &mut Random) -> u64 {
 fn client(random: &mut Random, world: &World, who: usize) -> Action {
     let Some(client) = world.client(who) else {
         let wires = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
-        let wire = match (&world.manner, world.manner.operators && random.once_in(4)) {
+        let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
-            (Manner { predicted: true, .. }, _) => Wire::Beanstalk,
+            (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };
         return Action::Connect(who, wire);
@@ -132,11 +132,11 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
         2 if random.once_in(40) => return Action::Drain,
-        3..8 if world.manner.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
+        3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
         _ => {}
     }
     if unsaid > 0 && client.speaks() {
-        let some = world.manner.pieces && random.once_in(2);
+        let some = world.setup.pieces && random.once_in(2);
         return Action::Send(who, if some { 1 + random.below(unsaid as u64) as usize } else { unsaid });
     }
     if world.waits(who) && manner_is_careful(world) {
@@ -146,10 +146,10 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         return if random.once_in(4) { Action::Close(who) } else { Action::Read(who, 1 << 20) };
     }
     let wire = client.wire;
-    let breath = 1 + random.below(world.manner.breath);
+    let breath = 1 + random.below(world.setup.breath);
     let words = world.look(|engine| {
         let jobs: Vec<u64> = ids(engine);
-        let Manner { predicted, extended, largest, .. } = world.manner;
+        let Setup { predicted, extended, largest, .. } = world.setup;
         let topic = Topic { jobs: &jobs, enough: jobs.len() >= ENOUGH, predicted, extended, largest };
         (0..breath).flat_map(|_| command(wire, random, &topic)).collect()
     });
@@ -158,7 +158,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
 
 /// With a log, who waits says nothing more.
 fn manner_is_careful(world: &World) -> bool {
-    world.manner.log.is_some()
+    world.setup.log.is_some()
 }
 
 /// The jobs that are there.
@@ -168,15 +168,15 @@ pub fn ids(engine: &Engine) -> Vec<u64> {
     ids
 }
 
-fn crash(random: &mut Random, manner: &Manner) -> Action {
+fn crash(random: &mut Random, setup: &Setup) -> Action {
     // Without syncs, nothing is promised of a disk that failed before the power did.
-    let promised = manner.faults == 0 || !matches!(manner.log, Some((_, SyncMode::Never)));
+    let promised = setup.faults == 0 || !matches!(setup.log, Some((_, SyncMode::Never)));
     Action::Crash(Crash {
         power: random.once_in(2) && promised,
         seed: random.next(),
         deeds: random.pick(&[0, 0, 1, 2, 5, 30]),
         shift: if random.once_in(8) { -60_000 } else { random.pick(&[0, 0, 1, 5_000, 3_600_000]) },
-        flip: manner.flips && random.once_in(2),
+        flip: setup.flips && random.once_in(2),
     })
 }
 

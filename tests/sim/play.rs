@@ -10,7 +10,7 @@ use beanpole::internals::engine::Span;
 use beanpole::internals::protocol::Wire;
 
 use crate::action::{received, sent, Action};
-use crate::chance::{next, Manner};
+use crate::chance::{next, Setup};
 use crate::random::Random;
 use crate::shortening::{quietly, shortened};
 use crate::world::World;
@@ -26,22 +26,22 @@ pub struct Played {
     pub hash: u64,
     /// Less was predicted than was meant to be.
     pub lost: bool,
-    pub manner: String,
+    pub setup: String,
 }
 
-fn manner(seed: u64) -> (Random, Manner) {
+fn setup(seed: u64) -> (Random, Setup) {
     let mut random = Random::new(seed);
-    let manner = Manner::drawn(&mut random);
-    (random, manner)
+    let setup = Setup::drawn(&mut random);
+    (random, setup)
 }
 
 /// Plays a seed for so many steps, and to its end.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
-    let (mut random, manner) = manner(seed);
-    let told = format!("{manner:?}");
+    let (mut random, setup) = setup(seed);
+    let told = format!("{setup:?}");
     let (mut actions, mut hash, mut lost) = (Vec::new(), 0, false);
     let result = quietly(|| {
-        let mut world = World::new(manner);
+        let mut world = World::new(setup);
         for _ in 0..steps {
             let action = next(&mut random, &world);
             actions.push(action);
@@ -52,13 +52,13 @@ pub fn play_seed(seed: u64, steps: usize) -> Played {
         (hash, lost) = (world.hash, world.lost);
         Ok(())
     });
-    Played { problem: result.err(), steps: actions.len(), actions, hash, lost, manner: told }
+    Played { problem: result.err(), steps: actions.len(), actions, hash, lost, setup: told }
 }
 
 fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
-    let (_, manner) = manner(seed);
+    let (_, setup) = setup(seed);
     quietly(|| {
-        let mut world = World::new(manner.clone());
+        let mut world = World::new(setup.clone());
         actions.iter().try_for_each(|action| world.step(action))?;
         world.finish()
     })
@@ -70,17 +70,17 @@ pub fn explain(seed: u64, played: &Played) -> String {
     let may_go_on = || start.elapsed() < PATIENCE;
     let actions = shortened(played.actions.clone(), may_go_on, |fewer| replay(seed, fewer).is_err());
     let problem = replay(seed, &actions).err().unwrap_or_default();
-    format!("{}\ncut to {} actions: {problem}\n\n{}", played.manner, actions.len(), conversation(seed, &actions))
+    format!("{}\ncut to {} actions: {problem}\n\n{}", played.setup, actions.len(), conversation(seed, &actions))
 }
 
 /// The actions as a conversation, with what the model predicts where it does.
 fn conversation(seed: u64, actions: &[Action]) -> String {
-    let (_, manner) = manner(seed);
+    let (_, setup) = setup(seed);
     let mut text = format!("== seed {seed}\n");
     let result = quietly(|| {
-        let mut world = World::new(manner.clone());
-        let mut owed = vec![0; manner.clients];
-        let mut unsaid: Vec<Vec<u8>> = vec![Vec::new(); manner.clients];
+        let mut world = World::new(setup.clone());
+        let mut owed = vec![0; setup.clients];
+        let mut unsaid: Vec<Vec<u8>> = vec![Vec::new(); setup.clients];
         for action in actions {
             text.push_str(&action.told());
             match action {

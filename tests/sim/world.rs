@@ -17,7 +17,7 @@ use beanpole::Config;
 
 use crate::action::{Action, Crash};
 use crate::books::Books;
-use crate::chance::Manner;
+use crate::chance::Setup;
 use crate::disk::{Deed, Disk};
 use crate::logged::Logged;
 use crate::predicted::{only_different, Predicted};
@@ -55,7 +55,7 @@ impl Client {
 
 /// See the module's page.
 pub struct World {
-    pub manner: Manner,
+    pub setup: Setup,
     server: Option<Stepped>,
     pub disk: Disk,
     clients: Vec<Option<Client>>,
@@ -79,13 +79,13 @@ pub struct World {
     pub hash: u64,
 }
 
-fn config(manner: &Manner) -> Config {
-    let mut config = Config { max_memory: 1 << 30, turn_steps: manner.turn_steps, ..Config::embedded() };
+fn config(setup: &Setup) -> Config {
+    let mut config = Config { max_memory: 1 << 30, turn_steps: setup.turn_steps, ..Config::embedded() };
     config.handle_prefix = Some("H:h".to_owned());
     config.protocols.http.admin = true;
     config.max_connections = 1000;
     config.max_tubes = 1 << 20;
-    if let Some((segment_size, mode)) = manner.log {
+    if let Some((segment_size, mode)) = setup.log {
         config.log = BinlogSettings { segment_size, mode, strict: false };
     }
     config
@@ -93,12 +93,12 @@ fn config(manner: &Manner) -> Config {
 
 impl World {
     /// A new server without jobs.
-    pub fn new(manner: Manner) -> World {
-        let clients = (0..manner.clients).map(|_| None).collect();
-        let ways = if manner.predicted { vec![Predicted::new()] } else { Vec::new() };
-        let logged = Logged::new(manner.extended);
+    pub fn new(setup: Setup) -> World {
+        let clients = (0..setup.clients).map(|_| None).collect();
+        let ways = if setup.predicted { vec![Predicted::new()] } else { Vec::new() };
+        let logged = Logged::new(setup.extended);
         let mut world = World {
-            manner,
+            setup,
             server: None,
             disk: Disk::new(1),
             clients,
@@ -119,8 +119,8 @@ impl World {
 
     fn start(&mut self) -> Result<(), String> {
         let disk = || Arc::new(self.disk.clone()) as Arc<dyn Storage>;
-        let storage = self.manner.log.map(|_| disk());
-        let started = Stepped::start(config(&self.manner), storage, self.time, self.manner.settles);
+        let storage = self.setup.log.map(|_| disk());
+        let started = Stepped::start(config(&self.setup), storage, self.time, self.setup.settles);
         self.server = Some(started.map_err(|error| error.to_string())?);
         Ok(())
     }
@@ -143,7 +143,7 @@ impl World {
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
-        self.manner.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
+        self.setup.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
     }
 
     /// Whether the disk refuses the log.
@@ -169,7 +169,7 @@ impl World {
     pub fn step(&mut self, action: &Action) -> Result<(), String> {
         self.short |= self.is_short();
         self.act(action)?;
-        if self.manner.settles {
+        if self.setup.settles {
             self.settle()?;
         }
         self.short |= self.is_short();
@@ -183,7 +183,7 @@ impl World {
 
     fn is_short(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
-        self.manner.log.is_some() && server.with_journal(|journal, _| journal.health() != Health::Ok)
+        self.setup.log.is_some() && server.with_journal(|journal, _| journal.health() != Health::Ok)
     }
 
     fn act(&mut self, action: &Action) -> Result<(), String> {
@@ -212,14 +212,14 @@ impl World {
             }
             Action::Crash(crash) => {
                 self.disk.crash_at(self.disk.deeds() + crash.deeds);
-                if crash.deeds == 0 || self.manner.log.is_none() {
+                if crash.deeds == 0 || self.setup.log.is_none() {
                     self.disk.stop();
                 }
                 self.crash = Some(crash.clone());
             }
             Action::Fail(deed, error, times) => {
                 self.logged.model.replays = true;
-                self.unpromised |= *deed == Deed::Sync && matches!(self.manner.log, Some((_, SyncMode::Never)));
+                self.unpromised |= *deed == Deed::Sync && matches!(self.setup.log, Some((_, SyncMode::Never)));
                 self.disk.fail(*deed, *error, *times);
             }
             Action::Heal => {
@@ -300,7 +300,7 @@ impl World {
         let mut buffer = [0; 4096];
         // Replies of HTTP that nobody predicts tell of the process: neither their length nor their words follow from
         // the seed, so they are read whole, and only their first lines count.
-        let loose = client.wire == Wire::Http && !self.manner.predicted;
+        let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
         while left > 0 {
@@ -338,7 +338,7 @@ impl World {
 
     /// Lets time pass, in a whole world from deadline to deadline.
     fn pass(&mut self, span: Span) -> Result<(), String> {
-        if !self.manner.settles {
+        if !self.setup.settles {
             self.server().pass(span);
             self.server().timer();
             return Ok(());
@@ -364,9 +364,9 @@ impl World {
         let after: Option<Vec<_>> = before.into_iter().map(|way| way.tick(now, WAYS)).collect();
         self.ways = after.unwrap_or_default().into_iter().flatten().collect();
         only_different(&mut self.ways);
-        if self.manner.predicted && (self.ways.is_empty() || self.ways.len() > WAYS) {
+        if self.setup.predicted && (self.ways.is_empty() || self.ways.len() > WAYS) {
             self.ways.clear();
-            self.manner.predicted = false;
+            self.setup.predicted = false;
             self.lost = true;
         }
     }
@@ -377,12 +377,12 @@ impl World {
             if !self.server().round() {
                 self.server().commit();
                 let now = self.server().now();
-                if self.manner.settles && self.look(Engine::next_deadline) <= now {
+                if self.setup.settles && self.look(Engine::next_deadline) <= now {
                     // What is due at once, the timer's thread does.
                     self.server().pass(Span::ZERO);
                     continue;
                 }
-                if self.manner.log.is_none() || !self.lacks_space() {
+                if self.setup.log.is_none() || !self.lacks_space() {
                     return Ok(());
                 }
                 self.server().segments();
@@ -397,7 +397,7 @@ impl World {
     /// The sockets that were read have room again. The poller tells the server so now: together with the end of two
     /// waits, it would let the one whose socket has room go on first.
     fn hear_of_room(&mut self) {
-        let rounds = if self.manner.settles { ROUNDS } else { 0 };
+        let rounds = if self.setup.settles { ROUNDS } else { 0 };
         for _ in 0..rounds {
             if !self.server().round() {
                 break;
@@ -413,7 +413,7 @@ impl World {
     fn examine(&mut self) -> Result<(), String> {
         self.server().check();
         self.observe();
-        if !self.manner.slow_readers && !self.disk.has_crashed() {
+        if !self.setup.slow_readers && !self.disk.has_crashed() {
             (0..self.clients.len()).try_for_each(|who| self.read(who, usize::MAX))?;
             self.hear_of_room();
         }
@@ -423,14 +423,14 @@ impl World {
 
     /// Tells the model of the log what was done, and how far the log is.
     fn observe(&mut self) {
-        if self.manner.log.is_none() {
+        if self.setup.log.is_none() {
             return;
         }
-        let World { server, logged, manner, short, .. } = self;
+        let World { server, logged, setup, short, .. } = self;
         let server = server.as_ref().expect("a server");
         let wal = server.wal().expect("a log");
-        let only_kills = manner.faults > 0 && matches!(manner.log, Some((_, SyncMode::Never)));
-        let always = matches!(manner.log, Some((_, SyncMode::Always)));
+        let only_kills = setup.faults > 0 && matches!(setup.log, Some((_, SyncMode::Never)));
+        let always = matches!(setup.log, Some((_, SyncMode::Always)));
         let counts = if always || only_kills { wal.durable() } else { wal.synced() };
         server.with_journal(|journal, engine| logged.observe(engine, journal.position(), *short));
         logged.advance(counts);
@@ -438,10 +438,10 @@ impl World {
 
     /// Drops the ways that it cannot have gone; `whole`: nothing is on its way any more.
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
-        if !self.manner.predicted || self.disk.has_crashed() {
+        if !self.setup.predicted || self.disk.has_crashed() {
             return Ok(());
         }
-        let whole = whole || !self.manner.slow_readers && !self.is_behind();
+        let whole = whole || !self.setup.slow_readers && !self.is_behind();
         let counts = self.look(|engine| engine.stats().jobs);
         let counts = [counts.ready, counts.delayed, counts.reserved, counts.buried].map(|count| count as usize);
         let World { ways, clients, .. } = self;
@@ -472,7 +472,7 @@ impl World {
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
         // What a failed sync has dropped may still be read until the power is cut, and no later sync brings it back.
-        let never = matches!(self.manner.log, Some((_, SyncMode::Never)));
+        let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
         self.disk = disk;
@@ -485,21 +485,21 @@ impl World {
         self.start()?;
         self.server().check();
         let unpromised = std::mem::take(&mut self.unpromised);
-        let careful = !unpromised && self.manner.log.is_some_and(|(_, mode)| mode == SyncMode::Always || !power);
+        let careful = !unpromised && self.setup.log.is_some_and(|(_, mode)| mode == SyncMode::Always || !power);
         if !careful || flipped {
             self.books.forget();
         }
-        let World { server, logged, books, time, manner, skewed, .. } = self;
+        let World { server, logged, books, time, setup, skewed, .. } = self;
         let server = server.as_ref().expect("a server");
         server.look(|engine| {
-            if manner.log.is_some() && !flipped && !*skewed && !unpromised {
+            if setup.log.is_some() && !flipped && !*skewed && !unpromised {
                 logged.compare(engine, *time)?;
             }
             books.compare(engine)?;
             logged.begin_again(engine);
             Ok::<(), String>(())
         })?;
-        if self.manner.predicted {
+        if self.setup.predicted {
             self.ways = vec![self.look(|engine| Predicted::restored(engine, self.time))];
         }
         self.settle()?;
@@ -528,7 +528,7 @@ impl World {
         }
         self.act(&Action::Heal)?;
         self.act(&Action::Slow(0))?;
-        self.manner.slow_readers = false;
+        self.setup.slow_readers = false;
         for _ in 0..40 {
             // From deadline to deadline: who goes on behind a wait that ends does so before the next wait ends.
             self.pass(Span::from_millis(10))?;
@@ -549,7 +549,7 @@ impl World {
         }
         self.examine()?;
         self.ways.clear();
-        self.manner.predicted = false;
+        self.setup.predicted = false;
         crate::play::drain_all(self)
     }
 
