@@ -11,14 +11,15 @@ mod transport;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use socket2::TcpKeepalive;
 
 #[cfg(feature = "tls")]
-pub use tls::{ClientTls, ClientTlsFiles};
+pub use tls::ClientTls;
 pub use transport::Closer;
 pub use transport::Transport;
 
@@ -140,6 +141,17 @@ pub enum PutResult {
     },
 }
 
+/// Files of PEM that a client needs to reach a server with TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientTlsFiles {
+    /// The authorities that may have signed the server's certificate; those of the system if there are none.
+    pub authority: Option<PathBuf>,
+    /// What the client shows of itself, if the server wants that: a certificate, with those up to its authority.
+    pub certificate: Option<PathBuf>,
+    /// The key of that; in the same file if there is none.
+    pub key: Option<PathBuf>,
+}
+
 /// How a wait for a job has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitResult {
@@ -158,19 +170,20 @@ impl Client {
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        Ok(Client::over(Transport::Tcp(stream)))
+        Ok(Client::over(Transport::Plain(stream)))
     }
 
     /// Connects over a Unix socket.
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Client> {
-        Ok(Client::over(Transport::Unix(UnixStream::connect(path)?)))
+        let stream = OwnedFd::from(UnixStream::connect(path)?);
+        Ok(Client::over(Transport::Plain(stream.into())))
     }
 
     /// Connects over TCP to the first of these addresses that answers, each within this time. The system then asks a
     /// silent peer for a sign of life after a minute, so that no wait for a job outlives a server whose machine is
     /// gone.
     pub fn connect_within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<Client> {
-        connect_tcp(addresses, limit).map(|stream| Client::over(Transport::Tcp(stream)))
+        connect_tcp(addresses, limit).map(|stream| Client::over(Transport::Plain(stream)))
     }
 
     /// The same with TLS, to a server whose certificate must be for this host, a name or an address. Each step of the
@@ -178,8 +191,7 @@ impl Client {
     #[cfg(feature = "tls")]
     pub fn connect_tls(host: &str, port: u16, tls: &ClientTls, limit: Duration) -> io::Result<Client> {
         let stream = connect_tcp((host, port), limit)?;
-        stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
-        let client = Client::over(Transport::Tls(tls.connect(host, stream)?));
+        let client = Client::over(Transport::Tls(tls.connect(host, stream, limit)?));
         client.stream.get_ref().set_timeout(None)?;
         Ok(client)
     }
@@ -202,16 +214,13 @@ impl Client {
     /// Proves by a token who one is, to a server with an access file.
     pub fn authenticate(&mut self, token: &[u8]) -> Result<()> {
         self.send(&[b"auth ", token, b"\r\n"].concat())?;
-        match self.line()? {
-            line if line == "AUTHENTICATED" => Ok(()),
-            line => Err(ClientError::Refused(line)),
-        }
+        self.expect_line("AUTHENTICATED")
     }
 
     /// Puts a job into the used tube; `delay` and `ttr` in seconds. Returns its id.
     pub fn put(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32) -> Result<u64> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}", body.len()))?;
-        self.number("INSERTED ")
+        self.number("INSERTED")
     }
 
     /// Reserves a job of the watched tubes, waiting at most `timeout` seconds; without end if that is none. None: the
@@ -222,9 +231,9 @@ impl Client {
             Some(seconds) => self.command(&format!("reserve-with-timeout {seconds}"))?,
             None => self.command("reserve")?,
         }
-        match self.line()? {
-            line if line == "TIMED_OUT" => Ok(None),
-            line => self.job(&line, "RESERVED ").map(Some),
+        match self.job("RESERVED") {
+            Err(ClientError::Refused(line)) if line == "TIMED_OUT" => Ok(None),
+            reserved => reserved.map(Some),
         }
     }
 
@@ -232,10 +241,9 @@ impl Client {
     /// its [`Client::extensions`] first.
     pub fn put_tagged(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32, tags: &PutTags) -> Result<PutResult> {
         self.send_put(body, &format!("{pri} {delay} {ttr} {}{tags}", body.len()))?;
-        let line = self.line()?;
-        let mut words = line.strip_prefix("INSERTED ").into_iter().flat_map(|rest| rest.split(' '));
-        let Some(id) = words.next().and_then(|id| id.parse().ok()) else { return Err(ClientError::Refused(line)) };
-        Ok(match words.next() {
+        let reply = self.reply()?;
+        let Some(id) = reply.number("INSERTED") else { return Err(ClientError::Refused(reply.line)) };
+        Ok(match reply.line.split(' ').nth(2) {
             Some(state) => PutResult::Duplicate { id, state: state.to_owned() },
             None => PutResult::New(id),
         })
@@ -253,49 +261,41 @@ impl Client {
     pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<ReservedJob>> {
         let timeout = timeout.map_or(String::new(), |seconds| format!(" {seconds}"));
         self.command(&format!("reserve-batch {count}{timeout}"))?;
-        let reserved = self.number("RESERVED_BATCH ")?;
-        let mut jobs = Vec::new();
-        for _ in 0..reserved {
-            let line = self.line()?;
-            jobs.push(self.job(&line, "RESERVED ")?);
-        }
-        Ok(jobs)
+        let reserved = self.number("RESERVED_BATCH")?;
+        (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
     /// Deletes up to 1,000 jobs; returns how many of them there were.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<u64> {
         let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
-        self.command(&format!("delete-batch{ids}"))?;
-        let line = self.line()?;
-        let deleted = line.strip_prefix("DELETED_BATCH ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-        deleted.ok_or(ClientError::Refused(line))
+        self.ask_number(&format!("delete-batch{ids}"), "DELETED_BATCH")
     }
 
     /// Starts the times to run of all reserved jobs again; returns how many those are.
     pub fn touch_all(&mut self) -> Result<u64> {
-        self.ask_number("touch-all", "TOUCHED_ALL ")
+        self.ask_number("touch-all", "TOUCHED_ALL")
     }
 
     /// Waits at most so many seconds until a job is gone or set aside.
     pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
         self.command(&format!("wait {id} {seconds}"))?;
-        let line = self.line()?;
-        match line.split(' ').next() {
+        let reply = self.reply()?;
+        match reply.line.split(' ').next() {
             Some("DELETED") => Ok(WaitResult::Deleted),
             Some("BURIED") => Ok(WaitResult::Buried),
             Some("TIMED_OUT") => Ok(WaitResult::TimedOut),
-            _ => Err(ClientError::Refused(line)),
+            _ => Err(ClientError::Refused(reply.line)),
         }
     }
 
     /// Deletes all jobs of a tube; returns how many.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("flush-tube {tube}"), "FLUSHED ")
+        self.ask_number(&format!("flush-tube {tube}"), "FLUSHED")
     }
 
     /// Deletes the buried jobs of a tube; returns how many.
     pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("flush-buried {tube}"), "FLUSHED ")
+        self.ask_number(&format!("flush-buried {tube}"), "FLUSHED")
     }
 
     /// The ids above this one of a tube's jobs that are `ready`, `delayed`, `reserved` or `buried`, at most 1,000 of
@@ -312,7 +312,7 @@ impl Client {
 
     /// Puts up to `bound` jobs of a tube that are `ready`, `delayed` or `buried` into another one; returns how many.
     pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
-        self.ask_number(&format!("move-tube {from} {to} {state} {bound}"), "MOVED ")
+        self.ask_number(&format!("move-tube {from} {to} {state} {bound}"), "MOVED")
     }
 
     /// A tube with so many jobs takes no more; zero: without a limit.
@@ -331,12 +331,12 @@ impl Client {
     /// As [`Client::watch`]; the weight counts while the client reserves by weights, which it does from now on.
     pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
         self.expect("reserve-mode weighted", "USING weighted")?;
-        self.ask_number(&format!("watch {tube} {weight}"), "WATCHING ")
+        self.ask_number(&format!("watch {tube} {weight}"), "WATCHING")
     }
 
     /// Reserves this job, ready or not, in whatever tube.
     pub fn reserve_job(&mut self, id: u64) -> Result<ReservedJob> {
-        self.ask_for_job(&format!("reserve-job {id}"), "RESERVED ")
+        self.ask_for_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
     /// Deletes a job that this client holds, or that nobody holds; else `NOT_FOUND`.
@@ -361,7 +361,7 @@ impl Client {
 
     /// Kicks at most `bound` jobs of the used tube; returns how many.
     pub fn kick(&mut self, bound: u32) -> Result<u64> {
-        self.ask_number(&format!("kick {bound}"), "KICKED ")
+        self.ask_number(&format!("kick {bound}"), "KICKED")
     }
 
     /// Kicks this job, in whatever tube.
@@ -376,37 +376,37 @@ impl Client {
 
     /// Adds a tube to those that jobs are reserved from; returns how many they are.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("watch {tube}"), "WATCHING ")
+        self.ask_number(&format!("watch {tube}"), "WATCHING")
     }
 
     /// Takes a tube from those; returns how many are left.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("ignore {tube}"), "WATCHING ")
+        self.ask_number(&format!("ignore {tube}"), "WATCHING")
     }
 
     /// Returns a job in whatever state and tube, without reserving it.
     pub fn peek(&mut self, id: u64) -> Result<ReservedJob> {
-        self.ask_for_job(&format!("peek {id}"), "FOUND ")
+        self.ask_for_job(&format!("peek {id}"), "FOUND")
     }
 
     /// Looks at the next ready job of the used tube.
     pub fn peek_ready(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-ready", "FOUND ")
+        self.ask_for_job("peek-ready", "FOUND")
     }
 
     /// Looks at the delayed job of the used tube that is due next.
     pub fn peek_delayed(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-delayed", "FOUND ")
+        self.ask_for_job("peek-delayed", "FOUND")
     }
 
     /// Looks at the job of the used tube that was buried first.
     pub fn peek_buried(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-buried", "FOUND ")
+        self.ask_for_job("peek-buried", "FOUND")
     }
 
     /// Looks at the reserved job of the used tube whose time to run ends first.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
-        self.ask_for_job("peek-reserved", "FOUND ")
+        self.ask_for_job("peek-reserved", "FOUND")
     }
 
     /// Gives out no job of a tube for so many seconds.
@@ -417,8 +417,11 @@ impl Client {
     /// The text of `stats`, `stats-job ID`, `stats-tube TUBE` or a list of tubes.
     pub fn text(&mut self, command: &str) -> Result<String> {
         self.command(command)?;
-        let length = self.number("OK ")?;
-        Ok(String::from_utf8_lossy(&self.body(length)?).into_owned())
+        let reply = self.reply()?;
+        match reply.number("OK") {
+            Some(_) => Ok(String::from_utf8_lossy(&reply.body).into_owned()),
+            None => Err(ClientError::Refused(reply.line)),
+        }
     }
 
     /// One figure out of such a text.
@@ -480,18 +483,21 @@ impl Client {
 
     fn expect(&mut self, command: &str, reply: &str) -> Result<()> {
         self.command(command)?;
-        let line = self.line()?;
-        if line == reply {
+        self.expect_line(reply)
+    }
+
+    fn expect_line(&mut self, line: &str) -> Result<()> {
+        let reply = self.reply()?;
+        if reply.line == line {
             Ok(())
         } else {
-            Err(ClientError::Refused(line))
+            Err(ClientError::Refused(reply.line))
         }
     }
 
     fn number(&mut self, word: &str) -> Result<u64> {
-        let line = self.line()?;
-        let number = line.strip_prefix(word).and_then(|text| text.parse().ok());
-        number.ok_or(ClientError::Refused(line))
+        let reply = self.reply()?;
+        reply.number(word).ok_or(ClientError::Refused(reply.line))
     }
 
     fn ask_number(&mut self, command: &str, word: &str) -> Result<u64> {
@@ -501,26 +507,15 @@ impl Client {
 
     fn ask_for_job(&mut self, command: &str, word: &str) -> Result<ReservedJob> {
         self.command(command)?;
-        let line = self.line()?;
-        self.job(&line, word)
+        self.job(word)
     }
 
-    fn job(&mut self, line: &str, word: &str) -> Result<ReservedJob> {
-        let numbers = line.strip_prefix(word).and_then(|rest| rest.split_once(' '));
-        let parsed = numbers.and_then(|(id, length)| Some((id.parse().ok()?, length.parse().ok()?)));
-        let (id, length) = parsed.ok_or_else(|| ClientError::Refused(line.to_owned()))?;
-        Ok(ReservedJob { id, body: self.body(length)? })
-    }
-
-    /// Reads a body and the CR LF behind it.
-    fn body(&mut self, length: u64) -> Result<Vec<u8>> {
-        let mut body = Vec::new();
-        (&mut self.stream).take(length + 2).read_to_end(&mut body)?;
-        if body.len() as u64 != length + 2 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    fn job(&mut self, word: &str) -> Result<ReservedJob> {
+        let reply = self.reply()?;
+        match reply.number(word) {
+            Some(id) => Ok(ReservedJob { id, body: reply.body }),
+            None => Err(ClientError::Refused(reply.line)),
         }
-        body.truncate(length as usize);
-        Ok(body)
     }
 }
 

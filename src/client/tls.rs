@@ -6,12 +6,14 @@
 use std::error::Error as _;
 use std::io;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, StreamOwned};
 
+use super::ClientTlsFiles;
 use crate::pem;
 
 /// Where systems keep the authorities that everybody trusts: Debian and Alpine, Fedora, openSUSE, others.
@@ -24,17 +26,6 @@ const SYSTEM: [&str; 4] = [
 
 /// A connection whose handshake is over.
 pub type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
-
-/// Files of PEM that a client needs to reach a server with TLS.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ClientTlsFiles {
-    /// The authorities that may have signed the server's certificate; those of the system if there are none.
-    pub authority: Option<PathBuf>,
-    /// What the client shows of itself, if the server wants that: a certificate, with those up to its authority.
-    pub certificate: Option<PathBuf>,
-    /// The key of that; in the same file if there is none.
-    pub key: Option<PathBuf>,
-}
 
 /// What those files say, for any number of connections.
 #[derive(Clone, Debug)]
@@ -60,8 +51,10 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// Makes sure, over a connection, that the server's certificate is for this name or address.
-    pub fn connect(&self, name: &str, mut stream: TcpStream) -> io::Result<TlsStream> {
+    /// Makes sure, over a connection, that the server's certificate is for this name or address. Each step may take
+    /// that time, which stays the connection's limit.
+    pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
+        stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());
         let fits = fits.map_err(|_| io::Error::other(format!("{name} can stand in no certificate")))?;
         let mut session =

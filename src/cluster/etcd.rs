@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::channel::{ChannelFiles, Security};
+use super::channel::Security;
 use super::gateway::{Answer, Gateway};
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
 use crate::base64::encode;
+use crate::client::ClientTlsFiles;
 use crate::json::{Document, Part};
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
@@ -55,7 +56,7 @@ pub struct Location {
     /// What etcd was told by `--quota-backend-bytes`.
     pub quota: u64,
     /// What TLS needs, if it is spoken.
-    pub files: Option<ChannelFiles>,
+    pub files: Option<ClientTlsFiles>,
 }
 
 impl Location {
@@ -66,7 +67,7 @@ impl Location {
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
         let mut files = match scheme {
             "etcd" => None,
-            "etcds" if cfg!(feature = "tls") => Some(ChannelFiles::default()),
+            "etcds" if cfg!(feature = "tls") => Some(ClientTlsFiles::default()),
             "etcds" => return Err("this program was built without TLS; make TLS=1 builds one that has it".to_owned()),
             _ => return Err(wrong()),
         };
@@ -188,6 +189,22 @@ impl Etcd {
         let succeeded = Document::read(&answer.body).get("succeeded").is_true();
         Ok(succeeded.then_some(answer.body))
     }
+
+    /// Does the operations whatever there is; the answer to them.
+    fn carry_out(&self, by: &Mutex<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
+        let answer = self.transact(by, &[], then).map_err(|fail| io::Error::other(fail.to_string()))?;
+        Ok(answer.unwrap_or_default())
+    }
+
+    /// The operation that reads one key.
+    #[inline(never)]
+    fn get(&self, name: &str) -> String {
+        format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
+    }
+
+    fn delete(&self, range: &str) -> io::Result<()> {
+        self.spare.lock().ask("/v3/kv/deleterange", range).and_then(done)
+    }
 }
 
 /// The keys and values that were found by one of the operations of a transaction.
@@ -239,10 +256,8 @@ impl SharedLog for Etcd {
             self.entry_key(from),
             self.entry_key(Seq::MAX)
         );
-        let one = |name| format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name));
-        let then = [range, one("epoch"), one("beat"), one("wanted")];
-        let answer = self.transact(&self.gateway, &[], &then).map_err(|fail| io::Error::other(fail.to_string()))?;
-        let answer = answer.unwrap_or_default();
+        let then = [range, self.get("epoch"), self.get("beat"), self.get("wanted")];
+        let answer = self.carry_out(&self.gateway, &then)?;
         let document = Document::read(&answer);
         let mut entries = Vec::new();
         for pair in pairs(&document, 0).elements() {
@@ -266,20 +281,17 @@ impl SharedLog for Etcd {
 
     fn renew(&self, way: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail> {
         let compare = [self.is_epoch(epoch)];
-        let wanted = format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key("wanted"));
-        let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), wanted];
+        let then = [self.put(&self.key("beat"), clock.to_string().as_bytes()), self.get("wanted")];
         let answer = self.transact(&self.pulses[way], &compare, &then)?.ok_or(Fail::Fenced)?;
         Ok(pairs(&Document::read(&answer), 1).at(0).get("value").bytes())
     }
 
     fn want(&self, node: &[u8]) -> io::Result<()> {
-        let then = [self.put(&self.key("wanted"), node)];
-        self.transact(&self.gateway, &[], &then).map(drop).map_err(|fail| io::Error::other(fail.to_string()))
+        self.carry_out(&self.gateway, &[self.put(&self.key("wanted"), node)]).map(drop)
     }
 
     fn tell(&self, node: &str, state: &str) -> io::Result<()> {
-        let then = [self.put(&self.key(&format!("nodes/{node}")), state.as_bytes())];
-        self.transact(&self.spare, &[], &then).map(drop).map_err(|fail| io::Error::other(fail.to_string()))
+        self.carry_out(&self.spare, &[self.put(&self.key(&format!("nodes/{node}")), state.as_bytes())]).map(drop)
     }
 
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {
@@ -294,13 +306,11 @@ impl SharedLog for Etcd {
     }
 
     fn retire(&self, node: &str) -> io::Result<()> {
-        let body = format!(r#"{{"key":"{}"}}"#, self.key(&format!("nodes/{node}")));
-        self.spare.lock().ask("/v3/kv/deleterange", &body).and_then(done)
+        self.delete(&format!(r#"{{"key":"{}"}}"#, self.key(&format!("nodes/{node}"))))
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
-        let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(0), self.entry_key(below));
-        self.spare.lock().ask("/v3/kv/deleterange", &body).and_then(done)
+        self.delete(&format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(0), self.entry_key(below)))
     }
 
     fn room(&self) -> io::Result<Room> {
@@ -378,9 +388,9 @@ mod tests {
         assert_eq!(Location::parse("etcd://a").expect("a location").name, "default");
         let files = |text: &str| Location::parse(text).map(|location| location.files.expect("TLS"));
         if cfg!(feature = "tls") {
-            assert_eq!(files("etcds://a/q"), Ok(ChannelFiles::default()));
+            assert_eq!(files("etcds://a/q"), Ok(ClientTlsFiles::default()));
             let (certificate, key) = (Some("c.pem".into()), Some("k.pem".into()));
-            let wanted = ChannelFiles { authority: Some("/etc/ca.pem".into()), certificate, key };
+            let wanted = ClientTlsFiles { authority: Some("/etc/ca.pem".into()), certificate, key };
             assert_eq!(files("etcds://a/q?ca=/etc/ca.pem&cert=c.pem&key=k.pem&quota=9"), Ok(wanted));
             assert!(Location::parse("etcds://a/q?key=k.pem").is_err());
         } else {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::entry::{EntryKind, Head};
 use super::mirror::{self, Mirror};
-use super::shared_log::{Epoch, Fail, Seq, SharedLog, Tail};
+use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::lease::Lease;
@@ -65,15 +65,35 @@ pub enum Step {
     Active(Active),
 }
 
-/// A server that stands by.
-pub struct Node {
+/// What the others and operators know this server by.
+struct Member {
     log: Arc<dyn SharedLog>,
-    path: PathBuf,
-    folder: Arc<Folder>,
-    mirror: Mirror,
+    board: Arc<RoleBoard>,
     name: String,
     /// Where clients find this server when it is active.
     address: String,
+}
+
+impl Member {
+    /// Tells operators what this server does, and its last entry. That nobody hears it changes nothing.
+    fn tell(&self, role: &str, entry: Seq) {
+        let _ = self.log.tell(&self.name, &format!("{role} {entry} {}", self.address));
+    }
+
+    /// Asks how much space the shared log has, and notes it.
+    fn look_at_room(&self) -> io::Result<Room> {
+        let room = self.log.room()?;
+        self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
+        Ok(room)
+    }
+}
+
+/// A server that stands by.
+pub struct Node {
+    member: Arc<Member>,
+    path: PathBuf,
+    folder: Arc<Folder>,
+    mirror: Mirror,
     writer: u64,
     tail: Tail,
     /// When the active server was heard of last.
@@ -87,7 +107,6 @@ pub struct Node {
     passed: Seq,
     saved: Instant,
     patience: Duration,
-    board: Arc<RoleBoard>,
     /// When it was tried last to make space in a shared log that is full.
     tidied: Option<Instant>,
     /// Milliseconds by which the times in the last beats were ahead of this server's clock.
@@ -102,17 +121,23 @@ pub struct Active {
     pub storage: Arc<dyn Storage>,
     /// Until when it may answer.
     pub lease: Arc<Lease>,
-    log: Arc<dyn SharedLog>,
-    shipper: Arc<Shipper>,
     path: PathBuf,
-    name: String,
-    address: String,
-    ended: Arc<AtomicBool>,
+    state: Arc<ActiveState>,
+}
+
+/// What the threads of an active server share.
+struct ActiveState {
+    epoch: Epoch,
+    member: Arc<Member>,
+    lease: Arc<Lease>,
+    shipper: Arc<Shipper>,
+    ended: AtomicBool,
     /// Somebody has asked for another server.
-    wanted: Arc<AtomicBool>,
+    wanted: AtomicBool,
     /// Held while operators are told the state: the last word is that of the end.
-    telling: Arc<Mutex<()>>,
-    board: Arc<RoleBoard>,
+    telling: Mutex<()>,
+    /// A renewal of the lease failed, and none has succeeded since.
+    troubled: AtomicBool,
 }
 
 impl Node {
@@ -121,13 +146,12 @@ impl Node {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
         let random = folder.new_log();
+        let (name, address) = (name.to_owned(), address.to_owned());
         Ok(Node {
-            log,
+            member: Arc::new(Member { log, board: Arc::default(), name, address }),
             path: path.to_owned(),
             mirror: Mirror::open(path)?,
             folder,
-            name: name.to_owned(),
-            address: address.to_owned(),
             writer: random,
             tail: Tail::default(),
             heard: Instant::now(),
@@ -137,7 +161,6 @@ impl Node {
             passed: 0,
             saved: Instant::now(),
             patience: SILENCE + Duration::from_millis(random % SPREAD),
-            board: Arc::default(),
             tidied: None,
             differences: VecDeque::new(),
             is_apart: false,
@@ -157,7 +180,7 @@ impl Node {
 
     /// Where it tells of its part.
     pub fn board(&self) -> &Arc<RoleBoard> {
-        &self.board
+        &self.member.board
     }
 
     /// The last entry that the copy holds.
@@ -170,7 +193,7 @@ impl Node {
         // The first time, the last entry that the copy holds is read as well: it tells how the log stands.
         let known = u64::from(!std::mem::take(&mut self.is_new));
         let (entries, tail) =
-            self.log.read((self.end() + known).max(1), MOST).inspect_err(|_| self.is_new = known == 0)?;
+            self.member.log.read((self.end() + known).max(1), MOST).inspect_err(|_| self.is_new = known == 0)?;
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {
@@ -187,15 +210,12 @@ impl Node {
         for (seq, entry) in entries {
             self.apply(seq, &entry)?;
         }
-        self.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
+        self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, self.mirror.done));
         if self.saved.elapsed() >= SAVE && !self.mirror.is_foreign {
             self.mirror.save()?;
             self.saved = Instant::now();
-            // Only what operators are told depends on it.
-            let _ = self.log.tell(&self.name, &format!("standby {} {}", self.mirror.done, self.address));
-            if let Ok(room) = self.log.room() {
-                self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
-            }
+            self.member.tell("standby", self.mirror.done);
+            let _ = self.member.look_at_room();
         }
         if more {
             return Ok(Step::Standby(true));
@@ -222,7 +242,7 @@ impl Node {
         self.differences.push_back((theirs as i64).saturating_sub(clock() as i64));
         let ahead = self.differences.iter().copied().max().unwrap_or(0);
         let apart = ahead.unsigned_abs() > APART;
-        self.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
+        self.member.board.note(|figures| figures.ahead = if apart { ahead } else { 0 });
         // One that was seen late is no reason for a line.
         if self.differences.len() < BEATS || apart == std::mem::replace(&mut self.is_apart, apart) {
             return;
@@ -248,7 +268,7 @@ impl Node {
 
     /// Whether the log ends within the import of the binlog that is in this server's folder.
     fn is_own_import(&self) -> bool {
-        self.importing && self.mirror.is_foreign && self.active().0 == self.name
+        self.importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
 
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
@@ -280,7 +300,7 @@ impl Node {
         if self.importing && !self.is_own_import() {
             return false;
         }
-        let is_wanted = self.tail.wanted == self.name.as_bytes();
+        let is_wanted = self.tail.wanted == self.member.name.as_bytes();
         let precedence = if self.tail.wanted.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.heard.elapsed();
         // Nobody has ever been active, or the last one has ended in order.
@@ -301,10 +321,10 @@ impl Node {
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
-        let note = format!("{} {}", self.name, self.address);
+        let note = format!("{} {}", self.member.name, self.member.address);
         let sent = Instant::now();
         let lease = Arc::new(Lease::new(sent + LEASE));
-        let epoch = match self.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
+        let epoch = match self.member.log.claim(self.tail.epoch, after, note.as_bytes(), &head.seal(b"")) {
             Ok(epoch) => epoch,
             Err(Fail::Unknown(error)) => match self.is_mine(after + 1, &head) {
                 Some(true) => self.tail.epoch + 1,
@@ -317,21 +337,25 @@ impl Node {
         if !is_foreign {
             self.mirror.note_active()?;
         }
-        self.board.note(|figures| {
+        self.member.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
         let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
         let created = std::mem::take(&mut self.mirror.created);
-        let shipper =
-            Arc::new(Shipper::new(self.log.clone(), lease.clone(), head, after + 1, created, self.board.clone()));
+        let (log, board) = (self.member.log.clone(), self.member.board.clone());
+        let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
-        let ended = Arc::new(AtomicBool::new(false));
-        let (log, path) = (self.log.clone(), self.path.clone());
-        let (name, address) = (self.name.clone(), self.address.clone());
-        let board = self.board.clone();
-        let (wanted, telling, storage_of) = (Arc::default(), Arc::default(), storage.clone());
-        let active =
-            Active { storage: storage_of, lease, log, shipper, path, name, address, ended, wanted, telling, board };
+        let state = ActiveState {
+            epoch,
+            member: self.member.clone(),
+            lease: lease.clone(),
+            shipper,
+            ended: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            telling: Mutex::new(()),
+            troubled: AtomicBool::new(false),
+        };
+        let active = Active { storage: storage.clone(), lease, path: self.path.clone(), state: Arc::new(state) };
         active.keep_lease()?;
         if is_foreign {
             log::info!("journal: it is empty; taking in the binlog of {}", self.path.display());
@@ -349,13 +373,13 @@ impl Node {
         }
         self.tidied = Some(Instant::now());
         log::error!("journal: etcd has reached its quota and takes nothing; it is told to give space back");
-        self.log.tidy_up()?;
+        self.member.log.tidy_up()?;
         Ok(Step::Standby(true))
     }
 
     /// Whether the entry at this place is this server's claim; none if that cannot be told.
     fn is_mine(&self, seq: Seq, head: &Head) -> Option<bool> {
-        let (entries, _) = self.log.read(seq, 1).ok()?;
+        let (entries, _) = self.member.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         Some(*found == seq && Head::open(entry).is_some_and(|(other, _)| other == *head))
     }
@@ -364,54 +388,26 @@ impl Node {
 impl Active {
     /// Which turn of an active server this is.
     pub fn epoch(&self) -> Epoch {
-        self.board.figures().epoch
+        self.state.epoch
     }
 
     /// Where it tells of its part.
     pub fn board(&self) -> &Arc<RoleBoard> {
-        &self.board
+        &self.state.member.board
     }
 
     /// It begins to end in order.
     pub fn note_closing(&self) {
-        self.board.note(|figures| figures.role = Role::Closing);
+        self.board().note(|figures| figures.role = Role::Closing);
     }
 
     /// Starts the threads that renew the lease, which may hang with the network.
     fn keep_lease(&self) -> io::Result<()> {
-        let troubled = Arc::new(AtomicBool::new(false));
         // As the server does it: a wall clock that is set later moves nothing.
-        let (start, anchor) = (clock().saturating_add_signed(self.board.figures().ahead), Instant::now());
-        for way in 0..self.log.ways() {
-            let (log, lease, epoch, ended) = (self.log.clone(), self.lease.clone(), self.epoch(), self.ended.clone());
-            let (wanted, name, troubled) = (self.wanted.clone(), self.name.clone(), troubled.clone());
-            spawn(
-                "journal-lease",
-                Box::new(move || {
-                    while !ended.load(Ordering::Acquire) && !lease.is_over() {
-                        let sent = Instant::now();
-                        match log.renew(way, epoch, start + anchor.elapsed().as_millis() as u64) {
-                            Ok(other) => {
-                                lease.extend(sent + LEASE);
-                                wanted.store(!other.is_empty() && other != name.as_bytes(), Ordering::Release);
-                                if troubled.swap(false, Ordering::AcqRel) {
-                                    log::info!("journal: the lease is renewed");
-                                }
-                            }
-                            Err(_) if ended.load(Ordering::Acquire) => return,
-                            Err(Fail::Fenced) => {
-                                log::error!("journal: another server has taken over");
-                                lease.end();
-                            }
-                            Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
-                                log::warn!("journal: a renewal of the lease failed: {fail}");
-                            }
-                            Err(_) => {}
-                        }
-                        std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
-                    }
-                }),
-            )?;
+        let (start, anchor) = (clock().saturating_add_signed(self.board().figures().ahead), Instant::now());
+        for way in 0..self.state.member.log.ways() {
+            let state = self.state.clone();
+            spawn("journal-lease", Box::new(move || state.renew_lease(way, start, anchor)))?;
         }
         Ok(())
     }
@@ -419,101 +415,105 @@ impl Active {
     /// Starts the other threads. `lost` is called when this server must not answer any more, by a thread that waits for
     /// nothing; `wanted` when another server is to take its place.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, wanted: impl Fn() + Send + 'static) -> io::Result<()> {
-        let (lease, ended, asked) = (self.lease.clone(), self.ended.clone(), self.wanted.clone());
+        let state = self.state.clone();
         spawn(
             "journal-watch",
             Box::new(move || {
                 let mut told = false;
-                while !ended.load(Ordering::Acquire) {
-                    if lease.is_over() {
+                while !state.has_ended() {
+                    if state.lease.is_over() {
                         return lost();
                     }
-                    if asked.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
+                    if state.wanted.load(Ordering::Acquire) && !std::mem::replace(&mut told, true) {
                         wanted();
                     }
                     std::thread::sleep(WATCH);
                 }
             }),
         )?;
-        let (keeper, ended) = (self.keeper(), self.ended.clone());
-        spawn("journal-purge", Box::new(move || keeper.run(&ended)))
-    }
-
-    fn keeper(&self) -> Keeper {
-        Keeper {
-            log: self.log.clone(),
-            shipper: self.shipper.clone(),
-            board: self.board.clone(),
-            telling: self.telling.clone(),
-            name: self.name.clone(),
-            address: self.address.clone(),
-            purged: 0,
-            tidied: Instant::now(),
-            troubled: false,
-        }
+        let state = self.state.clone();
+        spawn("journal-purge", Box::new(move || state.keep_small()))
     }
 
     /// Ends in order, after the server has stopped: another may take its place at once.
     pub fn release(&self) -> io::Result<()> {
-        let released = self.shipper.release();
-        self.ended.store(true, Ordering::Release);
+        let ActiveState { member, shipper, ended, telling, .. } = &*self.state;
+        let released = shipper.release();
+        ended.store(true, Ordering::Release);
         released?;
-        let (done, created) = self.shipper.position();
-        let _telling = self.telling.lock();
-        let _ = self.log.tell(&self.name, &format!("ended {done} {}", self.address));
+        let (done, created) = shipper.position();
+        let _telling = telling.lock();
+        member.tell("ended", done);
         mirror::note_ended(&self.path, done, &created)
     }
 }
 
-/// Keeps the shared log small while this server is active, and tells how far it is.
-struct Keeper {
-    log: Arc<dyn SharedLog>,
-    shipper: Arc<Shipper>,
-    board: Arc<RoleBoard>,
-    telling: Arc<Mutex<()>>,
-    name: String,
-    address: String,
-    /// Entries before this one were purged.
-    purged: Seq,
-    tidied: Instant,
-    /// The shared log could not be told to give space back.
-    troubled: bool,
-}
+impl ActiveState {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
 
-impl Keeper {
-    fn run(mut self, ended: &AtomicBool) {
-        while !ended.load(Ordering::Acquire) {
+    /// Renews the lease in one of the ways, again and again. The queue's time was `start` at the moment `anchor`.
+    fn renew_lease(&self, way: usize, start: u64, anchor: Instant) {
+        let ActiveState { epoch, member, lease, troubled, .. } = self;
+        while !self.has_ended() && !lease.is_over() {
+            let sent = Instant::now();
+            match member.log.renew(way, *epoch, start + anchor.elapsed().as_millis() as u64) {
+                Ok(other) => {
+                    lease.extend(sent + LEASE);
+                    self.wanted.store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
+                    if troubled.swap(false, Ordering::AcqRel) {
+                        log::info!("journal: the lease is renewed");
+                    }
+                }
+                Err(_) if self.has_ended() => return,
+                Err(Fail::Fenced) => {
+                    log::error!("journal: another server has taken over");
+                    lease.end();
+                }
+                Err(fail) if !troubled.swap(true, Ordering::AcqRel) => {
+                    log::warn!("journal: a renewal of the lease failed: {fail}");
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(PULSE.saturating_sub(sent.elapsed()));
+        }
+    }
+
+    /// Keeps the shared log small while this server is active, and tells how far it is.
+    fn keep_small(&self) {
+        // Entries before this one were purged.
+        let mut purged = 0;
+        let mut tidied = Instant::now();
+        // The shared log could not be told to give space back.
+        let mut troubled = false;
+        while !self.has_ended() {
             std::thread::sleep(SAVE / 4);
             let (end, _) = self.shipper.position();
             {
                 let _telling = self.telling.lock();
-                if ended.load(Ordering::Acquire) {
+                if self.has_ended() {
                     return;
                 }
-                // Only what operators are told depends on it.
-                let _ = self.log.tell(&self.name, &format!("active {end} {}", self.address));
+                self.member.tell("active", end);
             }
             let oldest = self.shipper.oldest_needed();
-            if oldest > self.purged && self.log.purge(oldest).is_ok() {
-                self.purged = oldest;
+            if oldest > purged && self.member.log.purge(oldest).is_ok() {
+                purged = oldest;
             }
-            let Ok(room) = self.log.room() else { continue };
-            self.board.note(|figures| (figures.used, figures.quota) = (room.used, room.quota));
+            let Ok(room) = self.member.look_at_room() else { continue };
             let is_tight = room.used > room.quota / 2;
-            if self.tidied.elapsed() >= if is_tight { SAVE } else { TIDY } {
-                self.tidy_up();
+            if tidied.elapsed() < if is_tight { SAVE } else { TIDY } {
+                continue;
             }
-        }
-    }
-
-    fn tidy_up(&mut self) {
-        self.tidied = Instant::now();
-        match self.log.tidy_up() {
-            Ok(()) => self.troubled = false,
-            Err(error) if !std::mem::replace(&mut self.troubled, true) => {
-                log::warn!("journal: etcd could not be told to give space back: {error}");
+            tidied = Instant::now();
+            match self.member.log.tidy_up() {
+                Ok(()) => troubled = false,
+                Err(error) if !std::mem::replace(&mut troubled, true) => {
+                    log::warn!("journal: etcd could not be told to give space back: {error}");
+                }
+                Err(_) => {}
             }
-            Err(_) => {}
         }
     }
 }

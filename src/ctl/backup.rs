@@ -9,18 +9,14 @@ use std::path::Path;
 
 use super::call::Call;
 use super::out::Out;
-use super::problem::{Problem, DONE, EMPTY, REFUSED};
+use super::problem::{Problem, DONE, REFUSED};
 use crate::binlog::{back_up, inspect, Folder};
 use crate::engine::{Engine, Limits};
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
-    carry_out(&call.operands, out).map_err(|text| Problem::new(EMPTY, text))
-}
-
-fn carry_out(arguments: &[String], out: &mut Out) -> Result<u8, String> {
-    let (from, to) = (Path::new(&arguments[0]), Path::new(&arguments[1]));
-    let there = |error: &dyn std::fmt::Display| format!("{}: {error}", from.display());
-    let here = |error: &dyn std::fmt::Display| format!("{}: {error}", to.display());
+    let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
+    let there = |error: &dyn std::fmt::Display| Problem::empty(format!("{}: {error}", from.display()));
+    let here = |error: &dyn std::fmt::Display| Problem::empty(format!("{}: {error}", to.display()));
     fs::read_dir(from).map_err(|error| there(&error))?;
     match DirBuilder::new().mode(0o700).create(to) {
         Ok(()) => {}

@@ -1,27 +1,52 @@
-//! A command line of a subcommand, read by its form.
+//! What a row of the table of subcommands says, and a command line that is read by it.
 //!
 //! Owns how options and operands are told from each other, and the words for what is wrong with them.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::ops::RangeInclusive;
 
 use getopts::{HasArg, Matches, Occur, Options};
 
-use super::opts::{Flag, HELP};
+use super::opts::{Flag, HELP, REACH, SERVER};
+use super::out::Out;
 use super::problem::Problem;
 use crate::options::{self, complaint};
 
-/// What a command line may look like.
-#[derive(Debug)]
-pub struct Form<'a> {
-    pub name: &'a str,
-    /// Its operands, as the usage says them.
-    pub operands: &'a str,
-    pub options: Vec<&'static Flag>,
-    /// Whether it takes another program's command line behind `--`.
-    pub has_command: bool,
+/// What operands are, for those who complete them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OperandKind {
+    Tube,
+    Job,
+    File,
+    Folder,
+    /// Tubes, then `--` and another program's command line.
+    Command,
+    /// The name of a shell.
+    Shell,
+    Text,
+}
+
+pub struct Subcommand {
+    pub name: &'static str,
+    /// What it takes beside options, as the usage says it.
+    pub operands: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// Its options; whoever takes a server takes what reaches it, too.
+    pub(super) options: &'static [&'static Flag],
+    pub takes: OperandKind,
+    /// How few operands it takes.
+    pub least: usize,
     /// How many operands it takes.
-    pub bounds: RangeInclusive<usize>,
+    pub most: usize,
+    pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
+}
+
+impl Subcommand {
+    /// All options that it takes, but for [`HELP`].
+    pub fn options(&self) -> Vec<&'static Flag> {
+        let reach: &[&Flag] = if self.options.iter().any(|opt| opt.long == SERVER.long) { &REACH } else { &[] };
+        self.options.iter().chain(reach).copied().collect()
+    }
 }
 
 /// What the command line says.
@@ -34,29 +59,28 @@ pub struct Call {
 
 impl Call {
     /// Reads it; nothing if it asks for help.
-    pub fn parse(form: &Form, arguments: &[String]) -> Result<Option<Call>, Problem> {
+    pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
-        for opt in form.options.iter().chain([&&HELP]) {
+        for opt in row.options().into_iter().chain([&HELP]) {
             let short = opt.short.map_or(String::new(), |letter| letter.to_string());
             let has = if opt.value.is_some() { HasArg::Yes } else { HasArg::No };
             parser.opt(&short, opt.long, "", "", has, Occur::Multi);
         }
-        let advice = format!("usage: beanpole {} {}", form.name, form.operands);
         // What stands behind is not for this program to read.
         let own = match arguments.iter().position(|word| word == "--") {
-            Some(place) if form.has_command => &arguments[..place],
+            Some(place) if row.takes == OperandKind::Command => &arguments[..place],
             _ => arguments,
         };
         let command = arguments[(own.len() + 1).min(arguments.len())..].to_vec();
         let matches = parser.parse(own).map_err(|fail| {
-            Problem::usage(format!("{}: {} (beanpole {} -h lists the options)", form.name, complaint(fail), form.name))
+            Problem::usage(format!("{}: {} (beanpole {} -h lists the options)", row.name, complaint(fail), row.name))
         })?;
         if matches.opt_present(HELP.long) {
             return Ok(None);
         }
         let operands = matches.free.clone();
-        if !form.bounds.contains(&operands.len()) {
-            return Err(Problem::usage(advice));
+        if !(row.least..=row.most).contains(&operands.len()) {
+            return Err(Problem::usage(format!("usage: beanpole {} {}", row.name, row.operands)));
         }
         Ok(Some(Call { matches, operands, command }))
     }
@@ -96,7 +120,8 @@ impl Call {
     }
 
     /// The operands, which are names of tubes.
-    pub fn tubes<T: FromIterator<String>>(&self) -> Result<T, Problem> {
+    #[inline(never)]
+    pub fn tubes(&self) -> Result<Vec<String>, Problem> {
         self.operands.iter().map(|name| tube(name).map(str::to_owned)).collect()
     }
 

@@ -7,15 +7,11 @@ use std::path::Path;
 
 use super::call::Call;
 use super::out::Out;
-use super::problem::{Problem, DONE, EMPTY, REFUSED};
+use super::problem::{Problem, DONE, REFUSED};
 use crate::binlog::{inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// Jobs of a tube, by state.
-#[derive(Default)]
-struct Counts([u64; 5]);
-
-/// The states, in the order of [`Counts`].
+/// The states, and what the report calls them.
 const STATES: [(State, &str); 5] = [
     (State::Ready, "ready"),
     (State::Delayed, "delayed"),
@@ -25,13 +21,10 @@ const STATES: [(State, &str); 5] = [
 ];
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
-    carry_out(&call.operands, out).map_err(|text| Problem::new(EMPTY, text))
-}
-
-fn carry_out(arguments: &[String], out: &mut Out) -> Result<u8, String> {
-    let path = Path::new(&arguments[0]);
+    let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
-    let found = inspect(&Folder::new(path), &mut engine).map_err(|error| format!("{}: {error}", path.display()))?;
+    let found = inspect(&Folder::new(path), &mut engine);
+    let found = found.map_err(|error| Problem::empty(format!("{}: {error}", path.display())))?;
     // Who reads it may be gone.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
@@ -39,11 +32,11 @@ fn carry_out(arguments: &[String], out: &mut Out) -> Result<u8, String> {
 
 /// Writes it down in YAML.
 fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Problem> {
-    let mut tubes = BTreeMap::<&[u8], Counts>::new();
+    let mut tubes = BTreeMap::<&[u8], [u64; STATES.len()]>::new();
     for job in engine.jobs() {
         let counts = tubes.entry(engine.tube_of(&job)).or_default();
         let place = STATES.iter().position(|(state, _)| *state == job.state()).unwrap_or_default();
-        counts.0[place] += 1;
+        counts[place] += 1;
     }
     let progress = found.report.progress;
     out.line(&format!("format: {}", found.version))?;
@@ -56,7 +49,7 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Prob
     out.line(&format!("tubes:{}", if tubes.is_empty() { " {}" } else { "" }))?;
     for (name, counts) in tubes {
         let name = String::from_utf8_lossy(name).escape_debug().to_string();
-        let counts = STATES.iter().zip(counts.0).map(|((_, state), count)| format!("{state}: {count}"));
+        let counts = STATES.iter().zip(counts).map(|((_, state), count)| format!("{state}: {count}"));
         out.line(&format!("  \"{name}\": {{{}}}", counts.collect::<Vec<_>>().join(", ")))?;
     }
     out.line(&format!("damage:{}", if found.report.problems.is_empty() { " []" } else { "" }))?;

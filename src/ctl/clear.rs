@@ -3,7 +3,8 @@
 //! Owns the way round for servers without `flush-tube`: jobs are looked at and deleted, or, where many are ready,
 //! reserved in batches. Jobs that others have reserved are deleted by `flush-tube` only.
 
-use super::call::{confirm, tube, Call};
+use super::call::{confirm, Call};
+use super::jobs::free_state;
 use super::link::{first_word, refusal, Link};
 use super::opts::{STATES, YES};
 use super::out::Out;
@@ -16,24 +17,18 @@ use super::yaml::Figures;
 const BATCH: usize = 100;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
-    let names: Vec<&str> = call.operands.iter().map(|name| tube(name)).collect::<Result<_, _>>()?;
-    let mut states = call.values(&STATES);
-    if let Some(wrong) = states.iter().find(|state| !["ready", "delayed", "buried"].contains(&state.as_str())) {
-        return Err(Problem::usage(format!("--state: {wrong}; it must be ready, delayed or buried")));
-    }
+    let names = call.tubes()?;
+    let mut states = call.values(&STATES).into_iter().map(free_state).collect::<Result<Vec<_>, _>>()?;
     let all = states.is_empty();
     if all {
         states = ["ready", "delayed", "buried"].map(str::to_owned).to_vec();
     }
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
-    for name in names {
+    for name in &names {
         let figures = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
-        let deleted = match all {
-            true => flush(&mut link, name)?,
-            false => None,
-        };
-        let deleted = match deleted {
+        let flushed = if all { flush(&mut link, name)? } else { None };
+        let deleted = match flushed {
             Some(deleted) => deleted,
             None => empty(&mut link, name, &states, &figures)?,
         };
@@ -76,15 +71,8 @@ fn empty(link: &mut Link, name: &str, states: &[String], figures: &Figures) -> R
     }
     // Also the ready jobs of a tube that is paused, which cannot be reserved.
     for state in states {
-        let command = format!("peek-{state}");
         while deleted < most {
-            let reply = link.ask(&command)?;
-            let Some(id) = reply.number("FOUND") else {
-                match reply.line.as_str() {
-                    "NOT_FOUND" => break,
-                    other => return Err(refusal(&command, other)),
-                }
-            };
+            let Some((id, _)) = link.peek_next(state)? else { break };
             let reply = link.ask(&format!("delete {id}"))?;
             // Somebody else may have taken it meanwhile.
             deleted += u64::from(reply.line == "DELETED");

@@ -3,11 +3,11 @@
 //! Owns the three scripts, which are made from the tables of options and subcommands. Must not ask a server but in
 //! the shell, for the names of tubes.
 
-use super::call::Call;
+use super::call::{Call, OperandKind, Subcommand};
 use super::opts::{Flag, HELP};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::table::{OperandKind, Subcommand, SUBCOMMANDS};
+use super::table::SUBCOMMANDS;
 use crate::options::OPTIONS;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
@@ -29,16 +29,6 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 /// The options of a row, `-h` with them.
 fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
-}
-
-/// All names of options of a row.
-fn names(row: &Subcommand) -> Vec<String> {
-    options_of(row)
-        .flat_map(|opt| {
-            let short = opt.short.map(|letter| format!("-{letter}"));
-            short.into_iter().chain([format!("--{}", opt.long)])
-        })
-        .collect()
 }
 
 /// What completes the operands in bash.
@@ -70,7 +60,8 @@ fn bash() -> String {
              -f | --file | --cacert | --cert | --key | --token-file) files -f; return ;;\n    --state) words 'ready delayed buried reserved'; return ;;\n    esac\n    \
              case ${COMP_WORDS[1]} in\n";
     for row in &SUBCOMMANDS {
-        let (options, operands) = (names(row).join(" "), operands(row.takes));
+        let options = options_of(row).flat_map(Flag::names).collect::<Vec<_>>().join(" ");
+        let operands = operands(row.takes);
         text +=
             &format!("    {})\n        case $word in -*) words '{options}' ;; *) {operands} ;; esac ;;\n", row.name);
     }
@@ -97,9 +88,7 @@ fn zsh() -> String {
     for row in &SUBCOMMANDS {
         let specs = options_of(row).flat_map(|opt| {
             let value = opt.value.map_or(String::new(), |value| format!(":{value}:{}", zsh_value(opt)));
-            let short = opt.short.map(|letter| format!("-{letter}"));
-            let names = short.into_iter().chain([format!("--{}", opt.long)]);
-            names.map(move |name| format!("'*{name}[{}]{value}'", zsh_help(opt.help)))
+            opt.names().map(move |name| format!("'*{name}[{}]{value}'", zsh_help(opt.help)))
         });
         let operand = match row.takes {
             OperandKind::Tube | OperandKind::Command => "'*:tube:_beanpole_tubes'",

@@ -11,14 +11,11 @@ use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::progress::Progress;
-use super::record::Record;
-use super::scan::{Found, Scan, Wanted};
+use super::record::{short, Record};
+use super::scan::{Scan, Wanted};
 use super::tell;
 use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State};
-
-/// Jobs that are asked for at a time.
-const PIECE: usize = 8192;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let tubes = call.tubes()?;
@@ -43,8 +40,8 @@ fn told(counts: &[u64; 4]) -> String {
 fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let before: u64 = wanted.count(&mut link)?.iter().sum();
-    let Scan { tubes, jobs, .. } = Scan::run(&mut link, wanted)?;
-    let counts = write(&mut link, &tubes, &jobs, out)?;
+    let scan = Scan::run(&mut link, wanted)?;
+    let counts = write(&mut link, &scan, out)?;
     out.flush()?;
     let after: u64 = wanted.count(&mut link)?.iter().sum();
     let written: u64 = counts.iter().sum();
@@ -57,24 +54,15 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     Ok(if written >= before.min(after) { DONE } else { REFUSED })
 }
 
-fn write(link: &mut Link, tubes: &[String], jobs: &[Found], out: &mut Out) -> Result<[u64; 4], Problem> {
+fn write(link: &mut Link, scan: &Scan, out: &mut Out) -> Result<[u64; 4], Problem> {
     let mut counts = [0; 4];
     let mut progress = Progress::new("jobs written");
-    // In pieces: the commands for all of them would take more memory than the jobs found.
-    for some in jobs.chunks(PIECE) {
-        let commands: Vec<String> = some.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
-        link.each(&commands, &mut |_, place, reply| {
-            // It may have gone meanwhile.
-            if reply.number("FOUND").is_none() {
-                return Ok(());
-            }
-            let Found { record, tube } = &some[place];
-            counts[record.state as usize] += 1;
-            out.line(&record.line(&tubes[*tube as usize], &reply.body))
-        })?;
-        let written: u64 = counts.iter().sum();
-        progress.tell(written, Some((written, jobs.len() as u64)));
-    }
+    scan.peek(link, &mut |record, tube, body| {
+        counts[record.state as usize] += 1;
+        let written = counts.iter().sum();
+        progress.tell(written, Some((written, scan.jobs.len() as u64)));
+        out.line(&record.line(tube, body))
+    })?;
     Ok(counts)
 }
 
@@ -84,8 +72,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let found = found.map_err(|error| Problem::refused(format!("{}: {error}", path.display())))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let is_meant = |job: &JobView| {
-        let tube = String::from_utf8_lossy(engine.tube_of(job));
-        job.state() != State::Finished && (wanted.tubes.is_empty() || wanted.tubes.iter().any(|name| *name == tube))
+        job.state() != State::Finished && wanted.has_tube(&String::from_utf8_lossy(engine.tube_of(job)))
     };
     let jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
     // Buried jobs are kicked in the order in which they were buried, others served by their ids.
@@ -114,7 +101,6 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
 
 /// A job of a binlog. What it holds as reserved is a lease, which outlives the server.
 fn record(job: &JobView, now: u64) -> Record {
-    let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let left = job.due().nanos().saturating_sub(now).div_ceil(1_000_000_000);
     let state = match job.state() {
         State::Delayed if left == 0 => State::Ready,

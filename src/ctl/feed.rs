@@ -5,9 +5,13 @@
 
 use std::collections::VecDeque;
 
-use super::link::{Link, AHEAD};
+use super::link::Link;
 use super::problem::Problem;
 use crate::client::Reply;
+
+/// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server
+/// stop reading for the sake of replies that are not read yet.
+pub const AHEAD: usize = 512;
 
 /// Bytes of a batch, unless one command has more.
 const BYTES: usize = 64 * 1024;
@@ -62,6 +66,21 @@ impl<T> Feed<T> {
         std::mem::swap(&mut self.sent, &mut self.fresh);
         Ok(())
     }
+}
+
+/// Sends this command for each of these objects, and hands each reply on with the place of its object.
+pub fn each(
+    link: &mut Link,
+    verb: &str,
+    objects: &mut dyn Iterator<Item = String>,
+    hear: Hear<usize>,
+) -> Result<(), Problem> {
+    let mut feed = Feed::new();
+    for (place, object) in objects.enumerate() {
+        feed.add(place).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());
+        feed.flow(link, hear)?;
+    }
+    feed.finish(link, hear)
 }
 
 pub fn put(bytes: &mut Vec<u8>, pri: u32, delay: u32, ttr: u32, body: &[u8]) {

@@ -3,7 +3,8 @@
 //! Owns the columns of tubes, which `top` shows as well. A tube may vanish between two questions about it.
 
 use super::call::{number, tube, Call};
-use super::link::Link;
+use super::feed;
+use super::link::{figures_of, Link};
 use super::opts::{JOB, JSON};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
@@ -72,7 +73,7 @@ fn object(figures: &Figures) -> String {
 }
 
 pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
-    let named = call.tubes::<Vec<_>>()?;
+    let named = call.tubes()?;
     let mut link = Link::open(call)?;
     let names = if named.is_empty() { link.tubes()? } else { named };
     let mut rows = Vec::new();
@@ -101,9 +102,7 @@ pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), P
 
 /// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone.
 pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<(), Problem> {
-    let commands: Vec<String> = names.iter().map(|name| format!("stats-tube {name}\r\n")).collect();
-    link.each(&commands, &mut |link, place, reply| {
-        let figures = link.figures_of("stats-tube", reply)?;
-        each(&names[place], figures)
+    feed::each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
+        each(&names[place], figures_of("stats-tube", &reply)?)
     })
 }

@@ -3,17 +3,14 @@
 //! Owns how a job gets into its state. One that is to be buried is put out of every worker's reach, reserved by its
 //! id and buried, so that nobody is given it meanwhile. What was reserved becomes ready: its worker is not here.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-
 use super::call::{tube, Call};
 use super::feed::{put, Feed};
+use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
 use super::moving::OUT_OF_REACH;
 use super::opts::{INTO_TUBE, SKIP};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
-use super::progress::Progress;
 use super::record::ImportLine;
 use super::scan::Wanted;
 use super::tell;
@@ -69,7 +66,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         can_bury: None,
         to_bury: Vec::new(),
     };
-    let done = state.all(&call.operands, &mut link);
+    let done = each_input(&call.operands, &mut |input| state.read(input, &mut link));
     if let Err(problem) = done {
         return Err(Problem::new(problem.code, state.how_far(&problem.text)));
     }
@@ -94,34 +91,10 @@ impl Import {
         format!("{problem}; {} jobs were imported{left}; to go on: --skip {}", self.done, self.safe.max(self.skip))
     }
 
-    fn all(&mut self, files: &[String], link: &mut Link) -> Result<(), Problem> {
-        if files.is_empty() {
-            let size = File::open("/dev/stdin").and_then(|file| file.metadata()).ok();
-            let size = size.filter(|about| about.is_file()).map(|about| about.len());
-            return self.read(std::io::stdin().lock(), "stdin", size, link);
-        }
-        for name in files {
-            let file = File::open(name).map_err(|error| Problem::file(name, &error))?;
-            let size = file.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
-            self.read(file, name, size, link)?;
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, source: impl Read, name: &str, size: Option<u64>, link: &mut Link) -> Result<(), Problem> {
-        let mut source = BufReader::with_capacity(64 * 1024, source);
+    fn read(&mut self, mut input: Input, link: &mut Link) -> Result<(), Problem> {
         let mut feed = Feed::new();
         let mut line = Vec::new();
-        let mut progress = Progress::new("jobs");
-        let mut bytes = 0;
-        loop {
-            line.clear();
-            let read = (&mut source).take(MAX_LINE).read_until(b'\n', &mut line);
-            let length = read.map_err(|error| Problem::file(name, &error))?;
-            if length == 0 {
-                break;
-            }
-            bytes += length as u64;
+        while input.line(&mut line, MAX_LINE, self.done)? {
             self.line += 1;
             if self.line > self.skip && !line.trim_ascii().is_empty() {
                 match ImportLine::parse(&line) {
@@ -129,7 +102,6 @@ impl Import {
                     Err(problem) => self.refuse(self.line, &problem),
                 }
             }
-            progress.tell(self.done, size.map(|size| (bytes, size)));
         }
         feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
         self.bury(link)
@@ -153,7 +125,7 @@ impl Import {
         };
         put(feed.add(Note::Put(self.line, is_buried.then_some(job.pri))), job.pri, delay, job.ttr, &job.body);
         feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
-        if self.to_bury.len() < super::link::AHEAD / 2 {
+        if self.to_bury.len() < super::feed::AHEAD / 2 {
             return Ok(());
         }
         feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;

@@ -4,20 +4,27 @@
 //! these two reserve it first. What fails for one job does not stop the others.
 
 use super::call::{tube, Call};
-use super::link::{first_word, refusal, Link};
+use super::link::Link;
 use super::opts::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
 use crate::json;
 
+/// What is done to one of several things.
+type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result<(), Problem>;
+
 /// Does something to each job that is named; what is refused is told, and the rest goes on.
-fn with_each(call: &Call, act: &mut dyn FnMut(&mut Link, u64) -> Result<(), Problem>) -> Result<u8, Problem> {
-    let ids = call.ids()?;
+fn with_each(call: &Call, act: Act<u64>) -> Result<u8, Problem> {
+    with_each_of(call, call.ids()?, act)
+}
+
+/// The same to each of these.
+pub fn with_each_of<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
-    for id in ids {
-        match act(&mut link, id) {
+    for one in all {
+        match act(&mut link, one) {
             Err(problem) if problem.code == REFUSED => {
                 tell(&problem.text);
                 code = REFUSED;
@@ -43,16 +50,9 @@ pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         let state = state_of(call)?;
         let mut link = Link::open(call)?;
         link.expect(&format!("use {tube}"), "USING")?;
-        let command = format!("peek-{state}");
-        let reply = link.ask(&command)?;
-        return match first_word(&reply.line) {
-            "FOUND" => {
-                let id = reply.number("FOUND").unwrap_or(0);
-                print(call, out, &mut link, id, &reply.body).map(|()| DONE)
-            }
-            "NOT_FOUND" => Err(Problem::empty(format!("tube {tube} has no {state} job"))),
-            _ => Err(refusal(&command, &reply.line)),
-        };
+        let next = link.peek_next(&state)?;
+        let (id, body) = next.ok_or_else(|| Problem::empty(format!("tube {tube} has no {state} job")))?;
+        return print(call, out, &mut link, id, &body).map(|()| DONE);
     }
     with_each(call, &mut |link, id| {
         let reply = link.expect(&format!("peek {id}"), "FOUND")?;
@@ -62,10 +62,14 @@ pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 /// The state that is asked for.
 pub fn state_of(call: &Call) -> Result<String, Problem> {
-    let state = call.value(&STATE).unwrap_or_else(|| "ready".to_owned());
-    match state.as_str() {
-        "ready" | "delayed" | "buried" => Ok(state),
-        other => Err(Problem::usage(format!("--state: {other}; it must be ready, delayed or buried"))),
+    call.value(&STATE).map_or(Ok("ready".to_owned()), free_state)
+}
+
+/// The name of a state whose jobs nobody has reserved.
+pub fn free_state(name: String) -> Result<String, Problem> {
+    match name.as_str() {
+        "ready" | "delayed" | "buried" => Ok(name),
+        _ => Err(Problem::usage(format!("--state: {name}; it must be ready, delayed or buried"))),
     }
 }
 
@@ -134,9 +138,14 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     with_each(call, &mut |link, id| {
         let old = take(link, id)?;
         let pri = pri.map_or(old, u64::from);
-        if !link.release(id, pri, delay.into())? {
-            tell(&format!("that was the last try of job {id}, which is buried now"));
-        }
-        Ok(())
+        give_back(link, id, pri, delay.into())
     })
+}
+
+/// Releases a job that this connection has reserved, and tells if that buries it.
+pub fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Problem> {
+    if !link.release(id, pri, delay)? {
+        tell(&format!("that was the last try of job {id}, which is buried now"));
+    }
+    Ok(())
 }

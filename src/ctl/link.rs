@@ -1,7 +1,6 @@
 //! A subcommand's connection to its server.
 //!
-//! Owns the time-out, the words for what goes wrong, and commands that are sent ahead of their replies. Must not know
-//! which subcommand it serves.
+//! Owns the time-out, and the words for what goes wrong. Must not know which subcommand it serves.
 
 use std::time::Duration;
 
@@ -14,9 +13,8 @@ use super::server::ServerName;
 use super::yaml::Figures;
 use crate::client::{Client, ClientError, Closer, Reply};
 
-/// Commands of a batch; two batches are on their way at most. They fit into the system's buffers, should the server
-/// stop reading for the sake of replies that are not read yet.
-pub const AHEAD: usize = 512;
+/// The id and the body of a job.
+pub type IdAndBody = (u64, Vec<u8>);
 
 /// How to reach the server.
 #[derive(Clone, Debug)]
@@ -123,6 +121,23 @@ impl Link {
         }
     }
 
+    /// Reserves a job of the tubes that are watched, waiting for so many seconds, or without end; none if the time is
+    /// over.
+    #[inline(never)]
+    pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>, Problem> {
+        let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
+        let reply = self.ask_patiently(&command, wait)?;
+        job_of(&command, reply)
+    }
+
+    /// Looks at the next job of the used tube in this state; none if there is none.
+    #[inline(never)]
+    pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>, Problem> {
+        let command = format!("peek-{state}");
+        let reply = self.ask(&command)?;
+        job_of(&command, reply)
+    }
+
     /// Gives back a job that this connection has reserved. False if that was its last try, and it is buried now.
     #[inline(never)]
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
@@ -139,17 +154,7 @@ impl Link {
     #[inline(never)]
     pub fn figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
         let reply = self.ask(command)?;
-        self.figures_of(command, reply)
-    }
-
-    /// The same from its reply.
-    #[inline(never)]
-    pub fn figures_of(&self, command: &str, reply: Reply) -> Result<Option<Figures>, Problem> {
-        match first_word(&reply.line) {
-            "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
-            "NOT_FOUND" => Ok(None),
-            _ => Err(refusal(command, &reply.line)),
-        }
+        figures_of(command, &reply)
     }
 
     /// The figures of the server.
@@ -167,34 +172,31 @@ impl Link {
         Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
     }
 
-    /// Sends these commands some at a time and hands each reply on, with the place of its command.
-    pub fn each(&mut self, commands: &[String], each: Each) -> Result<(), Problem> {
-        let mut place = 0;
-        let mut sent = 0;
-        while place < commands.len() {
-            // The next ones are there before the server has answered these, so that it need not wait.
-            let most = (place + 2 * AHEAD).min(commands.len());
-            if sent < most {
-                self.send(commands[sent..most].concat().as_bytes())?;
-                sent = most;
-            }
-            for _ in 0..AHEAD.min(sent - place) {
-                let reply = self.reply()?;
-                each(self, place, reply)?;
-                place += 1;
-            }
-        }
-        Ok(())
-    }
-
     /// What ends this connection from another thread.
     pub fn closer(&self) -> Result<Closer, Problem> {
         self.client.closer().map_err(|error| self.failed(&error))
     }
 }
 
-/// What is done with each reply: it is told the place of its command.
-pub type Each<'a> = &'a mut dyn FnMut(&Link, usize, Reply) -> Result<(), Problem>;
+/// The figures in the reply to this command; none if what they are about is not there.
+#[inline(never)]
+pub fn figures_of(command: &str, reply: &Reply) -> Result<Option<Figures>, Problem> {
+    match first_word(&reply.line) {
+        "OK" => Ok(Some(Figures::parse(&String::from_utf8_lossy(&reply.body)))),
+        "NOT_FOUND" => Ok(None),
+        _ => Err(refusal(command, &reply.line)),
+    }
+}
+
+/// The job in the reply to this command; none if there is none.
+#[inline(never)]
+pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>, Problem> {
+    match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
+        (_, Some(id)) => Ok(Some((id, reply.body))),
+        ("NOT_FOUND" | "TIMED_OUT", None) => Ok(None),
+        (line, None) => Err(refusal(command, line)),
+    }
+}
 
 /// The first word of a line.
 pub fn first_word(line: &str) -> &str {

@@ -8,7 +8,7 @@ use super::opts::{FROM, JSON, SHOWN, STATES};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE};
 use super::record::COUNTS;
-use super::scan::{Found, Scan, Wanted};
+use super::scan::{Scan, Wanted};
 use super::tell;
 use crate::engine::State;
 
@@ -38,7 +38,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if most > 0 {
         scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     }
-    print(call, out, &mut link, name, &scan.jobs)?;
+    print(call, out, &mut link, &scan)?;
     if scan.jobs.len() < all {
         out.flush()?;
         tell(&format!("{} of {all} jobs; -n 0 lists all", scan.jobs.len()));
@@ -46,23 +46,17 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(DONE)
 }
 
-fn print(call: &Call, out: &mut Out, link: &mut Link, tube: &str, jobs: &[Found]) -> Result<(), Problem> {
-    let commands: Vec<String> = jobs.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
+fn print(call: &Call, out: &mut Out, link: &mut Link, scan: &Scan) -> Result<(), Problem> {
     let mut rows = Vec::new();
-    link.each(&commands, &mut |_, place, reply| {
-        // It may have gone meanwhile.
-        if reply.number("FOUND").is_none() {
-            return Ok(());
-        }
-        let record = &jobs[place].record;
+    scan.peek(link, &mut |record, tube, body| {
         if call.has(&JSON) {
-            return out.line(&record.line(tube, &reply.body));
+            return out.line(&record.line(tube, body));
         }
         let mut row = vec![record.id.to_string(), record.state.word().to_owned()];
         row.extend([record.pri, record.delay, record.ttr].map(|number| number.to_string()));
         row.push(record.age.to_string());
         row.extend(record.counts.map(|count| count.to_string()));
-        row.push(excerpt(&reply.body));
+        row.push(excerpt(body));
         rows.push(row);
         Ok(())
     })?;

@@ -16,6 +16,7 @@ mod feed;
 mod figures;
 mod identity;
 mod import;
+mod input;
 mod jobs;
 mod link;
 mod list;
@@ -40,11 +41,12 @@ mod yaml;
 use std::io::Write;
 
 use call::Call;
+pub use call::{OperandKind, Subcommand};
 pub use opts::Flag;
 use out::Out;
 use problem::Problem;
 pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
-pub use table::{OperandKind, Subcommand, SUBCOMMANDS};
+pub use table::SUBCOMMANDS;
 
 pub fn usage() -> String {
     let mut text = String::from("Instead of options, a subcommand (beanpole WORD -h lists its options):\n\n");
@@ -72,7 +74,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = SUBCOMMANDS.iter().find(|row| row.name == *first)?;
     let mut out = Out::new();
-    let done = Call::parse(&row.form(), rest).and_then(|call| match call {
+    let done = Call::parse(row, rest).and_then(|call| match call {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
         Some(call) => (row.run)(&call, &mut out),
     });

@@ -4,10 +4,10 @@
 //! fails in between, no job is lost; one may be there twice. It gets a new id, its age and counts begin again, and
 //! that is told.
 
-use super::call::{confirm, number, tube, Call};
+use super::call::{confirm, tube, Call};
 use super::feed::put;
 use super::jobs::state_of;
-use super::link::{first_word, refusal, Link};
+use super::link::{first_word, job_of, refusal, Link};
 use super::opts::{MOVED, YES};
 use super::out::Out;
 use super::problem::{Problem, DONE};
@@ -25,7 +25,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         return Err(Problem::usage("the two tubes are the same"));
     }
     let state = state_of(call)?;
-    let most = call.value(&MOVED).map(|text| number("--count", &text, 1, u64::MAX)).transpose()?;
+    let most = call.number(&MOVED, 1, u64::MAX)?;
     let some = most.map_or(String::new(), |most| format!("at most {most} "));
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
@@ -55,18 +55,14 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
     let mut progress = Progress::new("jobs moved");
     let mut moved = 0;
     while moved < most {
-        let Some(id) = next(link, state)? else { break };
+        let Some((id, _)) = link.peek_next(state)? else { break };
         let figures = link.figures(&format!("stats-job {id}"))?;
         let record = figures.as_ref().and_then(Record::of);
         let Some(record) = record.filter(|record| record.state.word() == state) else { continue };
         let reply = link.ask(&format!("reserve-job {id}"))?;
-        match first_word(&reply.line) {
-            "RESERVED" => {}
-            // Somebody else has taken it.
-            "NOT_FOUND" => continue,
-            _ => return Err(refusal("reserve-job", &reply.line)),
-        }
-        if let Err(problem) = put_anew(link, to, &record, &reply.body) {
+        // Else somebody else has taken it.
+        let Some((_, body)) = job_of("reserve-job", reply)? else { continue };
+        if let Err(problem) = put_anew(link, to, &record, &body) {
             give_back(link, &record);
             return Err(problem);
         }
@@ -76,17 +72,6 @@ fn one_by_one(link: &mut Link, from: &str, to: &str, state: &str, most: u64) -> 
         progress.tell(moved, Some((moved, most)));
     }
     Ok(moved)
-}
-
-/// The next job in this state.
-fn next(link: &mut Link, state: &str) -> Result<Option<u64>, Problem> {
-    let command = format!("peek-{state}");
-    let reply = link.ask(&command)?;
-    match (first_word(&reply.line), reply.number("FOUND")) {
-        (_, Some(id)) => Ok(Some(id)),
-        ("NOT_FOUND", _) => Ok(None),
-        _ => Err(refusal(&command, &reply.line)),
-    }
 }
 
 /// Puts a job as it was into another tube.

@@ -14,6 +14,14 @@ pub struct Flag {
     pub help: &'static str,
 }
 
+impl Flag {
+    /// `-s` and `--server`, or the second alone.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let short = self.short.map(|letter| format!("-{letter}"));
+        short.into_iter().chain([format!("--{}", self.long)])
+    }
+}
+
 const fn flag(short: Option<char>, long: &'static str, help: &'static str) -> Flag {
     Flag { short, long, value: None, help }
 }

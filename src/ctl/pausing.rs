@@ -3,10 +3,10 @@
 //! Owns nothing but these two.
 
 use super::call::{number, tube, Call};
+use super::jobs::with_each_of;
 use super::link::Link;
 use super::out::Out;
-use super::problem::{Problem, DONE, REFUSED};
-use super::tell;
+use super::problem::{Problem, DONE};
 
 pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
@@ -17,17 +17,7 @@ pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {
 }
 
 pub fn resume(call: &Call, _: &mut Out) -> Result<u8, Problem> {
-    call.operands.iter().try_for_each(|name| tube(name).map(|_| ()))?;
-    let mut link = Link::open(call)?;
-    let mut code = DONE;
-    for name in &call.operands {
-        match link.expect(&format!("pause-tube {name} 0"), "PAUSED") {
-            Err(problem) if problem.code == REFUSED => {
-                tell(&problem.text);
-                code = REFUSED;
-            }
-            other => drop(other?),
-        }
-    }
-    Ok(code)
+    with_each_of(call, call.tubes()?, &mut |link, name| {
+        link.expect(&format!("pause-tube {name} 0"), "PAUSED").map(|_| ())
+    })
 }

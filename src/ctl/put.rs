@@ -2,16 +2,15 @@
 //!
 //! Owns what counts as a job's body. Lines go out at the server's speed, and their ids are not printed.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::IsTerminal;
 
 use super::call::{tube, Call};
 use super::feed::{put_tagged, Feed};
+use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
 use super::opts::{Flag, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
-use super::progress::Progress;
 use super::tell;
 use crate::json;
 
@@ -84,8 +83,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         known: 0,
         refused: 0,
     };
-    let from_stdin = call.operands.is_empty() && files.is_empty();
-    if from_stdin && !lines && std::io::stdin().is_terminal() {
+    let reads = call.operands.is_empty();
+    if reads && files.is_empty() && !lines && std::io::stdin().is_terminal() {
         return Err(Problem::usage("a body, --lines, --file, or a body on stdin"));
     }
     tube(&name)?;
@@ -96,15 +95,11 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     for body in &call.operands {
         state.add(&mut feed, &mut link, out, body.as_bytes())?;
     }
-    for file in &files {
-        let opened = File::open(file).map_err(|error| Problem::file(file, &error))?;
-        let size = opened.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
-        state.take(&mut feed, &mut link, out, opened, file, (lines, size))?;
-    }
-    if from_stdin {
-        let size = File::open("/dev/stdin").and_then(|file| file.metadata()).ok();
-        let size = size.filter(|about| about.is_file()).map(|about| about.len());
-        state.take(&mut feed, &mut link, out, std::io::stdin().lock(), "stdin", (lines, size))?;
+    if reads {
+        each_input(&files, &mut |mut input| match lines {
+            true => state.add_lines(&mut feed, &mut link, out, &mut input),
+            false => state.add(&mut feed, &mut link, out, &input.rest()?),
+        })?;
     }
     feed.finish(&mut link, &mut |(), reply| state.hear(out, &reply.line))?;
     if lines {
@@ -121,35 +116,18 @@ impl Put {
         feed.flow(link, &mut |(), reply| self.hear(out, &reply.line))
     }
 
-    /// One job of all bytes, or of each line.
-    fn take(
+    fn add_lines(
         &mut self,
         feed: &mut Feed<()>,
         link: &mut Link,
         out: &mut Out,
-        source: impl Read,
-        name: &str,
-        (lines, size): (bool, Option<u64>),
+        input: &mut Input,
     ) -> Result<(), Problem> {
-        let fail = |error| Problem::file(name, &error);
-        let mut source = BufReader::with_capacity(64 * 1024, source);
         let mut body = Vec::new();
-        if !lines {
-            source.read_to_end(&mut body).map_err(fail)?;
-            return self.add(feed, link, out, &body);
-        }
-        let mut progress = Progress::new("jobs");
-        let mut bytes = 0;
-        loop {
-            body.clear();
-            let length = source.read_until(b'\n', &mut body).map_err(fail)?;
-            if length == 0 {
-                return Ok(());
-            }
-            bytes += length as u64;
+        while input.line(&mut body, u64::MAX, self.done)? {
             self.add(feed, link, out, body.strip_suffix(b"\n").unwrap_or(&body))?;
-            progress.tell(self.done, size.map(|size| (bytes, size)));
         }
+        Ok(())
     }
 
     fn hear(&mut self, out: &mut Out, line: &str) -> Result<(), Problem> {

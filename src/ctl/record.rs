@@ -26,7 +26,7 @@ pub struct Record {
 }
 
 /// The number, or the largest that there is.
-fn short(number: u64) -> u32 {
+pub fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 

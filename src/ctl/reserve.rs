@@ -4,12 +4,11 @@
 //! queue.
 
 use super::call::{tube, Call};
-use super::jobs::print;
-use super::link::{first_word, refusal, Link};
+use super::jobs::{give_back, print};
+use super::link::Link;
 use super::opts::{BURY, DELETE, WAIT};
 use super::out::Out;
 use super::problem::{Problem, DONE};
-use super::tell;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     if call.has(&DELETE) && call.has(&BURY) {
@@ -18,17 +17,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let wait = call.short_number(&WAIT)?.map(u64::from);
     let mut link = Link::open(call)?;
     watch(&mut link, &call.operands)?;
-    let command = match wait {
-        Some(seconds) => format!("reserve-with-timeout {seconds}"),
-        None => "reserve".to_owned(),
-    };
-    let reply = link.ask_patiently(&command, wait)?;
-    let id = match first_word(&reply.line) {
-        "RESERVED" => reply.number("RESERVED").unwrap_or(0),
-        "TIMED_OUT" => return Err(Problem::empty("there is no ready job")),
-        _ => return Err(refusal(&command, &reply.line)),
-    };
-    let delivered = print(call, out, &mut link, id, &reply.body).and_then(|()| out.flush());
+    let (id, body) = link.reserve(wait)?.ok_or_else(|| Problem::empty("there is no ready job"))?;
+    let delivered = print(call, out, &mut link, id, &body).and_then(|()| out.flush());
     if delivered.is_ok() && call.has(&DELETE) {
         link.expect(&format!("delete {id}"), "DELETED")?;
         return Ok(DONE);
@@ -38,8 +28,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let pri = figures.number("pri");
     if delivered.is_ok() && call.has(&BURY) {
         link.expect(&format!("bury {id} {pri}"), "BURIED")?;
-    } else if !link.release(id, pri, 0)? {
-        tell(&format!("that was the last try of job {id}, which is buried now"));
+    } else {
+        give_back(&mut link, id, pri, 0)?;
     }
     delivered.map(|()| DONE)
 }

@@ -3,8 +3,9 @@
 //! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a
 //! tube of its own, out of every worker's reach, and deleted at once, since its id tells the highest.
 
+use super::feed;
 use super::figures::of_tubes;
-use super::link::{first_word, refusal, Link};
+use super::link::{figures_of, first_word, refusal, Link};
 use super::moving::OUT_OF_REACH;
 use super::out::in_order;
 use super::problem::Problem;
@@ -40,6 +41,9 @@ pub struct Wanted {
     pub above: u64,
 }
 
+/// What is done with each job: with its tube and its body.
+pub type EachJob<'a> = &'a mut dyn FnMut(&Record, &str, &[u8]) -> Result<(), Problem>;
+
 /// What a search has found.
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -51,9 +55,12 @@ pub struct Scan {
 }
 
 impl Wanted {
-    fn wants(&self, tube: &str, state: State) -> bool {
-        (self.tubes.is_empty() || self.tubes.iter().any(|name| name == tube))
-            && (self.states.is_empty() || self.states.contains(&state))
+    pub fn has_tube(&self, tube: &str) -> bool {
+        self.tubes.is_empty() || self.tubes.iter().any(|name| name == tube)
+    }
+
+    fn has_state(&self, state: State) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
     }
 
     /// How many jobs the server counts that are meant, by state.
@@ -61,7 +68,7 @@ impl Wanted {
         let mut counts = [0; 4];
         let mut add = |figures: &super::yaml::Figures| {
             for (count, state) in counts.iter_mut().zip(State::UNFINISHED) {
-                if self.states.is_empty() || self.states.contains(&state) {
+                if self.has_state(state) {
                     *count += figures.number(&format!("current-jobs-{}", state.word()));
                 }
             }
@@ -98,7 +105,7 @@ impl Scan {
     fn list(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<bool, Problem> {
         let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
         for tube in &names {
-            for state in State::UNFINISHED.into_iter().filter(|state| wanted.wants(tube, *state)) {
+            for state in State::UNFINISHED.into_iter().filter(|state| wanted.has_state(*state)) {
                 let mut above = wanted.above;
                 loop {
                     let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
@@ -144,16 +151,27 @@ impl Scan {
 
     /// Asks for these jobs and keeps those that are meant.
     pub fn look(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
-        let commands: Vec<String> = ids.iter().map(|id| format!("stats-job {id}\r\n")).collect();
-        link.each(&commands, &mut |link, _, reply| {
-            let Some(figures) = link.figures_of("stats-job", reply)? else { return Ok(()) };
+        feed::each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
+            let Some(figures) = figures_of("stats-job", &reply)? else { return Ok(()) };
             let Some(record) = Record::of(&figures) else { return Ok(()) };
             let name = figures.text("tube");
-            if wanted.wants(name, record.state) {
+            if wanted.has_tube(name) && wanted.has_state(record.state) {
                 let tube = self.number_of(name);
                 self.jobs.push(Found { record, tube });
             }
             Ok(())
+        })
+    }
+
+    /// Asks for the bodies of the jobs and hands each job on, with its tube and body. One that has gone is left out.
+    pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
+        let mut ids = self.jobs.iter().map(|found| found.record.id.to_string());
+        feed::each(link, "peek", &mut ids, &mut |place, reply| {
+            if reply.number("FOUND").is_none() {
+                return Ok(());
+            }
+            let Found { record, tube } = &self.jobs[place];
+            each(record, &self.tubes[*tube as usize], &reply.body)
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns names, operands, and which options there are for each. Must not carry anything out.
 
-use super::call::{Call, Form};
+use super::call::{Call, OperandKind, Subcommand};
 use super::opts::*;
 use super::out::Out;
 use super::problem::Problem;
@@ -11,65 +11,13 @@ use super::{
     tail, top, wait, work,
 };
 
-/// What operands are, for those who complete them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OperandKind {
-    Tube,
-    Job,
-    File,
-    Folder,
-    /// Tubes, then `--` and another program's command line.
-    Command,
-    /// The name of a shell.
-    Shell,
-    Text,
-}
-
-pub struct Subcommand {
-    pub name: &'static str,
-    /// What it takes beside options, as the usage says it.
-    pub operands: &'static str,
-    /// What it does, in one line.
-    pub help: &'static str,
-    /// Its options; whoever takes a server takes what reaches it, too.
-    options: &'static [&'static Flag],
-    pub takes: OperandKind,
-    /// How few operands it takes.
-    pub least: usize,
-    /// How many operands it takes.
-    pub most: usize,
-    pub(super) run: Run,
-}
-
-impl Subcommand {
-    /// All options that it takes.
-    pub fn options(&self) -> Vec<&'static Flag> {
-        let reach: &[&Flag] = if self.options.iter().any(|opt| opt.long == SERVER.long) { &REACH } else { &[] };
-        self.options.iter().chain(reach).copied().collect()
-    }
-
-    /// The form of its command line.
-    pub(super) fn form(&self) -> Form<'_> {
-        let Subcommand { name, operands, least, most, .. } = *self;
-        Form {
-            name,
-            operands,
-            options: self.options(),
-            has_command: self.takes == OperandKind::Command,
-            bounds: least..=most,
-        }
-    }
-}
-
 const MANY: usize = usize::MAX;
-
-type Run = fn(&Call, &mut Out) -> Result<u8, Problem>;
 
 const fn row(
     (name, operands): (&'static str, &'static str),
     (takes, least, most): (OperandKind, usize, usize),
     options: &'static [&'static Flag],
-    run: Run,
+    run: fn(&Call, &mut Out) -> Result<u8, Problem>,
     help: &'static str,
 ) -> Subcommand {
     Subcommand { name, operands, help, options, takes, least, most, run }

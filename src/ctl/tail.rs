@@ -10,7 +10,7 @@ use super::link::Link;
 use super::opts::{ENOUGH, INTERVAL, JSON};
 use super::out::{excerpt, Out};
 use super::problem::{Problem, DONE};
-use super::scan::{highest, Found, Scan, Wanted};
+use super::scan::{highest, Scan, Wanted};
 use super::tell;
 
 /// Ids that are asked for beyond what was counted: a server may give none to a job that it refuses, or give and skip
@@ -62,21 +62,14 @@ fn look(
     let mut scan = Scan::default();
     scan.look(link, &Wanted::default(), ids)?;
     let last = scan.jobs.iter().map(|found| found.record.id).max();
-    let Scan { tubes, mut jobs, .. } = scan;
-    jobs.retain(|found| wanted.tubes.is_empty() || wanted.tubes.contains(&tubes[found.tube as usize]));
-    jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-    let commands: Vec<String> = jobs.iter().map(|found| format!("peek {}\r\n", found.record.id)).collect();
+    scan.jobs.retain(|found| wanted.has_tube(&scan.tubes[found.tube as usize]));
+    scan.jobs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let mut printed = 0;
-    link.each(&commands, &mut |_, place, reply| {
-        if reply.number("FOUND").is_none() {
-            return Ok(());
-        }
+    scan.peek(link, &mut |record, tube, body| {
         printed += 1;
-        let Found { record, tube } = &jobs[place];
-        let tube = &tubes[*tube as usize];
         match call.has(&JSON) {
-            true => out.line(&record.line(tube, &reply.body)),
-            false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.state.word(), excerpt(&reply.body))),
+            true => out.line(&record.line(tube, body)),
+            false => out.line(&format!("{}\t{tube}\t{}\t{}", record.id, record.state.word(), excerpt(body))),
         }
     })?;
     out.flush()?;

@@ -28,19 +28,19 @@ impl Engine {
     /// left counts as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
         let mut memory = self.memory;
-        memory.buffers += self.jobs.in_flight();
+        memory.buffers += self.jobs.bodies.in_flight();
         memory.jobs += self.jobs.spare();
         memory
     }
 
     /// The same without what [`Engine::set_buffers`] told, in one sum.
     pub fn memory_held(&self) -> u64 {
-        self.memory.total() - self.memory.buffers + self.jobs.in_flight() + self.jobs.spare()
+        self.memory().total() - self.memory.buffers
     }
 
     /// Bytes of those that replies alone still share.
     pub fn memory_in_flight(&self) -> u64 {
-        self.jobs.in_flight()
+        self.jobs.bodies.in_flight()
     }
 
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so
@@ -52,17 +52,17 @@ impl Engine {
 
     /// A reply shares a body that no job has: counts it as long as one does.
     pub fn reply_shares(&mut self, body: &Body) {
-        self.jobs.note_in_flight(body);
+        self.jobs.bodies.note_in_flight(body);
     }
 
     /// Takes bodies off the account that replies have shared and no longer do; some at a time, so now and then.
     pub fn check_in_flight(&mut self) {
-        self.jobs.check_in_flight();
+        self.jobs.bodies.check_in_flight();
     }
 
     /// Large bodies of jobs that are gone, to be dropped where nobody waits: that takes milliseconds for each 100 MB.
     pub fn take_released(&mut self) -> Vec<Body> {
-        self.jobs.take_released()
+        self.jobs.bodies.take_released()
     }
 
     /// Whether there are so many bytes left for what asks for more.
@@ -73,6 +73,6 @@ impl Engine {
     /// Whether that would be more than all that asks for memory may take together, or the system has no more.
     pub(super) fn lacks_memory(&self, bytes: u64) -> bool {
         let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
-        self.exhausted || self.memory.total() + self.jobs.in_flight() + self.jobs.spare() + bytes > most
+        self.exhausted || self.memory().total() + bytes > most
     }
 }

@@ -209,6 +209,7 @@ impl Bodies {
         Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, released: Vec::new() }
     }
 
+    /// Stores a body, which must become a job's.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
@@ -255,7 +256,7 @@ impl Bodies {
         }
     }
 
-    /// Bytes of those, as of the last looks.
+    /// Bytes of bodies whose jobs are gone, but not the replies that share them; as of the last looks.
     pub fn in_flight(&self) -> u64 {
         self.in_flight_bytes
     }

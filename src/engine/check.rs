@@ -227,7 +227,7 @@ impl Engine {
             let fixed = if number == DEFAULT_TUBE { tube.name.len() as u64 } else { 0 };
             memory.tubes += tube.variable_cost() - fixed + if number == DEFAULT_TUBE { 0 } else { TUBE_COST };
         }
-        assert_eq!(self.counts, counts, "the counts of all jobs");
+        assert_eq!(self.stats.jobs, counts, "the counts of all jobs");
         assert_eq!(self.memory, memory, "the account of memory");
         let leaving = |client: &ClientState| client.leaving.as_ref().map_or(0, |leaving| leaving.len());
         let held: usize = self.clients.iter().map(|(_, client)| client.reserved.len() + leaving(client)).sum();
@@ -236,9 +236,9 @@ impl Engine {
         let count = |test: fn(&super::client::ClientState) -> bool| {
             self.clients.iter().filter(|(_, client)| test(client)).count()
         };
-        assert_eq!(self.producers, count(|client| client.producer));
-        assert_eq!(self.workers, count(|client| client.worker));
-        assert_eq!(self.waiting, count(|client| client.waits_for_job()));
+        assert_eq!(self.stats.producers, count(|client| client.producer));
+        assert_eq!(self.stats.workers, count(|client| client.worker));
+        assert_eq!(self.stats.waiting, count(|client| client.waits_for_job()));
         assert_eq!(self.limited, self.tubes.iter().filter(|(_, tube)| tube.most.is_some()).count());
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in self.clients.iter() {

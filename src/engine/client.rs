@@ -237,24 +237,7 @@ pub const WATCH_COST: u64 = 64;
 const WATCHES: usize = 8192;
 
 /// All watches of all clients.
-#[derive(Debug, Default)]
-pub struct Watches(Slots<Watch, WATCHES>);
-
-impl Watches {
-    /// The watch with this number.
-    pub fn get(&self, number: u32) -> &Watch {
-        self.0.get(number)
-    }
-
-    /// The same, to change it.
-    pub fn get_mut(&mut self, number: u32) -> &mut Watch {
-        self.0.get_mut(number)
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-}
+pub type Watches = Slots<Watch, WATCHES>;
 
 impl Linked for Watches {
     fn links(&self, number: u32) -> Links {
@@ -309,8 +292,7 @@ impl WatchList {
 
     /// Watches `tube`, which must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
-        let number =
-            watches.0.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
+        let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
         let place = self.numbers.len() as u32;
         self.numbers.push(number);
         match &mut self.index {
@@ -329,7 +311,7 @@ impl WatchList {
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
         let Some(place) = self.place(tube, watches) else { return false };
         let number = self.numbers.swap_remove(place);
-        watches.0.remove(number);
+        watches.remove(number);
         if let Some(index) = &mut self.index {
             index.remove(&tube);
             if let Some(&moved) = self.numbers.get(place) {

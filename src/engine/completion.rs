@@ -11,7 +11,7 @@ use super::deferred::Deferred;
 use super::details::Count;
 use super::event::{Event, Outcome, Report};
 use super::job::{Cause, Job, JobId, JobView, Priority, State};
-use super::job_extras::JobExtras;
+use super::job_extras::{JobExtras, RareExtras};
 use super::job_options::CompletionPolicy;
 use super::steps::{telling, Progress, TELL};
 use super::time::Time;
@@ -62,7 +62,9 @@ impl Engine {
             }
             CompletionPolicy::Drop => self.end_job(slot, outcome, now),
             CompletionPolicy::Tell => self.remove_job(slot, outcome),
-            CompletionPolicy::Keep if self.is_ephemeral(slot) => self.remove_job(slot, outcome),
+            CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.ephemeral) => {
+                self.remove_job(slot, outcome)
+            }
             CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
         }
         Ok(())
@@ -81,7 +83,10 @@ impl Engine {
     pub(super) fn complete_buried(&mut self, slot: u32, pri: Priority) {
         match self.jobs.get(slot).completion {
             CompletionPolicy::Drop => {}
-            CompletionPolicy::Keep if self.is_orphaned(slot) => return self.remove_job(slot, Outcome::Gone),
+            // Nobody will ask for the outcome of what was run.
+            CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.orphaned) => {
+                return self.remove_job(slot, Outcome::Gone)
+            }
             CompletionPolicy::Keep => {
                 self.count_failure(slot);
                 self.changed_by_itself(Change::Outcome { slot, result: 0 });
@@ -205,15 +210,9 @@ impl Engine {
         job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
-    fn is_ephemeral(&self, slot: u32) -> bool {
-        let rare = self.extras(self.jobs.get(slot)).and_then(JobExtras::rare);
-        rare.is_some_and(|rare| rare.ephemeral)
-    }
-
-    /// Nobody will ask for the outcome of what was run.
-    pub(super) fn is_orphaned(&self, slot: u32) -> bool {
-        let rare = self.extras(self.jobs.get(slot)).and_then(JobExtras::rare);
-        rare.is_some_and(|rare| rare.orphaned)
+    /// The extras of the job in `slot` that few have, if it has some.
+    fn rare_of(&self, slot: u32) -> Option<&RareExtras> {
+        self.extras(self.jobs.get(slot))?.rare()
     }
 
     /// The job in `slot` was reserved and has no outcome. If there is to be no other try, it ends here, and this is
@@ -246,8 +245,7 @@ impl Engine {
 
     /// Nobody waits for another try.
     fn is_last_try(&self, slot: u32) -> bool {
-        let rare = self.extras(self.jobs.get(slot)).and_then(JobExtras::rare);
-        rare.is_some_and(|rare| rare.orphaned || rare.last_try)
+        self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
     /// The job in `slot` is lost to whoever has it reserved: the time to run has ended, or the holder is gone.

@@ -49,6 +49,22 @@ impl Engine {
         }
         let number = self.tubes.find(tube);
         let hash = self.hash_dedup_key(dedup_key, number.unwrap_or_default(), None);
+        self.find_with_key(dedup_key, hash, |_, job| match dedup_key {
+            DedupKey::None => false,
+            DedupKey::Id(_) => true,
+            _ if is_over(job) => false,
+            DedupKey::Name(_) => Some(job.tube) == number,
+            DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
+        })
+    }
+
+    /// The first job with this dedup key, which has this hash, that is meant, by its slot.
+    pub(super) fn find_with_key(
+        &mut self,
+        dedup_key: &DedupKey,
+        hash: u64,
+        mut is_meant: impl FnMut(u32, &Job) -> bool,
+    ) -> Result<Option<u32>, Refused> {
         let mut looks = 0;
         let matches = |extras: &JobExtras| {
             looks += 1;
@@ -56,14 +72,7 @@ impl Engine {
             if looks > LOOKS || extras.dedup_key != *dedup_key {
                 return looks > LOOKS;
             }
-            let job = self.jobs.get(extras.slot);
-            match dedup_key {
-                DedupKey::None => false,
-                DedupKey::Id(_) => true,
-                _ if is_over(job) => false,
-                DedupKey::Name(_) => Some(job.tube) == number,
-                DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
-            }
+            is_meant(extras.slot, self.jobs.get(extras.slot))
         };
         let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
         self.steps.take(looks / MOVE);

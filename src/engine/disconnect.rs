@@ -23,8 +23,8 @@ impl Engine {
         let state = &mut self.clients[client];
         state.leaving = Some(Box::new(Heap::new()));
         state.search = None;
-        self.producers -= usize::from(std::mem::take(&mut state.producer));
-        self.workers -= usize::from(std::mem::take(&mut state.worker));
+        self.stats.producers -= usize::from(std::mem::take(&mut state.producer));
+        self.stats.workers -= usize::from(std::mem::take(&mut state.worker));
         self.leaving += 1;
         self.retime_client(client.0);
         if self.disconnect_on(client, now) == Progress::More {

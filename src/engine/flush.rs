@@ -10,12 +10,15 @@ use super::steps::{Progress, MOVE};
 use super::time::Time;
 use super::Engine;
 
+/// The states of jobs that stand in a queue of their tube, in the order in which a flush takes them.
+const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
+
 /// A tube that is being emptied.
 #[derive(Debug)]
 pub struct Flush {
     /// Its name.
     tube: Box<[u8]>,
-    /// The states of the jobs that go, in this order.
+    /// The states of the jobs that go.
     states: &'static [State],
     /// The last job that there was at the beginning; none before it begins.
     last: Option<u64>,
@@ -36,9 +39,6 @@ impl Flush {
         self.tube.len() as u64
     }
 }
-
-/// The states of all jobs that are not over, what stands in a queue of its tube first.
-pub const UNFINISHED: &[State] = &[State::Buried, State::Delayed, State::Ready, State::Reserved];
 
 /// A search for the reserved job of a tube whose time to run ends first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,14 +64,14 @@ impl Engine {
             if counts.sum(flush.states) == 0 {
                 break;
             }
-            let first = flush.states.iter().find_map(|state| self.first_in(number, *state));
+            let first = QUEUED.iter().filter(|state| flush.states.contains(state));
+            let first = first.copied().find_map(|state| self.first_in(number, state));
             let first = first.filter(|&slot| self.jobs.get(slot).id.0 <= last);
             let slot = match first {
                 Some(slot) => slot,
                 None => match self.walk_to_next(number, flush, last) {
                     Some(slot) => slot,
-                    None if flush.from >= self.jobs.end() => break,
-                    None => return Progress::More,
+                    None => return self.walked_to(flush.from),
                 },
             };
             self.remove_job(slot, Outcome::Failed(Body::default()));
@@ -86,17 +86,13 @@ impl Engine {
 
     /// The next job to flush, as far as the steps go.
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
-        let mut steps = self.steps;
-        let found = loop {
-            let Some(slot) = self.next_job(&mut flush.from, &mut steps) else { break None };
-            flush.from = slot + 1;
+        loop {
+            let slot = self.next_job(&mut flush.from)?;
             let job = self.jobs.get(slot);
             if job.tube == number && flush.states.contains(&job.state()) && job.id.0 <= last {
-                break Some(slot);
+                return Some(slot);
             }
-        };
-        self.steps = steps;
-        found
+        }
     }
 
     /// The reserved job of the tube that the client uses whose time to run ends first.
@@ -105,17 +101,14 @@ impl Engine {
         if self.tubes.get(number).counts.reserved == 0 {
             return (Progress::Done, None);
         }
-        let mut steps = self.steps;
-        while let Some(slot) = self.next_job(&mut find.from, &mut steps) {
-            find.from = slot + 1;
+        while let Some(slot) = self.next_job(&mut find.from) {
             let job = self.jobs.get(slot);
             if job.tube == number && job.state() == State::Reserved {
                 let key = job.due_key();
                 find.best = Some(find.best.map_or(key, |best| best.min(key)));
             }
         }
-        self.steps = steps;
-        if find.from < self.jobs.end() {
+        if self.walked_to(find.from) == Progress::More {
             return (Progress::More, None);
         }
         let found = find.best.and_then(|(_, id)| self.jobs.find(id));

@@ -310,17 +310,10 @@ impl ExtrasStore {
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let left = self.store.get_mut(number);
-        let slot = std::mem::replace(&mut left.slot, NIL);
-        let dedup_key = std::mem::take(&mut left.dedup_key);
-        let expires = std::mem::replace(&mut left.expires, Time::NEVER);
-        left.place = NIL;
-        let rare = left.rare.as_mut().expect("somebody is attached");
-        let rest = RareExtras { attached: rare.attached, ..RareExtras::default() };
-        let mut own = std::mem::replace(&mut **rare, rest);
-        own.attached = List::EMPTY;
-        let JobExtras { hash, ttl, result_at, max_attempts, max_fails, fails, done, .. } = *left;
-        let counts = JobExtras { result_at, max_attempts, max_fails, fails, done, ..JobExtras::default() };
-        self.link(JobExtras { slot, hash, expires, ttl, dedup_key, rare: Some(Box::new(own)), ..counts })
+        let mut own = std::mem::take(left);
+        left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
+        own.place = NIL;
+        self.link(own)
     }
 
     /// Whether the end of this time to live counts; for checks.

@@ -101,16 +101,14 @@ impl Engine {
 
     /// The same in the tube with this number.
     pub(super) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
-        let tube = self.tubes.get(number);
-        let buried = kick.of.map_or(!tube.buried.is_empty(), |state| state == State::Buried);
-        let all = if buried { tube.buried.len() } else { tube.delayed.len() };
-        kick.left = kick.left.min(all as u64);
-        kick.of = Some(if buried { State::Buried } else { State::Delayed });
+        let tube = self.tubes.get_mut(number);
+        let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
+        kick.left = kick.left.min(tube.counts.sum(&[state]));
+        kick.of = Some(state);
         let kicked = self.claim_burst(kick.left.min((self.steps.left() / MOVE).max(1)));
         for _ in 0..kicked {
-            let tube = self.tubes.get(number);
-            let first = if buried { tube.buried.first() } else { tube.delayed.first().map(|(_, slot)| slot) };
-            self.kick_slot(first.expect("counted jobs"), now);
+            let first = self.first_in(number, state).expect("counted jobs");
+            self.kick_slot(first, now);
         }
         kick.left -= kicked;
         kick.done += kicked;

@@ -3,7 +3,7 @@
 //! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest
 //! insertion costs about what the median one does. Must not know states or queues.
 
-use super::bodies::{Bodies, BodyKey};
+use super::bodies::Bodies;
 use super::body::Body;
 use super::heap::Places;
 use super::ids::Ids;
@@ -18,7 +18,7 @@ const SPARE: u64 = 8 << 20;
 pub struct Jobs {
     slots: Slots<Job>,
     ids: Ids,
-    bodies: Bodies,
+    pub(super) bodies: Bodies,
 }
 
 impl Jobs {
@@ -31,16 +31,6 @@ impl Jobs {
         self.slots.len()
     }
 
-    /// Stores a body, which must become a job's.
-    pub fn add_body(&mut self, body: Body) -> BodyKey {
-        self.bodies.add(body)
-    }
-
-    /// The same, of a body that is somebody else's.
-    pub fn copy_body(&mut self, body: &[u8]) -> BodyKey {
-        self.bodies.copy(body)
-    }
-
     /// Stores a job under its id, which must be new, and tells its slot.
     pub fn insert(&mut self, job: Job) -> u32 {
         let id = job.id;
@@ -49,29 +39,9 @@ impl Jobs {
         slot
     }
 
-    /// Bytes of bodies whose jobs are gone, but not the replies that share them.
-    pub fn in_flight(&self) -> u64 {
-        self.bodies.in_flight()
-    }
-
-    /// Takes a body that no job has on account until no reply shares it.
-    pub fn note_in_flight(&mut self, body: &Body) {
-        self.bodies.note_in_flight(body);
-    }
-
     /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].
     pub fn spare(&self) -> u64 {
         (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)
-    }
-
-    /// Bodies that are gone and are still to be freed.
-    pub fn take_released(&mut self) -> Vec<Body> {
-        self.bodies.take_released()
-    }
-
-    /// Looks after some of those.
-    pub fn check_in_flight(&mut self) {
-        self.bodies.check_in_flight();
     }
 
     /// The slot of the job with this id.
@@ -176,7 +146,7 @@ mod tests {
     fn a_job_is_found_with_its_body_until_it_goes() {
         let mut jobs = Jobs::new();
         let add = |id: u64, jobs: &mut Jobs| {
-            let body = jobs.copy_body(&id.to_le_bytes());
+            let body = jobs.bodies.copy(&id.to_le_bytes());
             jobs.insert(Job::new(JobId(id), 0, 0, Details::new(Span::ZERO, Span::ZERO), body, Time::default()))
         };
         let slots: Vec<u32> = (1..=10_000).map(|id| add(id, &mut jobs)).collect();

@@ -99,16 +99,13 @@ impl Engine {
     fn page_by_slot(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
         let (above, state, limit) = (page.above, page.state, page.limit);
         let smallest = page.smallest.get_or_insert_with(|| Smallest::new(0, limit));
-        let mut steps = self.steps;
-        while let Some(slot) = self.next_job(&mut page.from, &mut steps) {
-            page.from = slot + 1;
+        while let Some(slot) = self.next_job(&mut page.from) {
             let job = self.jobs.get(slot);
             if job.tube == number && job.state() == state && job.id.0 > above {
                 smallest.offer(job.id);
             }
         }
-        self.steps = steps;
-        if page.from < self.jobs.end() {
+        if self.walked_to(page.from) == Progress::More {
             return (Progress::More, Vec::new());
         }
         let mut ids = smallest.finish().unwrap_or_default();

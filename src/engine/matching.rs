@@ -124,7 +124,7 @@ impl Engine {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
                 Some(tube)
             }
-            _ if self.counts.ready == 0 => None,
+            _ if self.stats.jobs.ready == 0 => None,
             _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
         }
     }

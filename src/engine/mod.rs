@@ -79,7 +79,7 @@ pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
 pub use details::History;
 pub use event::{Event, NoJob, Outcome, Report};
-pub use flush::{FindReserved, Flush, UNFINISHED};
+pub use flush::{FindReserved, Flush};
 pub use histogram::{Histogram, JobTimes};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
@@ -197,22 +197,14 @@ pub struct Engine {
     /// The place of the job that was buried last, in the order of burying.
     last_bury: u64,
     paused: BTreeSet<u32>,
-    draining: bool,
     memory: Account,
-    counts: JobCounts,
-    total_jobs: u64,
-    timeouts: u64,
-    total_connections: u64,
-    producers: usize,
-    workers: usize,
-    waiting: usize,
+    /// The figures that verbs count; the others are worked out by [`Engine::stats`].
+    stats: Stats,
     /// How often a client began to wait or to be idle.
     waits: u64,
     kept_tubes: usize,
     /// Tubes that have a limit.
     limited: usize,
-    /// Jobs whose time to live ended before they were over.
-    evicted: u64,
     job_times: JobTimes,
     /// Bytes of the log that a verb lacked and could not have asked for before.
     lacking: u64,
@@ -252,19 +244,11 @@ impl Engine {
             last_id: 0,
             last_bury: 0,
             paused: BTreeSet::new(),
-            draining: false,
             memory: Account { tubes: TUBE_COST, ..Account::default() },
-            counts: JobCounts::default(),
-            total_jobs: 0,
-            timeouts: 0,
-            total_connections: 0,
-            producers: 0,
-            workers: 0,
-            waiting: 0,
+            stats: Stats::default(),
             waits: 0,
             kept_tubes: 0,
             limited: 0,
-            evicted: 0,
             job_times: JobTimes::default(),
             lacking: 0,
             exhausted: false,
@@ -289,13 +273,13 @@ impl Engine {
 
     /// A new client, which uses and watches nothing yet.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
-        self.total_connections += 1;
-        self.clients.insert(ClientState::new(reserve_policy, self.total_connections as u32))
+        self.stats.total_connections += 1;
+        self.clients.insert(ClientState::new(reserve_policy, self.stats.total_connections as u32))
     }
 
     /// Clients that have connected since the start.
     pub fn total_connections(&self) -> u64 {
-        self.total_connections
+        self.stats.total_connections
     }
 
     /// All jobs, in no useful order and in any state; for tests.
@@ -315,12 +299,12 @@ impl Engine {
 
     /// Jobs are taken in again.
     pub fn undrain(&mut self) {
-        self.draining = false;
+        self.stats.draining = false;
     }
 
     /// From now on no job is taken in.
     pub fn drain(&mut self) {
-        self.draining = true;
+        self.stats.draining = true;
     }
 
     /// The names of all tubes.

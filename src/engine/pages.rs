@@ -11,7 +11,7 @@ use super::smallest::Smallest;
 use super::stats::{tube_figures, TubeStats};
 use super::steps::Progress;
 use super::time::Time;
-use super::{Engine, Steps};
+use super::Engine;
 
 /// Steps of a line of a list, beside one for each 64 bytes.
 const LINE: u64 = 4;
@@ -66,31 +66,35 @@ fn key(job: &Job) -> (Priority, Time, JobId) {
 impl Engine {
     /// Shows all jobs from slot `from` on, in no useful order. What is done with each says how many bytes came of it.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
-        let mut steps = self.steps;
-        let progress = loop {
-            let Some(slot) = self.next_job(from, &mut steps) else {
-                break if *from >= self.jobs.end() { Progress::Done } else { Progress::More };
-            };
-            *from = slot + 1;
+        while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.jobs.view(slot));
-            steps.take(LINE + bytes as u64 / 64);
-        };
-        self.steps = steps;
-        progress
+            self.steps.take(LINE + bytes as u64 / 64);
+        }
+        self.walked_to(*from)
     }
 
-    /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one.
-    pub(super) fn next_job(&self, from: &mut u32, steps: &mut Steps) -> Option<u32> {
-        while *from < self.jobs.end() && !steps.are_used_up() {
+    /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one. `from` is behind
+    /// it then.
+    pub(super) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
+        while *from < self.jobs.end() && !self.steps.are_used_up() {
             let end = (*from + 16).min(self.jobs.end());
             let found = (*from..end).find(|&slot| self.jobs.is_held(slot));
-            steps.take(1);
+            self.steps.take(1);
+            *from = found.map_or(end, |slot| slot + 1);
             if found.is_some() {
                 return found;
             }
-            *from = end;
         }
         None
+    }
+
+    /// Whether a walk by [`Engine::next_job`] that has come to this slot has seen all jobs.
+    pub(super) fn walked_to(&self, from: u32) -> Progress {
+        if from >= self.jobs.end() {
+            Progress::Done
+        } else {
+            Progress::More
+        }
     }
 
     /// Shows all tubes from the number `from` on, in no useful order. What is done with each says how many bytes came
@@ -178,21 +182,14 @@ impl Engine {
             self.steps.take(count as u64);
             return Progress::Done;
         }
-        let mut steps = self.steps;
-        while let Some(slot) = self.next_job(&mut page.from, &mut steps) {
-            page.from = slot + 1;
+        while let Some(slot) = self.next_job(&mut page.from) {
             let job = self.jobs.get(slot);
-            let may = page.state != State::Ready || !self.is_large(self.jobs.get(page.from - 1));
+            let may = page.state != State::Ready || !self.is_large(job);
             if job.tube == number && job.state() == page.state && may {
                 page.smallest.offer(key(job));
             }
         }
-        self.steps = steps;
-        if page.from < self.jobs.end() {
-            Progress::More
-        } else {
-            Progress::Done
-        }
+        self.walked_to(page.from)
     }
 
     /// A stretch of the names of those tubes that are `shown`; none if the same must be called in another turn.

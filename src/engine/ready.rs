@@ -91,7 +91,7 @@ mod tests {
         let mut slots = Vec::new();
         for id in 1..=500u64 {
             let (pri, details) = ((id * 7919 % 13) as u32, Details::new(Span::ZERO, Span::ZERO));
-            let body = jobs.copy_body(&[]);
+            let body = jobs.bodies.copy(&[]);
             let slot = jobs.insert(Job::new(JobId(id), 0, pri, details, body, Time::default()));
             jobs.get_mut(slot).due = Time::from_nanos(id);
             queue.push(slot, &mut jobs);

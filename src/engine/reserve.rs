@@ -81,7 +81,7 @@ impl Engine {
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             self.clients[client].waiting = Some(Waiting::for_job(until));
-            self.waiting += 1;
+            self.stats.waiting += 1;
             self.search_later(client, Search::default());
             return Reserve::Waiting;
         }
@@ -113,7 +113,7 @@ impl Engine {
 
     fn mark_worker(&mut self, client: ClientId) {
         let worker = &mut self.clients[client].worker;
-        self.workers += usize::from(!*worker);
+        self.stats.workers += usize::from(!*worker);
         *worker = true;
     }
 
@@ -151,7 +151,7 @@ impl Engine {
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
-        if self.counts.ready == 0 || count == 0 {
+        if self.stats.jobs.ready == 0 || count == 0 {
             return Ok(None);
         }
         let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
@@ -216,10 +216,14 @@ impl Engine {
         if timeout == Span::ZERO {
             return Awaited::TimedOut;
         }
+        self.wait_for_outcome(client, slot, now + timeout);
+        Awaited::Waiting
+    }
+
+    fn wait_for_outcome(&mut self, client: ClientId, slot: u32, until: Time) {
         self.attach(slot, client);
         let outcome = self.extras_store.of(slot);
-        self.wait_for(client, Waiting { until: now + timeout, outcome, run: false });
-        Awaited::Waiting
+        self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
     /// Waits at most for `timeout` until a job is gone or set aside. An event tells of either.
@@ -236,9 +240,7 @@ impl Engine {
         if self.lacks_memory(WAITER_COST) {
             return JobEnd::OutOfMemory;
         }
-        self.attach(slot, client);
-        let outcome = self.extras_store.of(slot);
-        self.wait_for(client, Waiting { until: now + timeout, outcome, run: false });
+        self.wait_for_outcome(client, slot, now + timeout);
         JobEnd::Waiting
     }
 
@@ -248,11 +250,10 @@ impl Engine {
         self.stop_waiting(client);
         if !waiting.is_for_job() {
             self.detach_from(client, waiting.outcome);
-            if !waiting.run {
-                self.orphaned(waiting.outcome);
-            }
             if waiting.run {
                 self.orphan(waiting.outcome);
+            } else {
+                self.orphaned(waiting.outcome);
             }
         }
         true

@@ -47,8 +47,8 @@ impl Engine {
         self.memory.jobs += body.as_ref().map_or(found.body.len(), Body::len) as u64;
         let tube = self.open_tube_unlimited(found.tube);
         let body = match body {
-            Some(body) => self.jobs.add_body(body),
-            None => self.jobs.copy_body(found.body),
+            Some(body) => self.jobs.bodies.add(body),
+            None => self.jobs.bodies.copy(found.body),
         };
         let mut details = Details::new(found.delay, found.ttr);
         if found.history != History::default() {

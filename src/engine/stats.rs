@@ -12,7 +12,7 @@ use super::time::{Span, Time};
 use super::tube::{JobCounts, Tube};
 use super::Engine;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     pub jobs: JobCounts,
     pub total_jobs: u64,
@@ -87,21 +87,9 @@ const COUNTED: usize = 1024;
 impl Engine {
     /// The figures of the whole engine.
     pub fn stats(&self) -> Stats {
-        Stats {
-            jobs: self.counts,
-            total_jobs: self.total_jobs,
-            timeouts: self.timeouts,
-            tubes: self.tubes.len(),
-            connections: self.clients.len() - 1 - self.leaving,
-            producers: self.producers,
-            workers: self.workers,
-            waiting: self.waiting,
-            total_connections: self.total_connections,
-            draining: self.draining,
-            memory: self.memory(),
-            max_memory: self.limits.max_memory,
-            evicted: self.evicted,
-        }
+        let connections = self.clients.len() - 1 - self.leaving;
+        let (tubes, memory, max_memory) = (self.tubes.len(), self.memory(), self.limits.max_memory);
+        Stats { tubes, connections, memory, max_memory, ..self.stats.clone() }
     }
 
     /// The figures of the tube with this name, if there is one.

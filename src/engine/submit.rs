@@ -46,7 +46,7 @@ impl Engine {
     /// The client has tried to put a job, whatever became of it.
     pub fn mark_producer(&mut self, client: ClientId) {
         let producer = &mut self.clients[client].producer;
-        self.producers += usize::from(!*producer);
+        self.stats.producers += usize::from(!*producer);
         *producer = true;
     }
 
@@ -61,7 +61,7 @@ impl Engine {
         now: Time,
     ) -> Result<Submitted, Refused> {
         self.mark_producer(client);
-        if self.draining {
+        if self.stats.draining {
             return Err(Refused::Draining);
         }
         let attach = options.attach;
@@ -130,7 +130,7 @@ impl Engine {
         options: Option<JobOptions>,
         now: Time,
     ) -> Result<u32, Refused> {
-        if self.draining {
+        if self.stats.draining {
             return Err(Refused::Draining);
         }
         let tube = self.tubes.get(number);
@@ -146,11 +146,11 @@ impl Engine {
         }
         self.memory.jobs += JOB_COST + new.body.len() as u64;
         self.last_id += 1;
-        self.total_jobs += 1;
+        self.stats.total_jobs += 1;
         let NewJob { pri, delay, ttr, body } = new;
         let start = options.as_ref().and_then(|options| options.start);
         let details = Details::new(start.map_or(delay, |start| start.since(now)), ttr);
-        let body = self.jobs.add_body(body);
+        let body = self.jobs.bodies.add(body);
         let mut job = Job::new(JobId(self.last_id), number, pri, details, body, now);
         job.due = start.unwrap_or(job.due);
         job.set_volatile(volatile);

@@ -5,12 +5,9 @@
 
 use super::change::Change;
 use super::client::ClientId;
-use super::dedup::LOOKS;
 use super::job::{JobId, NewJob, Priority, State};
-use super::job_extras::JobExtras;
 use super::job_options::{DedupKey, JobOptions};
 use super::name::Name;
-use super::steps::MOVE;
 use super::time::{Span, Time};
 use super::{Engine, Refused};
 
@@ -60,7 +57,7 @@ impl Engine {
     /// Puts a job with tags, unless there is one of its key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
-        if self.draining {
+        if self.stats.draining {
             return Err(Refused::Draining);
         }
         let used = self.clients[client].used;
@@ -114,24 +111,14 @@ impl Engine {
     /// The job with this key in the tube with this number; a buried one if there is no other.
     pub(super) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
-        let (mut looks, mut buried) = (0, None);
-        let matches = |extras: &JobExtras| {
-            looks += 1;
-            if looks > LOOKS || extras.dedup_key != *dedup_key {
-                return looks > LOOKS;
-            }
-            let job = self.jobs.get(extras.slot);
+        let mut buried = None;
+        let found = self.find_with_key(dedup_key, hash, |slot, job| {
             let here = job.tube == number;
             if here && job.state() == State::Buried {
-                buried = Some(extras.slot);
+                buried = Some(slot);
             }
             here && job.state() != State::Buried
-        };
-        let found = self.extras_store.find(hash, matches).map(|number| self.extras_store.get(number).slot);
-        self.steps.take(looks / MOVE);
-        if looks > LOOKS {
-            return Err(Refused::OutOfMemory);
-        }
+        })?;
         Ok(found.or(buried))
     }
 

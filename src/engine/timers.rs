@@ -103,7 +103,7 @@ impl Engine {
 
     fn expire(&mut self, slot: u32, now: Time) {
         self.steps.take(MOVE);
-        self.timeouts += 1;
+        self.stats.timeouts += 1;
         self.jobs.get_mut(slot).count(Count::Timeouts);
         self.changed(Change::Expire(slot));
         self.end_reservation(slot, Cause::Expire, now);
@@ -136,7 +136,7 @@ impl Engine {
             }
             return self.expire_job(slot, now);
         }
-        self.evicted += u64::from(self.jobs.get(slot).state() != State::Finished);
+        self.stats.evicted += u64::from(self.jobs.get(slot).state() != State::Finished);
         self.remove_job(slot, Outcome::Gone);
     }
 }

@@ -45,7 +45,7 @@ impl Engine {
         let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         tube.counts.add(job);
-        self.counts.add(job);
+        self.stats.jobs.add(job);
         tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
         match job.state() {
             State::Ready => {
@@ -109,7 +109,7 @@ impl Engine {
         let is_large = self.is_large(job);
         let tube = self.tubes.get_mut(number);
         tube.counts.subtract(job);
-        self.counts.subtract(job);
+        self.stats.jobs.subtract(job);
         tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
         match job.state() {
             State::Finished => {}

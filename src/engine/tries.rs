@@ -108,7 +108,7 @@ impl Engine {
 
     /// The time to live of the job in `slot` has ended.
     pub(super) fn expire_job(&mut self, slot: u32, now: Time) {
-        self.evicted += 1;
+        self.stats.evicted += 1;
         self.end_job(slot, Outcome::Gone, now);
     }
 }

@@ -19,7 +19,7 @@ impl Engine {
     pub(super) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
-            self.waiting += 1;
+            self.stats.waiting += 1;
             self.stand_everywhere(client);
         }
         self.retime_client(client.0);
@@ -31,7 +31,7 @@ impl Engine {
         state.search = None;
         let waiting = state.waiting.take();
         if waiting.is_some_and(Waiting::is_for_job) {
-            self.waiting -= 1;
+            self.stats.waiting -= 1;
             self.leave_queues(client);
         }
         self.retime_client(client.0);
@@ -146,7 +146,7 @@ impl Engine {
     /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
     pub(super) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
         // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
-        if self.counts.ready == 0 {
+        if self.stats.jobs.ready == 0 {
             return None;
         }
         let state = &self.clients[client];
@@ -256,7 +256,7 @@ impl Engine {
     }
 
     fn look_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
-        if self.counts.ready > 0 {
+        if self.stats.jobs.ready > 0 {
             let most = usize::try_from(self.steps.left()).unwrap_or(usize::MAX).max(1);
             self.look(client, search, most);
             if search.seen < self.clients[client].watched.len() {

@@ -3,6 +3,7 @@
 //! Owns the counts, and the one order of all the protocols' tables. Must not know what a command does.
 
 use super::{beanstalk, gearman, http, workq, Wire};
+use crate::access::Need;
 
 /// A command by its place: beanstalk's table, Gearman's packets and lines of text, Workq's table, HTTP's paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +58,18 @@ impl CommandPlace {
                 (Wire::Workq, row.word, row.object)
             }
             place => (Wire::Http, http::ROUTES[place - HTTP].word, ""),
+        }
+    }
+
+    /// What a client must be allowed to do.
+    #[expect(clippy::indexing_slicing, reason = "each range of places is as long as its table")]
+    pub fn need(self) -> Need {
+        match usize::from(self.0) {
+            place @ ..PACKETS => beanstalk::COMMANDS[place].need,
+            place @ PACKETS..TEXTS => gearman::PACKETS[place - PACKETS].need,
+            place @ TEXTS..WORKQ => gearman::TEXT_COMMANDS[place - TEXTS].need,
+            place @ WORKQ..HTTP => workq::COMMANDS[place - WORKQ].need,
+            place => http::ROUTES[place - HTTP].need,
         }
     }
 

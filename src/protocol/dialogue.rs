@@ -9,7 +9,7 @@ use super::{
     beanstalk, gearman, http, workq, ClientRegistry, CommandPlace, Context, DecodeLimits, Flow, Host, LogSubject,
     Output, Wire,
 };
-use crate::engine::{ClientId, Engine, Event, ReservePolicy};
+use crate::engine::{ClientId, Engine, Event, NoJob, ReservePolicy};
 
 /// What a connection remembers of what it was told.
 #[derive(Debug)]
@@ -131,12 +131,11 @@ impl Dialogue {
     }
 
     /// Bytes taken for what is arriving.
-    pub fn uploading(&self) -> u64 {
+    pub fn uploading(&mut self) -> u64 {
         match self {
-            Dialogue::Beanstalk(decoder) => decoder.uploading(),
-            Dialogue::Gearman(both) => both.0.uploading(),
             Dialogue::Workq(decoder) => decoder.uploading(),
             Dialogue::Http(decoder) => decoder.uploading(),
+            Dialogue::Beanstalk(_) | Dialogue::Gearman(_) => self.upload().map_or(0, |upload| upload.footprint()),
         }
     }
 
@@ -178,17 +177,6 @@ impl Dialogue {
         match self {
             Dialogue::Gearman(..) => true,
             Dialogue::Beanstalk(_) | Dialogue::Workq(_) | Dialogue::Http(_) => false,
-        }
-    }
-
-    /// Ends the wait of a client that has shut down its sending side; tells whether it waited.
-    pub fn hang_up(&mut self, context: &mut Context, out: &mut Output) -> bool {
-        match self {
-            Dialogue::Beanstalk(_) => beanstalk::hang_up(context, out),
-            Dialogue::Gearman(..) => gearman::hang_up(context, out),
-            Dialogue::Workq(_) => workq::hang_up(context, out),
-            // Its clients never wait.
-            Dialogue::Http(_) => true,
         }
     }
 }
@@ -235,7 +223,7 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let own = size_of::<Request>() as u64;
         own + match self {
-            Request::Beanstalk(request) => request.command.footprint(),
+            Request::Beanstalk(request) => request.footprint(),
             Request::Gearman(request) => request.command.footprint(),
             Request::Workq(request) => request.footprint(),
             Request::Http(request) => request.footprint(),
@@ -262,7 +250,7 @@ impl Request {
     fn place(&self) -> Option<CommandPlace> {
         match self {
             Request::Beanstalk(request) => request.place(),
-            Request::Gearman(request) => request.place(),
+            Request::Gearman(request) => request.place,
             Request::Workq(request) => request.place(),
             Request::Http(request) => request.place.map(CommandPlace::http),
             Request::Continue(_) => None,
@@ -277,6 +265,17 @@ impl Request {
             (_, None) => "no command",
         }
     }
+}
+
+/// Ends the wait of a client that has shut down its sending side; tells whether it waited.
+pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
+    let Context { engine, registry, host, client, now, .. } = context;
+    let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);
+    if waited {
+        let event = Event::NoJob { client: *client, why: NoJob::TimedOut };
+        tell(&event, engine, registry, *host, out);
+    }
+    waited
 }
 
 /// Tells the client of an event what it is about, in its own protocol. False if that has no words for it: then a client

@@ -5,7 +5,7 @@
 //! business of `access`.
 
 use super::text::past;
-use super::{beanstalk, gearman, http, workq, Context, Continuation, Flow, Output, Request};
+use super::{beanstalk, gearman, http, workq, CommandPlace, Context, Continuation, Flow, Output, Request, Wire};
 use crate::access::{ClientAccess, Denied, Need, Right, Scope};
 use crate::engine::{ClientId, Engine, JobId, Progress};
 
@@ -71,24 +71,23 @@ pub fn check(request: Request, context: &mut Context, out: &mut Output) -> Resul
 /// The commands of this name in all protocols: which protocol, how it spells the name, and what a client must be
 /// allowed to do.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
-    let beanstalk = beanstalk::COMMANDS.iter().map(|row| ("beanstalk", row.word.trim().to_owned(), row.need));
-    let packets = gearman::PACKETS.iter().filter(|row| row.parse.is_some());
-    let packets = packets.map(|row| ("gearman", row.name.to_owned(), row.need));
-    let texts = gearman::TEXT_COMMANDS.iter().map(|row| ("gearman", row.words.to_owned(), row.need));
-    let workq = workq::COMMANDS.iter().map(|row| {
-        let name = format!("{} {}", row.word, row.object);
-        ("workq", name.trim_end().to_owned(), row.need)
+    let others = CommandPlace::all().filter(|place| place.is_taken()).map(|place| {
+        let (wire, word, object) = place.name();
+        (wire.name(), format!("{word} {object}").trim_end().to_owned(), place.need())
     });
-    let routes = http::ROUTES.iter().map(|row| ("http", row.name(), row.need));
-    let all = beanstalk.chain(packets).chain(texts).chain(workq).chain(routes);
+    let others = others.filter(|(wire, ..)| *wire != Wire::Http.name());
+    // Operators know a route by its method and path.
+    let routes = http::ROUTES.iter().map(|row| (Wire::Http.name(), row.name(), row.need));
+    let all = others.chain(routes);
     all.filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
 fn decide(request: &Request, from: &mut usize, context: &mut Context) -> Decision {
+    let of_place = |place: Option<CommandPlace>| place.map_or(Need::OPEN, CommandPlace::need);
     let (need, subject, for_strangers) = match request {
         Request::Beanstalk(request) => (request.need(), request.subject(), request.is_for_strangers()),
-        Request::Gearman(request) => (request.need(), request.subject(context), false),
-        Request::Workq(request) => (request.need(), request.subject(context), false),
+        Request::Gearman(request) => (of_place(request.place), request.subject(context), false),
+        Request::Workq(request) => (of_place(request.place()), request.subject(context), false),
         Request::Http(request) => (request.need(), request.subject(), request.is_for_strangers()),
         Request::Continue(_) => (Need::OPEN, Subject::Nothing, false),
     };

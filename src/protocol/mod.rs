@@ -28,11 +28,11 @@ pub mod workq;
 pub use buffer::{Chunk, Output};
 pub use client_registry::{ClientInfo, ClientRegistry};
 pub use counters::{CommandCounters, CommandPlace};
-pub use dialogue::{tell, Continuation, Dialogue, Request};
+pub use dialogue::{hang_up, tell, Continuation, Dialogue, Request};
 pub use guard::needs;
 
 use crate::access::ClientAccess;
-use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Stats, Time};
+use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Span, Stats, Time};
 use crate::log_figures::LogFigures;
 use crate::role::RoleFigures;
 
@@ -195,6 +195,15 @@ impl<'a> Context<'a> {
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
         stats.total_connections = stats.total_connections.saturating_sub(self.registry.operators());
         stats
+    }
+
+    /// How long the client waits that wants to wait so long: a half-closed one is not made to.
+    pub fn patience(&self, wait: Span) -> Span {
+        if self.half_closed {
+            Span::ZERO
+        } else {
+            wait
+        }
     }
 
     /// Whether the client may see the jobs and figures of every tube.

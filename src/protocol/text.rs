@@ -61,6 +61,11 @@ pub fn whole_number(text: &[u8]) -> Option<u64> {
     digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
+/// What a hexadecimal digit in either case stands for.
+pub fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
+}
+
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
     let mut count = 0;

@@ -26,7 +26,7 @@ use super::space::Claim;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
-use crate::protocol::{Dialogue, Flow, Output, Request, Wire};
+use crate::protocol::{hang_up, Dialogue, Flow, Output, Request, Wire};
 
 /// Commands carried out under one hold of the engine's lock.
 const BATCH: usize = 128;
@@ -530,7 +530,7 @@ impl Connection {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {
             let mut context = core.context(hub, self.client, now, true);
-            let ended = self.dialogue.hang_up(&mut context, &mut out);
+            let ended = hang_up(&mut context, &mut out);
             if ended {
                 self.outbox.reply(&mut out, false, false);
             }

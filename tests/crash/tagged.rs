@@ -5,7 +5,7 @@
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{
-    Body, Engine, Flush, JobId, MoveJobs, NewJob, Progress, Span, State, Tagged, Tags, Time, UNFINISHED,
+    Body, Engine, Flush, JobId, MoveJobs, NewJob, Progress, Span, State, Tagged, Tags, Time,
 };
 
 use crate::disk::Disk;
@@ -190,7 +190,7 @@ fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
         let ids: Vec<JobId> = (0..30).map(|_| put_new(&mut life, Tags::default())).collect();
         save(&mut life);
         let client = life.first_client();
-        let mut flush = Flush::new((*b"default").into(), UNFINISHED);
+        let mut flush = Flush::new((*b"default").into(), &State::UNFINISHED);
         verb(&mut life, |engine, now| {
             ids[..10].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
         });

@@ -3,9 +3,7 @@
 //! Owns the verbs of chance for that. What must come back, `snapshots` says; the other lives have all other verbs.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
-use beanpole::internals::engine::{
-    DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Span, State, Tagged, Tags, Time, UNFINISHED,
-};
+use beanpole::internals::engine::{DedupKey, Engine, Flush, JobId, MoveJobs, NewJob, Span, State, Tagged, Tags, Time};
 
 use crate::crashes::wished;
 use crate::disk::Disk;
@@ -63,7 +61,7 @@ fn operate(life: &mut Life, job: JobId) {
                 let _ = engine.move_jobs(client, &mut MoveJobs::new(from.into(), to.into(), state, 3), now);
             }
             7 | 8 => drop(engine.limit_new_tube(client, to, most)),
-            _ => drop(engine.flush(&mut Flush::new(from.into(), UNFINISHED), now)),
+            _ => drop(engine.flush(&mut Flush::new(from.into(), &State::UNFINISHED), now)),
         }
         None
     });

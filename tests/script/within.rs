@@ -8,8 +8,8 @@ use beanpole::internals::engine::{ClientId, Engine, Event, Limits, Span, Time};
 use beanpole::internals::protocol::gearman::handle_prefix;
 use beanpole::internals::protocol::workq::MAX_DATA;
 use beanpole::internals::protocol::{
-    tell, ClientRegistry, CommandCounters, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host, Output,
-    ProtocolSettings, Request, Usage, Wire as Speech,
+    hang_up, tell, ClientRegistry, CommandCounters, Context as Protocol, DecodeLimits, Dialogue, Facts, Flow, Host,
+    Output, ProtocolSettings, Request, Usage, Wire as Speech,
 };
 use beanpole::Config;
 
@@ -132,7 +132,7 @@ impl Within {
             let peer = self.peers.get_mut(who).expect("a connected peer");
             if peer.waiting && peer.half_closed {
                 self.with(who, |world, peer| {
-                    peer.dialogue.hang_up(world, &mut peer.output);
+                    hang_up(world, &mut peer.output);
                     peer.waiting = false;
                 });
                 continue;

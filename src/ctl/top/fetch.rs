@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::model::Look;
 use crate::ctl::figures::of_tubes;
-use crate::ctl::link::{Link, Reach};
+use crate::ctl::link::{IdAndBody, Link, Reach};
 use crate::ctl::problem::{Problem, NO_CONNECTION};
 use crate::ctl::yaml::Figures;
 
@@ -28,9 +28,6 @@ pub enum Ask {
     Pause(String, u64),
 }
 
-/// The id and the body of a job.
-pub type NextJob = (u64, Vec<u8>);
-
 /// A tube that was looked at closely.
 #[derive(Debug)]
 pub struct Detail {
@@ -38,7 +35,7 @@ pub struct Detail {
     /// What the server tells; nothing if it has gone.
     pub figures: Option<Figures>,
     /// Of each state: the id and body of the next job.
-    pub next: Vec<(&'static str, Option<NextJob>)>,
+    pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
 #[derive(Debug)]

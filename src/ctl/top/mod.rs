@@ -130,13 +130,13 @@ impl Top {
                 terminal = Terminal::enter()?;
                 is_new = true;
             }
-            let size = terminal.size();
+            let size = terminal::size();
             is_new |= size != self.view.size;
             self.view.size = size;
             is_new |= self.hear();
             if is_new {
                 self.keep_in_sight();
-                terminal.show(&screen::frame(&self.model, &self.view))?;
+                terminal::show(&screen::frame(&self.model, &self.view))?;
             }
             is_new = false;
             for key in keys::keys(&terminal.typed(GLANCE_MILLIS)?) {
@@ -147,7 +147,7 @@ impl Top {
                     Key::Sign('q') if self.question.is_none() && self.view.detail.is_none() && !self.view.helps => {
                         return Ok(());
                     }
-                    Key::Redraw => terminal.show(b"\x1b[2J")?,
+                    Key::Redraw => terminal::show(b"\x1b[2J")?,
                     key => self.press(key),
                 }
             }
@@ -175,10 +175,7 @@ impl Top {
             Told::Look(look, detail) => {
                 self.is_waiting = false;
                 self.view.lost = None;
-                // What is marked stays marked, wherever it stands now.
-                let marked = self.marked();
-                self.model.take(look);
-                self.mark(marked);
+                self.change(|model| model.take(look));
                 if self.view.detail.is_some() {
                     self.view.detail = detail.or_else(|| self.view.detail.take());
                 }
@@ -199,10 +196,12 @@ impl Top {
         self.model.rows().get(self.view.selected).map(|tube| tube.name.clone())
     }
 
-    fn mark(&mut self, name: Option<String>) {
+    /// Changes the model. The tube that is marked stays marked, wherever it stands then.
+    fn change(&mut self, change: impl FnOnce(&mut Model)) {
+        let marked = self.marked().filter(|_| self.has_chosen);
+        change(&mut self.model);
         let rows = self.model.rows();
-        let name = name.filter(|_| self.has_chosen);
-        let place = name.and_then(|name| rows.iter().position(|tube| tube.name == name));
+        let place = marked.and_then(|name| rows.iter().position(|tube| tube.name == name));
         let most = rows.len().saturating_sub(1);
         self.view.selected = place.unwrap_or(self.view.selected).min(most);
     }
@@ -216,7 +215,7 @@ impl Top {
     }
 
     fn room(&self) -> usize {
-        self.view.size.1.saturating_sub(5).max(1)
+        self.view.size.1.saturating_sub(screen::AROUND).max(1)
     }
 
     fn press(&mut self, key: Key) {
@@ -250,9 +249,7 @@ impl Top {
             Key::Sign('p') => self.concerning(Question::Pause),
             Key::Sign(letter) => {
                 if let Some(place) = COLUMNS.iter().position(|column| column.key == letter) {
-                    let marked = self.marked();
-                    self.model.sort_by(place);
-                    self.mark(marked);
+                    self.change(|model| model.sort_by(place));
                 }
             }
             Key::Interrupt | Key::Suspend | Key::Redraw => {}
@@ -318,11 +315,7 @@ impl Top {
     fn act(&mut self, question: Question, typed: &str) {
         let number = typed.parse::<u32>().map(u64::from);
         let wish = match (question, number) {
-            (Question::Filter, _) => {
-                let marked = self.marked();
-                self.model.filter = typed.to_owned();
-                return self.mark(marked);
-            }
+            (Question::Filter, _) => return self.change(|model| model.filter = typed.to_owned()),
             (Question::Kick(tube), Ok(count)) if count > 0 => Ask::Kick(tube, count),
             (Question::Pause(tube), Ok(seconds)) => Ask::Pause(tube, seconds),
             _ => {
@@ -378,7 +371,7 @@ fn print(out: &mut Out, model: &Model, server: &str) -> Result<(), Problem> {
     let figures = &summary.figures;
     let figures = ["ready", "reserved", "delayed", "buried"]
         .map(|state| format!("{state} {}", figures.number(&format!("current-jobs-{state}"))));
-    let tubes = model.count();
+    let tubes = model.tubes.len();
     out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", figures.join("  "), summary.done))?;
     let heads = COLUMNS.map(|column| column.head.to_ascii_lowercase());
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();

@@ -41,8 +41,7 @@ pub struct Tube {
     pub name: String,
     /// What the columns behind the name show.
     pub cells: [u64; 8],
-    /// Jobs put and deleted, and when that was so.
-    totals: Option<(u64, u64, Instant)>,
+    totals: Option<Totals>,
 }
 
 /// The server as a whole.
@@ -53,7 +52,23 @@ pub struct Summary {
     pub puts: VecDeque<u64>,
     /// Jobs deleted in a second.
     pub done: u64,
-    totals: Option<(u64, u64, Instant)>,
+    totals: Option<Totals>,
+}
+
+/// Jobs put and deleted, and when that was so.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    puts: u64,
+    deletes: u64,
+    at: Instant,
+}
+
+impl Totals {
+    /// How many were put and deleted in a second since then.
+    fn rates_since(self, old: Totals) -> (u64, u64) {
+        let time = self.at - old.at;
+        (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
+    }
 }
 
 /// What one look has found.
@@ -70,7 +85,7 @@ pub struct Look {
 #[derive(Debug, Default)]
 pub struct Model {
     pub summary: Summary,
-    /// They are sorted by their names.
+    /// All of them, whether they are shown or not; they are sorted by their names.
     pub(super) tubes: Vec<Tube>,
     /// Only names with this in them.
     pub filter: String,
@@ -88,15 +103,19 @@ fn rate(before: u64, now: u64, time: Duration) -> u64 {
 
 impl Model {
     pub fn take(&mut self, look: Look) {
-        let (puts, deletes) = (look.server.number("cmd-put"), look.server.number("cmd-delete"));
-        if let Some((old_puts, old_deletes, at)) = self.summary.totals {
-            self.summary.puts.push_back(rate(old_puts, puts, look.at - at));
-            self.summary.done = rate(old_deletes, deletes, look.at - at);
+        let totals = |figures: &Figures, puts: &str| {
+            let (puts, deletes) = (figures.number(puts), figures.number("cmd-delete"));
+            Totals { puts, deletes, at: look.at }
+        };
+        let now = totals(&look.server, "cmd-put");
+        if let Some(old) = self.summary.totals.replace(now) {
+            let (put, done) = now.rates_since(old);
+            self.summary.puts.push_back(put);
+            self.summary.done = done;
         }
         while self.summary.puts.len() > HISTORY {
             self.summary.puts.pop_front();
         }
-        self.summary.totals = Some((puts, deletes, look.at));
         self.summary.figures = look.server;
         // Both lists are sorted: what is known of a tube that is still there stays.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
@@ -108,12 +127,9 @@ impl Model {
         for (name, figures) in look.tubes {
             let Ok(place) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
             let tube = &mut self.tubes[place];
-            let (puts, deletes) = (figures.number("total-jobs"), figures.number("cmd-delete"));
-            let (put, done) = tube.totals.map_or((0, 0), |(old_puts, old_deletes, at)| {
-                (rate(old_puts, puts, look.at - at), rate(old_deletes, deletes, look.at - at))
-            });
+            let now = totals(&figures, "total-jobs");
+            let (put, done) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
             let count = |key: &str| figures.number(key);
-            tube.totals = Some((puts, deletes, look.at));
             tube.cells = [
                 count("current-jobs-ready"),
                 count("current-jobs-reserved"),
@@ -125,11 +141,6 @@ impl Model {
                 count("pause-time-left"),
             ];
         }
-    }
-
-    /// How many tubes there are, whether they are shown or not.
-    pub fn count(&self) -> usize {
-        self.tubes.len()
     }
 
     /// The tubes to show, in order: names go up, and numbers down unless they are reversed.

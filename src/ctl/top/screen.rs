@@ -11,7 +11,7 @@ use crate::ctl::out::{excerpt, shown};
 pub const LEAST: (usize, usize) = (80, 24);
 
 /// Lines above the tubes, and below.
-const AROUND: usize = 5;
+pub const AROUND: usize = 5;
 
 /// What else is to be seen.
 #[derive(Debug, Default)]

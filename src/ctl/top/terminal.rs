@@ -47,10 +47,6 @@ impl Terminal {
         Ok(terminal)
     }
 
-    pub fn size(&self) -> (usize, usize) {
-        size()
-    }
-
     /// The bytes that were typed, waiting for some for so many milliseconds; less if a signal comes.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
@@ -68,11 +64,6 @@ impl Terminal {
         }
         Ok(bytes[..length].to_vec())
     }
-
-    /// Shows a frame, written at once.
-    pub fn show(&self, frame: &[u8]) -> io::Result<()> {
-        show(frame)
-    }
 }
 
 impl Drop for Terminal {
@@ -81,7 +72,8 @@ impl Drop for Terminal {
     }
 }
 
-fn show(bytes: &[u8]) -> io::Result<()> {
+/// Shows a frame, written at once.
+pub fn show(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()

@@ -37,16 +37,17 @@ pub struct Bench {
 impl Bench {
     /// A signal that asks for the end, once more.
     pub fn stop(&self) {
-        let mut state = self.state.lock();
-        state.stop = if state.stop == Stop::No { Stop::Soon } else { Stop::Now };
-        state.idle.iter().for_each(|(_, closer)| closer.close());
-        self.bell.notify_all();
+        self.change(|stop| if stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
 
     /// No more jobs are to be taken, and what runs may finish.
     pub fn finish(&self) {
+        self.change(|stop| stop.max(Stop::Soon));
+    }
+
+    fn change(&self, wish: fn(Stop) -> Stop) {
         let mut state = self.state.lock();
-        state.stop = state.stop.max(Stop::Soon);
+        state.stop = wish(state.stop);
         state.idle.iter().for_each(|(_, closer)| closer.close());
         self.bell.notify_all();
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, Stop};
 use super::child::{failure, start, About};
 use super::{Plan, MAX_BACKOFF};
-use crate::ctl::link::{first_word, refusal, Link};
+use crate::ctl::link::{IdAndBody, Link};
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
 use crate::ctl::yaml::Figures;
 use crate::ctl::{reserve, tell};
@@ -110,28 +110,19 @@ impl Worker {
     }
 
     /// Waits for a job; none if there is to be no more.
-    fn next(&mut self) -> Result<Option<(u64, Vec<u8>)>, Problem> {
+    fn next(&mut self) -> Result<Option<IdAndBody>, Problem> {
         let closer = self.link().closer()?;
         if !self.bench.begin_waiting(self.place, closer) {
             return Ok(None);
         }
         let wait = self.plan.wait;
-        let command = match wait {
-            Some(seconds) => format!("reserve-with-timeout {seconds}"),
-            None => "reserve".to_owned(),
-        };
-        let reply = self.link().ask_patiently(&command, wait);
+        let reserved = self.link().reserve(wait);
         if !self.bench.end_waiting(self.place) {
             // A job that has come nevertheless is ready again when the connection ends.
             self.link = None;
             return Ok(None);
         }
-        let reply = reply?;
-        match (first_word(&reply.line), reply.number("RESERVED")) {
-            (_, Some(id)) => Ok(Some((id, reply.body))),
-            ("TIMED_OUT", _) => Ok(None),
-            _ => Err(refusal(&command, &reply.line)),
-        }
+        reserved
     }
 
     fn look_up(&mut self, id: u64) -> Result<Job, Problem> {

@@ -246,7 +246,7 @@ impl Call {
                 Answer::Count(held as u64)
             }
             Flush(tube, buried) => {
-                let states = if buried { &[State::Buried] } else { super::super::UNFINISHED };
+                let states = if buried { &[State::Buried][..] } else { &State::UNFINISHED };
                 let mut flush = super::super::Flush::new(tube.as_bytes().into(), states);
                 in_turns(engine, now, |engine| (engine.flush(&mut flush, now) == Progress::Done).then_some(()));
                 Answer::Count(flush.done)

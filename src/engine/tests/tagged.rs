@@ -82,7 +82,7 @@ fn a_flush_and_a_list_stop_when_their_steps_are_used_up() {
         }
     }
     assert!(ids.len() == 1000 && ids.is_sorted() && turns > 10, "{} in {turns}", ids.len());
-    let mut flush = Flush::new((*b"t").into(), UNFINISHED);
+    let mut flush = Flush::new((*b"t").into(), &State::UNFINISHED);
     loop {
         engine.grant_steps(100);
         let progress = engine.flush(&mut flush, now);

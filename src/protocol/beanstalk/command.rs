@@ -8,7 +8,7 @@ use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
 const PUT_OVERHEAD: u64 = 300;
 
 /// Upper bound of the bytes that the tags of a job take beside that.
-const TAGS_OVERHEAD: u64 = 600;
+pub const TAGS_OVERHEAD: u64 = 600;
 
 /// Upper bound of the bytes of the record of a change to a job.
 pub const CHANGE_OVERHEAD: u64 = 50;
@@ -113,24 +113,6 @@ impl Command {
             }
             Command::MoveTube { to, .. } => to.len() as u64 + CHANGE_OVERHEAD,
             Command::DeleteBatch(_) | Command::Flush { .. } => 1,
-            _ => 0,
-        }
-    }
-
-    /// Bytes of memory beside the command itself.
-    pub fn footprint(&self) -> u64 {
-        match self {
-            Command::Put { job, tags } => job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD),
-            Command::StatsTube(tube) | Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => {
-                tube.len() as u64
-            }
-            Command::PauseTube { tube, .. }
-            | Command::LimitTube { tube, .. }
-            | Command::Flush { tube, .. }
-            | Command::ListJobs { tube, .. }
-            | Command::MoveJob { tube, .. } => tube.len() as u64,
-            Command::MoveTube { from, to, .. } => (from.len() + to.len()) as u64,
-            Command::DeleteBatch(ids) => size_of_val(&**ids) as u64,
             _ => 0,
         }
     }

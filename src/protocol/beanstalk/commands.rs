@@ -9,7 +9,7 @@ use hmac_sha256::Hash;
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use crate::access::Need;
-use crate::engine::{JobId, Span, State, UNFINISHED};
+use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, name_run, next_word, number, number32, past, strtoul32};
 
 /// A command, by its place in the table.
@@ -130,7 +130,7 @@ pub const COMMANDS: [CommandRow; 40] = [
     ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again")),
     row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
     ours(Extension::Wait, row(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside")),
-    ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, UNFINISHED), "delete all jobs of a tube")),
+    ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, &State::UNFINISHED), "delete all jobs of a tube")),
     ours(Extension::Flush, row(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, &[State::Buried]), "delete the buried jobs of a tube")),
     ours(Extension::Drain, row(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in")),
     ours(Extension::Drain, row(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again")),

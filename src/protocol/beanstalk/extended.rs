@@ -4,7 +4,7 @@
 
 use super::continuation::Continuation;
 use super::reply;
-use crate::engine::{JobEnd, JobId, NoJob, Reserve, Span};
+use crate::engine::{JobEnd, JobId, Reserve, Span};
 use crate::protocol::{guard, Context, Flow, Output};
 
 /// Steps of a delete, as of any ordinary command.
@@ -28,15 +28,14 @@ pub fn limit_tube(tube: &[u8], most: Option<u32>, context: &mut Context, out: &m
 
 /// All in one turn, so that what is reserved together is in the log together.
 pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    // Nobody waits for a client that will say nothing more.
-    let timeout = timeout.filter(|_| !context.half_closed).unwrap_or(Span::ZERO);
+    let timeout = context.patience(timeout.unwrap_or(Span::ZERO));
     let Context { engine, settings, client, now, .. } = context;
     engine.set_batch(*client, true);
     let mut jobs = Output::new();
     match engine.reserve(*client, Some(timeout), *now) {
         Reserve::Waiting => return Flow::Wait,
         Reserve::NoJob(why) => {
-            reply::no_job_of(out, why, true);
+            reply::no_job(out, why, true);
             return Flow::Next;
         }
         Reserve::Job(job) => reply::job(&mut jobs, b"RESERVED", Some(job)),
@@ -74,13 +73,13 @@ pub fn delete_batch(
 }
 
 pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Flow {
-    let timeout = if context.half_closed { Span::ZERO } else { timeout };
+    let timeout = context.patience(timeout);
     context.engine.set_batch(context.client, false);
     match context.engine.wait_end(context.client, id, timeout, context.now) {
         JobEnd::Waiting => return Flow::Wait,
         JobEnd::Buried => reply::numbered(out, b"BURIED", id.0),
         JobEnd::NotFound => reply::words(out, reply::NOT_FOUND),
-        JobEnd::TimedOut => reply::no_job_of(out, NoJob::TimedOut, false),
+        JobEnd::TimedOut => reply::words(out, reply::TIMED_OUT),
         JobEnd::OutOfMemory => reply::words(out, reply::OUT_OF_MEMORY),
     }
     Flow::Next

@@ -23,7 +23,7 @@ pub use figures::{
     extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
 };
 pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
-pub use session::{deny, execute, go_on, hang_up, tell};
+pub use session::{deny, execute, go_on, tell};
 pub use tags::TAGS;
 
 /// What a client is told that connects when there is no room for it.

@@ -60,11 +60,6 @@ pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// INSERTED with the new job's id.
-pub fn inserted(out: &mut Output, id: JobId) {
-    numbered(out, b"INSERTED", id.0);
-}
-
 /// INSERTED with the id of the job that a put is a duplicate of, where that stands, if it has not ended, and its
 /// priority, if that was raised.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
@@ -107,23 +102,12 @@ pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Why there is no job.
-pub fn no_job(out: &mut Output, why: NoJob) {
-    words(
-        out,
-        match why {
-            NoJob::TimedOut => TIMED_OUT,
-            NoJob::DeadlineSoon => DEADLINE_SOON,
-        },
-    );
-}
-
-/// The same for a client that has asked for a batch, if `batch` says so.
-pub fn no_job_of(out: &mut Output, why: NoJob, batch: bool) {
-    if batch && why == NoJob::TimedOut {
-        numbered(out, b"RESERVED_BATCH", 0);
-    } else {
-        no_job(out, why);
+/// Why there is no job; `batch`: for a client that has asked for several.
+pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
+    match why {
+        NoJob::TimedOut if batch => numbered(out, b"RESERVED_BATCH", 0),
+        NoJob::TimedOut => words(out, TIMED_OUT),
+        NoJob::DeadlineSoon => words(out, DEADLINE_SOON),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::command::Command;
+use super::command::{Command, TAGS_OVERHEAD};
 use super::commands::{row_of, secs, CommandName};
 use super::extensions::{Extension, Extensions};
 use super::reply;
@@ -97,6 +97,20 @@ impl Request {
             | Command::StatsJob(id) => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
+    }
+
+    /// Bytes of memory beside the request itself.
+    pub fn footprint(&self) -> u64 {
+        if let Command::Put { job, tags } = &self.command {
+            return job.body.len() as u64 + tags.as_ref().map_or(0, |_| TAGS_OVERHEAD);
+        }
+        let bytes = match self.subject() {
+            Subject::Tube(tube) | Subject::JobAndTube(_, tube) => tube.len(),
+            Subject::TwoTubes(one, other) => one.len() + other.len(),
+            Subject::Jobs(ids) => size_of_val(ids),
+            Subject::Nothing | Subject::Job(_) | Subject::Tubes(_) => 0,
+        };
+        bytes as u64
     }
 
     /// Whether a client that nobody knows yet may give it.
@@ -250,14 +264,6 @@ impl Decoder {
             _ => None,
         }
     }
-
-    /// Bytes of memory taken for a body that is not complete yet.
-    pub fn uploading(&self) -> u64 {
-        match &self.state {
-            Reading::Body(put) => put.body.footprint(),
-            _ => 0,
-        }
-    }
 }
 
 /// The numbers of a put, the size of its body, and what stands behind.
@@ -378,7 +384,7 @@ mod tests {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nab".as_slice();
         assert!(decoder.next(&mut input, &LIMITS).is_none());
-        assert_eq!(decoder.uploading(), 6);
+        assert_eq!(decoder.upload().map(|upload| upload.footprint()), Some(6));
         let upload = decoder.upload().expect("four bytes are missing");
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
@@ -393,7 +399,7 @@ mod tests {
         let mut decoder = Decoder::default();
         let mut input = b"put 0 0 1 6\r\nabc".as_slice();
         assert!(decoder.next(&mut input, &DecodeLimits { room: 5, ..LIMITS }).is_none());
-        assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
+        assert!(decoder.upload().is_none() && input.is_empty());
         let mut input = b"defxxstats".as_slice();
         let request = decoder.next(&mut input, &LIMITS).expect("all there");
         assert!(matches!(request.command, Command::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));

@@ -10,8 +10,8 @@ use super::request::Request;
 use super::{extended, reply, yaml};
 use crate::access::Denied;
 use crate::engine::{
-    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, NewJob, NoJob, Progress, Refused,
-    Reserve, Span, State, Tagged, Tags, TouchAll,
+    Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, NewJob, Progress, Refused, Reserve,
+    Span, State, Tagged, Tags, TouchAll,
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{self, Context, Flow, Output};
@@ -207,36 +207,33 @@ fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: 
         true => yaml::item(&mut text, tube.name),
         false => 0,
     });
-    match progress {
-        Progress::More if has_room(&text, context.engine, out) => return Continuation::ListTubes(from, text).later(),
-        Progress::More => {}
-        Progress::Done => reply::list(out, text),
-    }
-    Flow::Next
+    listed(progress, text, |text| Continuation::ListTubes(from, text), context, out)
 }
 
 fn list_watched(mut from: usize, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
     let progress = context.engine.walk_watched(context.client, &mut from, |name| yaml::item(&mut text, name));
+    listed(progress, text, |text| Continuation::ListWatched(from, text), context, out)
+}
+
+/// Answers with a list, or goes on with it, if there is memory for more.
+fn listed(
+    progress: Progress,
+    text: Output,
+    rest: impl FnOnce(Output) -> Continuation,
+    context: &Context,
+    out: &mut Output,
+) -> Flow {
     match progress {
-        Progress::More if has_room(&text, context.engine, out) => return Continuation::ListWatched(from, text).later(),
-        Progress::More => {}
         Progress::Done => reply::list(out, text),
+        Progress::More if context.engine.has_memory(text.footprint()) => return rest(text).later(),
+        Progress::More => reply::words(out, reply::OUT_OF_MEMORY),
     }
     Flow::Next
 }
 
-/// Whether there is memory for a list that grows; if not, that is the answer.
-fn has_room(text: &Output, engine: &Engine, out: &mut Output) -> bool {
-    let has_room = engine.has_memory(text.footprint());
-    if !has_room {
-        reply::words(out, reply::OUT_OF_MEMORY);
-    }
-    has_room
-}
-
 fn put(job: NewJob, context: &mut Context, out: &mut Output) {
     match context.engine.put(context.client, job, context.now) {
-        Ok(id) => reply::inserted(out, id),
+        Ok(id) => reply::numbered(out, b"INSERTED", id.0),
         Err(why) => refused(out, why),
     }
 }
@@ -251,7 +248,7 @@ fn refused(out: &mut Output, why: Refused) {
 
 fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) {
     match context.engine.put_tagged(context.client, job, tags, context.now) {
-        Ok(Tagged::New(id)) => reply::inserted(out, id),
+        Ok(Tagged::New(id)) => reply::numbered(out, b"INSERTED", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => reply::duplicate(out, id, Some(state), raised),
         Ok(Tagged::Ended(id)) => reply::duplicate(out, id, None, None),
         Err(why) => refused(out, why),
@@ -270,7 +267,7 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
     context.engine.set_batch(context.client, false);
     match context.engine.reserve(context.client, timeout, context.now) {
         Reserve::Job(job) => reply::job(out, b"RESERVED", Some(job)),
-        Reserve::NoJob(why) => reply::no_job(out, why),
+        Reserve::NoJob(why) => reply::no_job(out, why, false),
         Reserve::Waiting => return Flow::Wait,
     }
     Flow::Next
@@ -287,7 +284,7 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
             }
             reply::job(out, b"RESERVED", job);
         }
-        Event::NoJob { why, client } => reply::no_job_of(out, *why, engine.is_batch(*client)),
+        Event::NoJob { why, client } => reply::no_job(out, *why, engine.is_batch(*client)),
         Event::Outcome { job, .. } => {
             let word: &[u8] = if engine.is_buried(*job) { b"BURIED" } else { b"DELETED" };
             reply::numbered(out, word, job.0);
@@ -295,16 +292,4 @@ pub fn tell(event: &Event, engine: &Engine, out: &mut Output) {
         Event::Report { .. } => {}
         Event::Work { .. } => debug_assert!(false, "nobody who speaks this protocol sleeps"),
     }
-}
-
-/// Ends the wait of a client that has shut down its sending side; tells whether it waited.
-pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
-    if context.engine.hurry(context.client, context.now) {
-        return false;
-    }
-    let waited = context.engine.cancel_wait(context.client);
-    if waited {
-        reply::no_job_of(out, NoJob::TimedOut, context.engine.is_batch(context.client));
-    }
-    waited
 }

@@ -4,7 +4,7 @@
 //! handle. Must not know which answer they are part of.
 
 use crate::engine::JobId;
-use crate::protocol::text::{push_number, upto};
+use crate::protocol::text::{hex_digit, past, push_number, upto, whole_number};
 
 /// The longest name of a function, which is what libgearman takes (`GEARMAN_FUNCTION_MAX_SIZE`). A reducer is a
 /// function too.
@@ -39,13 +39,7 @@ fn push_hidden(text: &mut Vec<u8>, byte: u8) {
 
 /// Appends a name that ends where its line or column does: `%` and two digits for a byte that would break either.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
-    for &byte in name {
-        if must_hide(byte) {
-            push_hidden(text, byte);
-        } else {
-            text.push(byte);
-        }
-    }
+    push_escaped(text, name, must_hide);
 }
 
 /// Appends a name that stands alone on its line, which must not look like the line that ends a list.
@@ -58,8 +52,12 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
 
 /// Appends a name that ends at the next space, and is no colon, which is the mark between ids and functions.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
+    push_escaped(text, name, |byte| must_hide(byte) || byte == b' ' || name == b":");
+}
+
+fn push_escaped(text: &mut Vec<u8>, name: &[u8], hides: impl Fn(u8) -> bool) {
     for &byte in name {
-        if must_hide(byte) || byte == b' ' || name == b":" {
+        if hides(byte) {
             push_hidden(text, byte);
         } else {
             text.push(byte);
@@ -69,25 +67,17 @@ pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
 
 /// The name that an administrator has written, with or without the escape.
 pub fn from_word(word: &[u8]) -> Box<[u8]> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let hidden = match behind {
-            [high, low, behind @ ..] if byte == b'%' => digit(high).zip(digit(low)).map(|digits| (digits, behind)),
+    while let Some(&byte) = rest.first() {
+        let hidden = match rest {
+            [b'%', high, low, ..] => hex_digit(*high).zip(hex_digit(*low)),
             _ => None,
         };
-        (name, rest) = match hidden {
-            Some(((high, low), behind)) => (push(name, high << 4 | low), behind),
-            None => (push(name, byte), behind),
-        };
+        name.push(hidden.map_or(byte, |(high, low)| high << 4 | low));
+        rest = past(rest, if hidden.is_some() { 3 } else { 1 });
     }
     name.into_boxed_slice()
-}
-
-fn push(mut name: Vec<u8>, byte: u8) -> Vec<u8> {
-    name.push(byte);
-    name
 }
 
 /// What handles begin with, up to the last colon, on this host; or what was given for it.
@@ -108,9 +98,7 @@ pub fn push_handle(text: &mut Vec<u8>, prefix: &[u8], id: JobId) {
 /// The job of a handle that this server has given; none for any other, down to the last byte.
 pub fn job_of(handle: &[u8], prefix: &[u8]) -> Option<JobId> {
     let number = handle.strip_prefix(prefix)?.strip_prefix(b":")?;
-    let plain = number.iter().all(u8::is_ascii_digit) && number.first().is_some_and(|&first| first != b'0');
-    let number = std::str::from_utf8(number).ok().filter(|_| plain)?;
-    number.parse().ok().map(JobId)
+    whole_number(number).filter(|_| !number.starts_with(b"0")).map(JobId)
 }
 
 #[cfg(test)]

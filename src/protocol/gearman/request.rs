@@ -4,12 +4,11 @@
 //! as gearmand does. Arguments are looked for inside the packet's own body and nowhere else, so no length that lies can
 //! make it read the packets behind. Must not look at the queue: what a request finds there is `session`'s business.
 
-use super::admin::{self, AdminCommand, TEXT_COMMANDS};
+use super::admin::{self, AdminCommand};
 use super::command::Command;
 use super::names::{job_of, MAX_LINE};
-use super::packets::{packet, Packet, PACKETS};
+use super::packets::{packet, Packet};
 use super::reply::{self, Fault};
-use crate::access::Need;
 use crate::engine::{Body, Fingerprint};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
@@ -30,34 +29,11 @@ const MAX_ARGUMENTS: usize = 7;
 pub struct Request {
     /// The parsed packet or line.
     pub command: Command,
-    row: Option<Row>,
-}
-
-/// A row of one of the two tables, by its place.
-#[derive(Clone, Copy, Debug)]
-enum Row {
-    Packet(u8),
-    Text(u8),
+    /// As what it is counted; not at all if it is wrong by itself.
+    pub place: Option<CommandPlace>,
 }
 
 impl Request {
-    /// What the client must be allowed to do.
-    pub fn need(&self) -> Need {
-        match self.row {
-            Some(Row::Packet(place)) => PACKETS.get(usize::from(place)).map_or(Need::OPEN, |row| row.need),
-            Some(Row::Text(place)) => TEXT_COMMANDS.get(usize::from(place)).map_or(Need::OPEN, |row| row.need),
-            None => Need::OPEN,
-        }
-    }
-
-    /// As what it is counted; not at all if it is wrong by itself.
-    pub fn place(&self) -> Option<CommandPlace> {
-        self.row.map(|row| match row {
-            Row::Packet(place) => CommandPlace::packet(place.into()),
-            Row::Text(place) => CommandPlace::text(place.into()),
-        })
-    }
-
     /// The tube or job that it names.
     pub fn subject(&self, context: &Context) -> Subject<'_> {
         let job = |handle: &[u8]| Subject::Job(job_of(handle, &context.host.facts().handle_prefix));
@@ -82,7 +58,7 @@ impl Request {
 pub struct Decoder {
     state: Reading,
     /// The packet or line that is being read, once it is known.
-    row: Option<Row>,
+    place: Option<CommandPlace>,
 }
 
 #[derive(Debug, Default)]
@@ -147,8 +123,8 @@ impl Decoder {
     }
 
     fn request(&self, command: Command) -> Request {
-        let row = self.row.filter(|_| !matches!(command, Command::Refused(_) | Command::Lost));
-        Request { command, row }
+        let place = self.place.filter(|_| !matches!(command, Command::Refused(_) | Command::Lost));
+        Request { command, place }
     }
 
     /// Nothing behind this can be understood.
@@ -169,7 +145,7 @@ impl Decoder {
         let line = upto(window, length);
         *input = past(input, length + 1);
         let (command, place) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
-        self.row = place.map(|place| Row::Text(place as u8));
+        self.place = place.map(CommandPlace::text);
         Some(Command::Text(command))
     }
 
@@ -182,7 +158,7 @@ impl Decoder {
         let ([_, _, _, magic, k0, k1, k2, k3, l0, l1, l2, l3], behind) = input.split_first_chunk::<HEADER>()?;
         let (kind, length) = (u32::from_be_bytes([*k0, *k1, *k2, *k3]), u32::from_be_bytes([*l0, *l1, *l2, *l3]));
         let Some(row) = packet(kind) else { return self.lose(Command::Refused(reply::UNKNOWN_KIND)) };
-        self.row = Some(Row::Packet((kind - 1) as u8));
+        self.place = Some(CommandPlace::packet(kind as usize - 1));
         if length > limits.max_packet {
             return self.lose(Command::Refused(reply::LARGE_PACKET));
         }
@@ -265,14 +241,6 @@ impl Decoder {
             _ => None,
         }
     }
-
-    /// Bytes of memory taken for data that are not complete yet.
-    pub fn uploading(&self) -> u64 {
-        match &self.state {
-            Reading::Data(arriving) => arriving.body.footprint(),
-            _ => 0,
-        }
-    }
 }
 
 /// Splits the arguments off a body of `length` bytes that begins `bytes`. None: not enough of it has come.
@@ -312,6 +280,7 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
 
 #[cfg(test)]
 mod tests {
+    use super::super::packets::PACKETS;
     use super::*;
     use crate::protocol::pieces::{in_pieces, LIMITS};
 
@@ -427,7 +396,7 @@ mod tests {
         let packet = request(7, b"f\0u\0abcdef");
         let mut input = &packet[..packet.len() - 4];
         assert!(decoder.next(&mut input, &LIMITS).is_none());
-        assert_eq!((decoder.uploading(), input), (6, b"".as_slice()));
+        assert_eq!((decoder.upload().map(|upload| upload.footprint()), input), (Some(6), b"".as_slice()));
         let upload = decoder.upload().expect("four bytes are missing");
         upload.gap(1000).expect("room for them").copy_from_slice(b"cdef");
         upload.filled(4);
@@ -442,7 +411,7 @@ mod tests {
         let stream = [request(18, b"f\0\0abcdef"), b"version\n".to_vec()].concat();
         let mut input = &stream[..20];
         assert!(decoder.next(&mut input, &limits).is_none());
-        assert_eq!((decoder.uploading(), input), (0, b"".as_slice()));
+        assert!(decoder.upload().is_none() && input.is_empty());
         let mut input = &stream[20..];
         let request_refused = decoder.next(&mut input, &limits).expect("all there");
         assert!(matches!(request_refused.command, Command::Refused(fault) if fault == reply::QUEUE_MEMORY));

@@ -5,6 +5,7 @@
 
 use crate::engine::{Span, Time};
 use crate::protocol::calendar::date_of;
+use crate::protocol::text::whole_number;
 
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
@@ -73,9 +74,8 @@ fn field(text: &[u8], least: u8, most: u8) -> Option<Option<u8>> {
     if matches!(text, b"" | b"*") {
         return Some(None);
     }
-    let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
-    let number: u8 = digits.parse().ok()?;
-    (least..=most).contains(&number).then_some(Some(number))
+    let number = whole_number(text).and_then(|number| u8::try_from(number).ok());
+    number.filter(|number| (least..=most).contains(number)).map(Some)
 }
 
 #[cfg(test)]

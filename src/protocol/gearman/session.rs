@@ -403,8 +403,3 @@ pub fn tell(event: &Event, peer: &ClientInfo, host: &dyn Host, out: &mut Output)
         Event::Reserved { .. } | Event::NoJob { .. } => {}
     }
 }
-
-/// Gearman clients are never made to wait, so there is no wait to end.
-pub fn hang_up(_: &mut Context, _: &mut Output) -> bool {
-    false
-}

@@ -80,8 +80,8 @@ const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 /// See the module's page. That a bad size of `complete` is called one of a payload is the original's way.
 #[rustfmt::skip]
 pub const COMMANDS: [CommandRow; 14] = [
-    row((CommandName::Add, Need::PUT_NAMED), ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, add, "queue a job"),
-    row((CommandName::Schedule, Need::PUT_NAMED), ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, schedule, "queue a job at a given time"),
+    row((CommandName::Add, Need::PUT_NAMED), ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false), "queue a job"),
+    row((CommandName::Schedule, Need::PUT_NAMED), ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true), "queue a job at a given time"),
     row((CommandName::Run, Need::PUT_NAMED), ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run, "queue a job and wait for its result"),
     row((CommandName::Result, Need::FOLLOW_JOB), ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result, "wait for the result of a job"),
     row((CommandName::Lease, Need::TAKE_NAMED), ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease, "wait for a job of any of these queues"),
@@ -157,32 +157,15 @@ impl<'a> Line<'a> {
     fn flag(&self, key: &str) -> Option<&'a [u8]> {
         self.flags.iter().find(|(found, _)| *found == key.as_bytes()).map(|(_, value)| *value)
     }
-
-    fn max_attempts(&self) -> Result<u8, Words> {
-        fields::count(self.flag("max-attempts"), reply::INVALID_MAX_ATTEMPTS)
-    }
-
-    fn max_fails(&self) -> Result<u8, Words> {
-        fields::count(self.flag("max-fails"), reply::INVALID_MAX_FAILS)
-    }
 }
 
-fn add(line: &Line) -> Result<Command, Words> {
-    let [id, name, ttr, ttl, _size] = line.take();
+fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
+    // Behind these four, the time if it is scheduled, and the size.
+    let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
-    let (max_attempts, max_fails) = (line.max_attempts()?, line.max_fails()?);
-    let pri = fields::priority(line.flag("priority"))?;
-    fields::new_id_version(id)?;
-    let name = fields::name(name)?.into();
-    let (ttr, ttl) = (fields::ttr_range(ttr)?, fields::ttl_range(ttl)?);
-    Ok(Command::Add(Box::new(Submission { id, name, ttr, ttl, time: None, pri, max_attempts, max_fails })))
-}
-
-fn schedule(line: &Line) -> Result<Command, Words> {
-    let [id, name, ttr, ttl, time, _size] = line.take();
-    let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
-    let time = Some(time::parse(time).ok_or(reply::INVALID_TIME)?);
-    let (max_attempts, max_fails) = (line.max_attempts()?, line.max_fails()?);
+    let time = if scheduled { Some(time::parse(time).ok_or(reply::INVALID_TIME)?) } else { None };
+    let max_attempts = fields::count(line.flag("max-attempts"), reply::INVALID_MAX_ATTEMPTS)?;
+    let max_fails = fields::count(line.flag("max-fails"), reply::INVALID_MAX_FAILS)?;
     let pri = fields::priority(line.flag("priority"))?;
     fields::new_id_version(id)?;
     let name = fields::name(name)?.into();

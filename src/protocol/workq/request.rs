@@ -4,10 +4,9 @@
 //! not look at the queue: what a request finds there is `session`'s business.
 
 use super::command::Command;
-use super::commands::{read, CommandName, CommandRow, Line, COMMANDS};
+use super::commands::{read, CommandName, CommandRow, Line};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
-use crate::access::Need;
 use crate::engine::Body;
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{CommandPlace, DecodeLimits};
@@ -38,14 +37,6 @@ impl Request {
     /// Bytes of memory beside the request itself.
     pub fn footprint(&self) -> u64 {
         (size_of::<Request>() + self.command.footprint() + self.data.len()) as u64
-    }
-
-    /// What the client must be allowed to do.
-    pub fn need(&self) -> Need {
-        match (&self.command, self.name) {
-            (Command::Refused(_) | Command::Close(_), _) | (_, None) => Need::OPEN,
-            (_, Some(name)) => COMMANDS.get(name as usize).map_or(Need::OPEN, |row| row.need),
-        }
     }
 
     /// As what it is counted; not at all if it is wrong by itself.

@@ -165,17 +165,8 @@ fn refusal(refused: Refused) -> reply::Words {
     }
 }
 
-/// A half-closed client is not made to wait.
-fn patience(wait: Span, context: &Context) -> Span {
-    if context.half_closed {
-        Span::ZERO
-    } else {
-        wait
-    }
-}
-
 fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
-    let wait = patience(wait, context);
+    let wait = context.patience(wait);
     let job = match context.engine.run(context.client, name, job, id, wait, context.now) {
         Ok(job) => job,
         Err(refused) => {
@@ -201,7 +192,7 @@ fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
 }
 
 fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
-    let wait = patience(wait, context);
+    let wait = context.patience(wait);
     let awaited = match find(context.engine, &id) {
         None => Awaited::NotFound,
         Some(job) => context.engine.wait_outcome(context.client, job, wait, context.now),
@@ -237,7 +228,7 @@ fn lease(mut names: WantedTubes, wait: Span, context: &mut Context, out: &mut Ou
             return Flow::Next;
         }
     }
-    let wait = patience(wait, context);
+    let wait = context.patience(wait);
     match context.engine.reserve(context.client, Some(wait), context.now) {
         Reserve::Job(job) => {
             let id = job.id();
@@ -297,16 +288,4 @@ pub fn tell(event: &Event, engine: &Engine, peer: &ClientInfo, out: &mut Output)
 fn told(id: &Uuid, done: bool, result: &Body, out: &mut Output) {
     reply::outcome(out, id, done, result.len());
     reply::body(out, result.borrow());
-}
-
-/// Ends the wait of a client that has shut down its sending side; tells whether it waited.
-pub fn hang_up(context: &mut Context, out: &mut Output) -> bool {
-    if context.engine.hurry(context.client, context.now) {
-        return false;
-    }
-    let waited = context.engine.cancel_wait(context.client);
-    if waited {
-        reply::words(out, reply::TIMEOUT);
-    }
-    waited
 }

@@ -3,6 +3,7 @@
 //! Owns their spelling and the form of derived ids. Must not know which of them exist.
 
 use crate::engine::{JobId, UUID_HYPHENS};
+use crate::protocol::text::hex_digit;
 
 /// The sixteen bytes of a UUID.
 pub type Uuid = [u8; 16];
@@ -36,14 +37,10 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
             rest = rest.strip_prefix(b"-")?;
         }
         let [high, low, behind @ ..] = rest else { return None };
-        *byte = digit(*high)? << 4 | digit(*low)?;
+        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
         rest = behind;
     }
     rest.is_empty().then_some(uuid)
-}
-
-fn digit(letter: u8) -> Option<u8> {
-    char::from(letter).to_digit(16).map(|digit| digit as u8)
 }
 
 /// Whether it is laid out by RFC 4122, or 9562 after it, in a version that there is. The nil UUID is not. The original
