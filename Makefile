@@ -11,6 +11,7 @@
 #   BEANSTALKD, GEARMAND     the original daemons, for `compat`      PROGRAM         what `install` installs, `hostile` attacks
 #   COMPLETER                a program that runs here and prints the completions, if PROGRAM is for another processor
 #   TLS=1                    builds, and tests, the program with TLS
+#   SMALL=1                  builds a program of two thirds the size, which takes more processor time
 
 .SUFFIXES:
 
@@ -21,6 +22,12 @@ CARGOFLAGS ?= --locked
 # With TLS=1, what is built and tested speaks TLS.
 TLS =
 override CARGOFLAGS += $(if $(TLS),--features tls)
+
+# With SMALL=1, it is optimised for size: benches/RESULTS.md tells what that costs.
+SMALL =
+ifneq ($(SMALL),)
+export CARGO_PROFILE_RELEASE_OPT_LEVEL = s
+endif
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
