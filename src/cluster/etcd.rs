@@ -192,7 +192,11 @@ impl Etcd {
 
     /// Does the operations whatever there is; the answer to them.
     fn carry_out(&self, by: &Mutex<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
-        let answer = self.transact(by, &[], then).map_err(|fail| io::Error::other(fail.to_string()))?;
+        let answer = self.transact(by, &[], then).map_err(|fail| match fail {
+            // Some releases of etcd, 3.5.1 for one, refuse a transaction that only reads as well.
+            Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
+            fail => io::Error::other(fail.to_string()),
+        })?;
         Ok(answer.unwrap_or_default())
     }
 

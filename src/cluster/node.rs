@@ -191,9 +191,12 @@ impl Node {
     /// Looks at the shared log once; an error is that of the network or of the folder, and no reason to give up.
     pub fn look(&mut self) -> io::Result<Step> {
         // The first time, the last entry that the copy holds is read as well: it tells how the log stands.
-        let known = u64::from(!std::mem::take(&mut self.is_new));
-        let (entries, tail) =
-            self.member.log.read((self.end() + known).max(1), MOST).inspect_err(|_| self.is_new = known == 0)?;
+        let from = self.end() + u64::from(!self.is_new);
+        let (entries, tail) = match self.member.log.read(from.max(1), MOST) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.make_space(),
+            read => read?,
+        };
+        self.is_new = false;
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {

@@ -68,7 +68,7 @@ pub trait SharedLog: Send + Sync {
     /// Appends the entry that comes behind `after`, as the writer of this epoch.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads up to `most` entries from `from` on, in order, and what the last writer has said. The first that is left
-    /// may be a later one, if those before were purged.
+    /// may be a later one, if those before were purged. A log without space may refuse that too, as `StorageFull`.
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)>;
     /// In how many ways at a time the lease can be renewed, so that one that hangs does not end it.
     fn ways(&self) -> usize {

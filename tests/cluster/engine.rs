@@ -30,6 +30,8 @@ pub struct Engine {
     revision: u64,
     /// It takes nothing more until its space has been given back.
     pub is_full: bool,
+    /// While it is full, it refuses transactions that only read, as etcd 3.5.1 does.
+    pub full_for_reads: bool,
     /// The paths that were asked for, but for transactions and ranges.
     pub asked: Vec<String>,
     /// Milliseconds by which the times in beats are shown later than they were written.
@@ -197,7 +199,8 @@ impl Engine {
             return Ok("{}".to_owned());
         }
         let operations = elements(request, "success");
-        if self.is_full && operations.iter().any(|operation| member(operation, "request_put").is_some()) {
+        let puts = operations.iter().any(|operation| member(operation, "request_put").is_some());
+        if self.is_full && (puts || self.full_for_reads) {
             return Err((429, r#"{"error":"etcdserver: mvcc: database space exceeded","code":8}"#.to_owned()));
         }
         self.revision += 1;

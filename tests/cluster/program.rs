@@ -225,6 +225,15 @@ fn a_full_etcd_is_tidied_by_who_wants_to_be_active() {
 }
 
 #[test]
+fn a_full_etcd_that_refuses_reads_too_is_tidied_as_well() {
+    let served = Served::start();
+    (served.engine().is_full, served.engine().full_for_reads) = (true, true);
+    let member = Member::start(&served, "a", &[]);
+    member.daemon.wait_log("active as a, epoch 1");
+    assert!(!served.engine().is_full);
+}
+
+#[test]
 fn a_user_and_a_password_are_shown_to_etcd() {
     let served = Served::start();
     served.engine().login = Some(("queue".into(), "secret".into()));
