@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use getopts::HasArg;
+
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
 use crate::config::{
@@ -186,14 +188,12 @@ impl Settings {
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let mut parser = getopts::Options::new();
     for opt in &OPTIONS {
-        let short = opt.short.map_or(String::new(), |letter| letter.to_string());
-        match opt.value {
-            Some(value) if opt.optional => {
-                parser.opt(&short, opt.long, opt.help, value, getopts::HasArg::Maybe, getopts::Occur::Multi)
-            }
-            Some(value) => parser.optmulti(&short, opt.long, opt.help, value),
-            None => parser.optflagmulti(&short, opt.long, opt.help),
+        let has = match opt.value {
+            Some(_) if opt.optional => HasArg::Maybe,
+            Some(_) => HasArg::Yes,
+            None => HasArg::No,
         };
+        add(&mut parser, opt.short, opt.long, has);
     }
     let matches = parser.parse(arguments).map_err(complaint)?;
     if let Some(command) = first_of_help_and_version(&matches, arguments) {
@@ -205,13 +205,8 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     // In the order in which they were given: the last of two that contradict each other counts.
     let mut given: Vec<(usize, &Opt, String)> = Vec::new();
     for opt in &OPTIONS {
-        match opt.value {
-            Some(_) if opt.optional => given.extend(
-                matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, value_at(&matches, opt.long, at))),
-            ),
-            Some(_) => given.extend(matches.opt_strs_pos(opt.long).into_iter().map(|(at, value)| (at, opt, value))),
-            None => given.extend(matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, String::new()))),
-        }
+        let places = matches.opt_positions(opt.long).into_iter();
+        given.extend(places.map(|at| (at, opt, value_at(&matches, opt.long, at))));
     }
     // They are few, and a sort of their own would be 20 KB of program.
     let place = |(at, opt, _): &(usize, &Opt, String)| (*at, place_in(arguments, *at, opt.short.unwrap_or(' ')));
@@ -236,7 +231,13 @@ fn stray_argument(stray: &str, arguments: &[String]) -> String {
     }
 }
 
-/// The value of an option whose value may be left out, where it was given.
+/// Adds an option that may be given several times to those that a command line may have.
+pub fn add(parser: &mut getopts::Options, short: Option<char>, long: &str, has: HasArg) {
+    let short = short.map_or(String::new(), |letter| letter.to_string());
+    parser.opt(&short, long, "", "", has, getopts::Occur::Multi);
+}
+
+/// The value of an option where it was given; empty if it takes none, or if it was left out.
 fn value_at(matches: &getopts::Matches, long: &str, at: usize) -> String {
     let values = matches.opt_strs_pos(long).into_iter();
     values.filter(|(place, _)| *place == at).map(|(_, value)| value).next().unwrap_or_default()

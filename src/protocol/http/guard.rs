@@ -41,12 +41,7 @@ pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
     // A guess is the last of its connection, and a body that nobody has asked for is not read.
     let is_introduction = matches!(request.command, Ok(Command::Introduction | Command::GoAhead));
     head.close |= denied == Denied::Unknown && (head.token.is_some() || is_introduction);
-    reply::failure(out, &Failure::new(status, text), &head);
-    if head.close {
-        Flow::Close
-    } else {
-        Flow::Next
-    }
+    reply::failure(out, &Failure::new(status, text), &head)
 }
 
 /// Refuses a request that must not be carried out.

@@ -7,7 +7,7 @@ use super::page::PAGE_POLICY;
 use super::types::{Failure, Head};
 use crate::json;
 use crate::protocol::text::push_number;
-use crate::protocol::Output;
+use crate::protocol::{Flow, Output};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -48,7 +48,7 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// The head of a reply with a body of this length, which must follow unless the client asked for the head alone.
-pub fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
+fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
     let text = out.text();
     text.extend_from_slice(b"HTTP/1.1 ");
     push_number(text, status.into());
@@ -81,25 +81,25 @@ pub fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &
     text.extend_from_slice(b"\r\n");
 }
 
-/// A whole reply with this body.
-pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &Head) {
+/// A whole reply with this body; whether the connection goes on behind it.
+pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &Head) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
         out.append(&mut body);
     }
-}
-
-/// A whole reply with a short body.
-pub fn short(out: &mut Output, status: u16, kind: Kind, body: &[u8], request: &Head) {
-    head(out, status, kind, body.len(), request);
-    if !request.is_head {
-        out.text().extend_from_slice(body);
+    if request.close {
+        Flow::Close
+    } else {
+        Flow::Next
     }
 }
 
-pub fn failure(out: &mut Output, failure: &Failure, request: &Head) {
-    let body = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
-    short(out, failure.status, Kind::Json, body.as_bytes(), request);
+/// The same that says why nothing is done.
+pub fn failure(out: &mut Output, failure: &Failure, request: &Head) -> Flow {
+    let text = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
+    let mut body = Output::new();
+    body.text().extend_from_slice(text.as_bytes());
+    whole(out, failure.status, Kind::Json, body, request)
 }
 
 pub fn go_ahead(out: &mut Output) {
