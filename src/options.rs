@@ -123,9 +123,9 @@ pub const OPTIONS: [Opt; 56] = [
     word("exit-with-parent", "stop when the process ends that started this one", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
     with('u', "user", "USER", "become USER, a name or UID or UID:GID, once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     long("access", "FILE", "let in only whom FILE names; SIGHUP reads it again", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
-    long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", tls_certificate),
-    long("tls-key", "FILE", "its private key (default: in the same file)", tls_key),
-    long("tls-client-ca", "FILE", "demand certificates signed by an authority in FILE from TLS clients", tls_client_authority),
+    long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
+    long("tls-key", "FILE", "its private key (default: in the same file)", |settings, path| tls(settings).map(|files| files.key = PathBuf::from(path))),
+    long("tls-client-ca", "FILE", "demand certificates signed by an authority in FILE from TLS clients", |settings, path| tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
@@ -157,7 +157,7 @@ pub const OPTIONS: [Opt; 56] = [
     long("metrics-tubes", "N", "tell Prometheus of N tubes at most (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
     long("job-retries", "N", "try a Gearman job N times when its workers are lost; 0: no limit (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
     long("job-handle-prefix", "TEXT", "begin the handles of Gearman jobs with TEXT, not with H: and the host", handle_prefix),
-    long("timeout-unit", "UNIT", "unit of CAN_DO_TIMEOUT of Gearman workers, ms or s (default ms)", timeout_unit),
+    long("timeout-unit", "UNIT", "unit of CAN_DO_TIMEOUT of Gearman workers, ms or s (default ms)", |settings, text| is_first("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
     long("worker-wakeup", "N", "wake N sleeping Gearman workers for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
     long("lease-limit", "SECONDS", "end a Workq lease of a job without a time to run (default 3600)", |settings, text| seconds(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
     long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
@@ -168,7 +168,7 @@ pub const OPTIONS: [Opt; 56] = [
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
-    long("log-format", "FORM", "write the log as text or as json (default text)", log_format),
+    long("log-format", "FORM", "write the log as text or as json (default text)", |settings, text| is_first("form", ["text", "json"], text).map(|it| settings.json_log = !it)),
     long("slow", "MS", "log commands that take MS ms or longer", |settings, text| seconds(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
     flag('v', "version", "print the version and end", |_, _| Ok(())),
     flag('h', "help", "print this and end", |_, _| Ok(())),
@@ -367,18 +367,6 @@ fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
     Ok(settings.config.tls.get_or_insert_with(none))
 }
 
-fn tls_certificate(settings: &mut Settings, path: &str) -> Result<(), String> {
-    tls(settings).map(|files| files.certificate = PathBuf::from(path))
-}
-
-fn tls_key(settings: &mut Settings, path: &str) -> Result<(), String> {
-    tls(settings).map(|files| files.key = PathBuf::from(path))
-}
-
-fn tls_client_authority(settings: &mut Settings, path: &str) -> Result<(), String> {
-    tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))
-}
-
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
     if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
@@ -454,6 +442,15 @@ fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// `HOST:PORT`, in which an address of IPv6 stands in brackets.
+pub fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
 /// The port in the address `text`.
 fn port_of(text: &str, port: &str) -> Result<u16, String> {
     let wrong = if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -472,13 +469,12 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn log_format(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.json_log = match text {
-        "json" => true,
-        "text" => false,
-        _ => return Err(format!("invalid form: {text}; it must be text or json")),
-    };
-    Ok(())
+/// Which of two words it is: whether the first one.
+fn is_first(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
+    if text != first && text != second {
+        return Err(format!("invalid {what}: {text}; it must be {first} or {second}"));
+    }
+    Ok(text == first)
 }
 
 fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -491,15 +487,6 @@ fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
 fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.config.max_output = saturated(size(text)?);
     settings.config.protocols.max_output = settings.config.max_output;
-    Ok(())
-}
-
-fn timeout_unit(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.config.protocols.timeouts_in_seconds = match text {
-        "s" => true,
-        "ms" => false,
-        _ => return Err(format!("invalid unit: {text}; it must be s or ms")),
-    };
     Ok(())
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
-use beanpole::internals::options::{Cluster, Settings, BAD_USAGE};
+use beanpole::internals::config::DEFAULT_HOST;
+use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, signals, systemd};
 use beanpole::{Address, Config, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
@@ -181,11 +182,5 @@ fn own_address(settings: &Settings) -> String {
         Address::Unix(_) => None,
     });
     let (host, port) = tcp.unwrap_or_default();
-    let host = host.unwrap_or_else(|| beanpole::internals::config::DEFAULT_HOST.to_owned());
-    let port = port.unwrap_or(settings.config.port);
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
+    host_and_port(host.as_deref().unwrap_or(DEFAULT_HOST), port.unwrap_or(settings.config.port))
 }

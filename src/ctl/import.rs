@@ -113,7 +113,8 @@ impl Import {
             State::Delayed => job.delay,
             _ => 0,
         };
-        put(feed.add(Note::Put(self.line, is_buried.then_some(job.pri))), job.pri, delay, job.ttr, &job.body);
+        let bytes = feed.add(Note::Put(self.line, is_buried.then_some(job.pri)));
+        put(bytes, (job.pri, delay, job.ttr), "", &job.body);
         feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
         if self.to_bury.len() < super::feed::AHEAD / 2 {
             return Ok(());

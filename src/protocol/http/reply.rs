@@ -6,7 +6,6 @@
 use super::page::PAGE_POLICY;
 use super::types::{Failure, Head};
 use crate::json;
-use crate::protocol::text::push_number;
 use crate::protocol::{Flow, Output};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,11 +48,6 @@ fn reason(status: u16) -> &'static str {
 
 /// The head of a reply with a body of this length, which must follow unless the client asked for the head alone.
 fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
-    let text = out.text();
-    text.extend_from_slice(b"HTTP/1.1 ");
-    push_number(text, status.into());
-    text.push(b' ');
-    text.extend_from_slice(reason(status).as_bytes());
     let kind_name = match kind {
         Kind::Json => "application/json",
         Kind::Metrics => "text/plain; version=0.0.4; charset=utf-8",
@@ -61,24 +55,19 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head
         Kind::Text => "text/plain; charset=utf-8",
         Kind::Bytes => "application/octet-stream\r\nContent-Disposition: attachment",
     };
-    text.extend_from_slice(b"\r\nContent-Type: ");
-    text.extend_from_slice(kind_name.as_bytes());
-    text.extend_from_slice(b"\r\nContent-Length: ");
-    push_number(text, length as u64);
-    text.extend_from_slice(b"\r\n");
-    text.extend_from_slice(GUARDS.as_bytes());
-    text.extend_from_slice(b"Content-Security-Policy: ");
-    text.extend_from_slice(if kind == Kind::Page { PAGE_POLICY } else { POLICY }.as_bytes());
-    text.extend_from_slice(b"\r\n");
-    match status {
-        401 => text.extend_from_slice(b"WWW-Authenticate: Bearer\r\n"),
-        405 => text.extend_from_slice(b"Allow: GET, HEAD, POST\r\n"),
-        _ => {}
-    }
-    if request.close {
-        text.extend_from_slice(b"Connection: close\r\n");
-    }
-    text.extend_from_slice(b"\r\n");
+    let policy = if kind == Kind::Page { PAGE_POLICY } else { POLICY };
+    let advice = match status {
+        401 => "WWW-Authenticate: Bearer\r\n",
+        405 => "Allow: GET, HEAD, POST\r\n",
+        _ => "",
+    };
+    let close = if request.close { "Connection: close\r\n" } else { "" };
+    let text = format!(
+        "HTTP/1.1 {status} {}\r\nContent-Type: {kind_name}\r\nContent-Length: {length}\r\n{GUARDS}\
+         Content-Security-Policy: {policy}\r\n{advice}{close}\r\n",
+        reason(status)
+    );
+    out.text().extend_from_slice(text.as_bytes());
 }
 
 /// A whole reply with this body; whether the connection goes on behind it.

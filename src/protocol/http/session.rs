@@ -132,11 +132,10 @@ impl Continuation {
 
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    let Request { head, command, is_last, .. } = request;
     // What cannot be framed is not guarded either: nothing of it is known. What comes again is guarded then.
-    let is_guarded = !is_last && !matches!(command, Ok(Command::Introduction));
-    let settings = &context.settings.http;
-    let allowed = if is_guarded { guard::check(&head, command.as_ref().ok(), settings) } else { Ok(()) };
+    let is_guarded = !request.is_last && !matches!(request.command, Ok(Command::Introduction));
+    let allowed = if is_guarded { guard::check(&request, &context.settings.http) } else { Ok(()) };
+    let Request { head, command, .. } = request;
     match allowed.and(command) {
         Ok(command) if is_asleep(&command, context) => reply::failure(out, &Failure::new(503, STANDING_BY), &head),
         Ok(command) => carry_out(command, head, context, out),
