@@ -6,10 +6,10 @@
 use std::io;
 use std::sync::Arc;
 
-use beanpole::internals::binlog::{inspect, open, Inspection, LogFile, Storage, SyncMode};
+use beanpole::internals::binlog::{back_up, inspect, open, Inspection, LogFile, Storage, SyncMode};
 
 use crate::disk::{Disk, EIO};
-use crate::driver::{dawn, engine, settings, start};
+use crate::driver::{dawn, engine, settings, start, Life};
 use crate::format::{header, record, Segment, HEADER};
 
 const LOG: u64 = 77;
@@ -112,36 +112,40 @@ fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
     assert_eq!((found.report.problems, found.report.progress.jobs), (vec![], 1));
 }
 
-/// A disk of which one file cannot be read behind its header.
-struct Unreadable(Disk, String);
+/// A disk of which one file cannot be read behind its header, or whose files are shorter than it says.
+struct Odd {
+    disk: Disk,
+    unreadable: String,
+    said: u64,
+}
 
-impl Storage for Unreadable {
+impl Storage for Odd {
     fn lock(&self) -> io::Result<()> {
-        self.0.lock()
+        self.disk.lock()
     }
     fn list(&self) -> io::Result<Vec<String>> {
-        self.0.list()
+        self.disk.list()
     }
     fn length(&self, name: &str) -> io::Result<u64> {
-        self.0.length(name)
+        Ok(self.disk.length(name)? + self.said)
     }
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        if name == self.1 && place + bytes.len() as u64 > HEADER as u64 {
+        if name == self.unreadable && place + bytes.len() as u64 > HEADER as u64 {
             return Err(io::Error::from_raw_os_error(EIO));
         }
-        self.0.read_at(name, place, bytes)
+        self.disk.read_at(name, place, bytes)
     }
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
-        self.0.create(name, size)
+        self.disk.create(name, size)
     }
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        self.0.open(name)
+        self.disk.open(name)
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
+        self.disk.rename(from, to)
     }
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
+        self.disk.remove(name)
     }
 }
 
@@ -154,7 +158,7 @@ fn a_segment_that_cannot_be_read_is_told_and_kept_whole() {
     let mut third = begin(3, second.len() as u64, (2, second.len() as u64));
     put(&mut third, 3, 3);
     let disk = disk(&[(1, first), (2, second.clone()), (3, third)]);
-    let storage = Arc::new(Unreadable(disk.clone(), name(2)));
+    let storage = Arc::new(Odd { disk: disk.clone(), unreadable: name(2), said: 0 });
     let mut queue = engine();
     let opened = open(storage, settings(4096, SyncMode::Always), &mut queue, dawn(), &mut |_| {}).expect("a log");
     let [problem] = &opened.report.problems[..] else { panic!("{:?}", opened.report.problems) };
@@ -247,4 +251,34 @@ fn segments_that_nothing_was_written_to_make_up_no_log_unless_the_first_is_missi
     let disk = blank(5);
     assert_eq!(goes_on_in(&disk), 1);
     assert!(!disk.names().contains(&name(5)));
+}
+
+#[test]
+fn a_missing_segment_is_told_until_what_is_behind_it_was_written_again() {
+    let mut third = begin(3, 500, (2, 500));
+    put(&mut third, 3, 3);
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    for with_first in [true, false] {
+        let disk = disk(&[(3, third.clone())]);
+        if with_first {
+            disk.put_file(&name(1), first.clone());
+        }
+        let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
+        assert_eq!(life.report.problems, [format!("{}: it is missing", name(2))]);
+        life.settle();
+        let found = look(&disk.kill(1)).report;
+        assert_eq!((found.problems, found.progress.jobs), (vec![], 1 + u64::from(with_first)));
+    }
+}
+
+#[test]
+fn a_copy_is_as_long_as_what_could_be_read() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    let from = Odd { disk: disk(&[(1, first.clone())]), unreadable: String::new(), said: 1000 };
+    let copy = Disk::new(2);
+    back_up(&from, &copy).expect("a copy");
+    assert_eq!(copy.bytes(&name(1)), first);
+    assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }

@@ -347,3 +347,47 @@ fn ids_are_given_ahead_when_half_of_them_are_left() {
         assert_eq!(journal.stats().written, u64::from(says));
     }
 }
+
+#[test]
+fn the_smallest_segment_holds_its_own_records() {
+    assert_eq!(Journal::new(0, 9).segment_size, (HEADER + SYNCED + 2 * MARK) as u64 + 1);
+    assert_eq!(Journal::new(SIZE, 9).segment_size, SIZE);
+}
+
+#[test]
+fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
+    let mut journal = journal(SIZE);
+    let ahead = journal.ahead();
+    prepare(&mut journal, SIZE);
+    prepare(&mut journal, 3 * SIZE);
+    let disk = journal.disk();
+    journal.abandon_prepared();
+    assert_eq!((journal.ahead(), journal.disk(), journal.large), (ahead, disk, 0));
+    while let Some(retired) = journal.next_retired(0) {
+        journal.gone(retired);
+    }
+    assert_eq!(journal.disk(), SIZE);
+}
+
+#[test]
+fn a_log_says_now_and_then_how_far_it_is_synced() {
+    let mut journal = journal(1 << 20);
+    let synced = |position| Synced { place: Place { segment: 1, at: 500 }, position };
+    let start = journal.told.position;
+    for (position, says) in [(SYNCED_EVERY - 1, false), (SYNCED_EVERY, true), (SYNCED_EVERY + 1, false)] {
+        journal.push(&Record::Delete(1));
+        let before = journal.stats().written;
+        journal.take(Vec::new(), synced(start + position));
+        assert_eq!(journal.stats().written, before + u64::from(says), "{position}");
+    }
+    let far = synced(start + 9 * SYNCED_EVERY);
+    journal.take(Vec::new(), far);
+    assert_eq!(journal.told, synced(start + SYNCED_EVERY), "it says nothing for the sake of it alone");
+    // And leaves the segment's last record its space.
+    for (lacks, says) in [(1, false), (0, true)] {
+        journal.push(&Record::Delete(1));
+        use_bytes(&mut journal, (1 << 20) - (SYNCED + MARK) as u64 + lacks);
+        journal.take(Vec::new(), far);
+        assert_eq!(journal.told == far, says);
+    }
+}
