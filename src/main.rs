@@ -280,22 +280,16 @@ struct HangUp {
 
 impl HangUp {
     fn carry_out(&self, server: &Server) {
-        if self.reopens {
-            reopen();
+        match self.reopens.then(logfile::reopen) {
+            Some(Ok(())) => log::info!("the log is opened again"),
+            Some(Err(error)) => log::error!("the log cannot be opened again: {error}"),
+            None => {}
         }
-        if self.reloads {
-            match server.reload() {
-                Ok(()) => log::info!("read again who is let in"),
-                Err(problem) => log::error!("{problem}; what was read before still counts"),
-            }
+        match self.reloads.then(|| server.reload()) {
+            Some(Ok(())) => log::info!("read again who is let in"),
+            Some(Err(problem)) => log::error!("{problem}; what was read before still counts"),
+            None => {}
         }
-    }
-}
-
-fn reopen() {
-    match logfile::reopen() {
-        Ok(()) => log::info!("the log is opened again"),
-        Err(error) => log::error!("the log cannot be opened again: {error}"),
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use getopts::HasArg;
+
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
 use crate::config::{
@@ -121,9 +123,9 @@ pub const OPTIONS: [Opt; 56] = [
     word("exit-with-parent", "stop when the process ends that started this one", |settings, _| { settings.starter.exit_with_parent = true; Ok(()) }),
     with('u', "user", "USER", "become USER, a name or UID or UID:GID, once the addresses are bound", |settings, name| { settings.config.user = Some(name.to_owned()); Ok(()) }),
     long("access", "FILE", "let in only whom FILE names; SIGHUP reads it again", |settings, path| { settings.config.access = Some(PathBuf::from(path)); Ok(()) }),
-    long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", tls_certificate),
-    long("tls-key", "FILE", "its private key (default: in the same file)", tls_key),
-    long("tls-client-ca", "FILE", "demand certificates signed by an authority in FILE from TLS clients", tls_client_authority),
+    long("tls-cert", "FILE", "the certificate of tls: addresses, with its chain; SIGHUP reads it again", |settings, path| tls(settings).map(|files| files.certificate = PathBuf::from(path))),
+    long("tls-key", "FILE", "its private key (default: in the same file)", |settings, path| tls(settings).map(|files| files.key = PathBuf::from(path))),
+    long("tls-client-ca", "FILE", "demand certificates signed by an authority in FILE from TLS clients", |settings, path| tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))),
     with('z', "max-job-size", "SIZE", "take bodies up to SIZE bytes (default 65535, at most 1073741824)", max_job_size),
     with('t', "threads", "N", "serve with N threads (default: half the CPUs, 1 to 4)", |settings, text| count(text, 1, 1024).map(|n| settings.config.threads = n)),
     long("max-connections", "N", "hold N connections at a time (default: the limit of open files, less 64)", max_connections),
@@ -155,7 +157,7 @@ pub const OPTIONS: [Opt; 56] = [
     long("metrics-tubes", "N", "tell Prometheus of N tubes at most (default 1000)", |settings, text| count(text, 0, 1_000_000).map(|n| settings.config.protocols.http.metrics_tubes = n)),
     long("job-retries", "N", "try a Gearman job N times when its workers are lost; 0: no limit (default 0)", |settings, text| seconds(text, 0, 255).map(|n| settings.config.job_retries = Some(n).filter(|n| *n > 0))),
     long("job-handle-prefix", "TEXT", "begin the handles of Gearman jobs with TEXT, not with H: and the host", handle_prefix),
-    long("timeout-unit", "UNIT", "unit of CAN_DO_TIMEOUT of Gearman workers, ms or s (default ms)", timeout_unit),
+    long("timeout-unit", "UNIT", "unit of CAN_DO_TIMEOUT of Gearman workers, ms or s (default ms)", |settings, text| is_first("unit", ["s", "ms"], text).map(|it| settings.config.protocols.timeouts_in_seconds = it)),
     long("worker-wakeup", "N", "wake N sleeping Gearman workers for a job; 0: all (default 1)", |settings, text| number(text, 0, 1 << 20).map(|n| settings.config.worker_wakeup = n as u32)),
     long("lease-limit", "SECONDS", "end a Workq lease of a job without a time to run (default 3600)", |settings, text| seconds(text, 1, 86_400).map(|n| settings.config.lease_limit = n)),
     long("max-packet", "SIZE", "take Gearman packets up to SIZE bytes (default 64M)", |settings, text| size(text).map(|n| settings.config.protocols.max_packet = n.min(1 << 30) as u32)),
@@ -166,7 +168,7 @@ pub const OPTIONS: [Opt; 56] = [
     flag('c', "compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('n', "no-compact", "accepted and ignored: a binlog is always compacted", ignored),
     flag('V', "verbose", "log connections too; twice: every command", |settings, _| { settings.verbosity += 1; Ok(()) }),
-    long("log-format", "FORM", "write the log as text or as json (default text)", log_format),
+    long("log-format", "FORM", "write the log as text or as json (default text)", |settings, text| is_first("form", ["text", "json"], text).map(|it| settings.json_log = !it)),
     long("slow", "MS", "log commands that take MS ms or longer", |settings, text| seconds(text, 0, 3_600_000).map(|n| settings.config.slow = Some(n))),
     flag('v', "version", "print the version and end", |_, _| Ok(())),
     flag('h', "help", "print this and end", |_, _| Ok(())),
@@ -186,14 +188,12 @@ impl Settings {
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let mut parser = getopts::Options::new();
     for opt in &OPTIONS {
-        let short = opt.short.map_or(String::new(), |letter| letter.to_string());
-        match opt.value {
-            Some(value) if opt.optional => {
-                parser.opt(&short, opt.long, opt.help, value, getopts::HasArg::Maybe, getopts::Occur::Multi)
-            }
-            Some(value) => parser.optmulti(&short, opt.long, opt.help, value),
-            None => parser.optflagmulti(&short, opt.long, opt.help),
+        let has = match opt.value {
+            Some(_) if opt.optional => HasArg::Maybe,
+            Some(_) => HasArg::Yes,
+            None => HasArg::No,
         };
+        add(&mut parser, opt.short, opt.long, has);
     }
     let matches = parser.parse(arguments).map_err(complaint)?;
     if let Some(command) = first_of_help_and_version(&matches, arguments) {
@@ -205,13 +205,8 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     // In the order in which they were given: the last of two that contradict each other counts.
     let mut given: Vec<(usize, &Opt, String)> = Vec::new();
     for opt in &OPTIONS {
-        match opt.value {
-            Some(_) if opt.optional => given.extend(
-                matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, value_at(&matches, opt.long, at))),
-            ),
-            Some(_) => given.extend(matches.opt_strs_pos(opt.long).into_iter().map(|(at, value)| (at, opt, value))),
-            None => given.extend(matches.opt_positions(opt.long).into_iter().map(|at| (at, opt, String::new()))),
-        }
+        let places = matches.opt_positions(opt.long).into_iter();
+        given.extend(places.map(|at| (at, opt, value_at(&matches, opt.long, at))));
     }
     // They are few, and a sort of their own would be 20 KB of program.
     let place = |(at, opt, _): &(usize, &Opt, String)| (*at, place_in(arguments, *at, opt.short.unwrap_or(' ')));
@@ -236,7 +231,13 @@ fn stray_argument(stray: &str, arguments: &[String]) -> String {
     }
 }
 
-/// The value of an option whose value may be left out, where it was given.
+/// Adds an option that may be given several times to those that a command line may have.
+pub fn add(parser: &mut getopts::Options, short: Option<char>, long: &str, has: HasArg) {
+    let short = short.map_or(String::new(), |letter| letter.to_string());
+    parser.opt(&short, long, "", "", has, getopts::Occur::Multi);
+}
+
+/// The value of an option where it was given; empty if it takes none, or if it was left out.
 fn value_at(matches: &getopts::Matches, long: &str, at: usize) -> String {
     let values = matches.opt_strs_pos(long).into_iter();
     values.filter(|(place, _)| *place == at).map(|(_, value)| value).next().unwrap_or_default()
@@ -366,18 +367,6 @@ fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
     Ok(settings.config.tls.get_or_insert_with(none))
 }
 
-fn tls_certificate(settings: &mut Settings, path: &str) -> Result<(), String> {
-    tls(settings).map(|files| files.certificate = PathBuf::from(path))
-}
-
-fn tls_key(settings: &mut Settings, path: &str) -> Result<(), String> {
-    tls(settings).map(|files| files.key = PathBuf::from(path))
-}
-
-fn tls_client_authority(settings: &mut Settings, path: &str) -> Result<(), String> {
-    tls(settings).map(|files| files.client_authority = Some(PathBuf::from(path)))
-}
-
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
     if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
@@ -453,6 +442,15 @@ fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// `HOST:PORT`, in which an address of IPv6 stands in brackets.
+pub fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
 /// The port in the address `text`.
 fn port_of(text: &str, port: &str) -> Result<u16, String> {
     let wrong = if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -471,13 +469,12 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn log_format(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.json_log = match text {
-        "json" => true,
-        "text" => false,
-        _ => return Err(format!("invalid form: {text}; it must be text or json")),
-    };
-    Ok(())
+/// Which of two words it is: whether the first one.
+fn is_first(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
+    if text != first && text != second {
+        return Err(format!("invalid {what}: {text}; it must be {first} or {second}"));
+    }
+    Ok(text == first)
 }
 
 fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -490,15 +487,6 @@ fn extensions(settings: &mut Settings, text: &str) -> Result<(), String> {
 fn max_output(settings: &mut Settings, text: &str) -> Result<(), String> {
     settings.config.max_output = saturated(size(text)?);
     settings.config.protocols.max_output = settings.config.max_output;
-    Ok(())
-}
-
-fn timeout_unit(settings: &mut Settings, text: &str) -> Result<(), String> {
-    settings.config.protocols.timeouts_in_seconds = match text {
-        "s" => true,
-        "ms" => false,
-        _ => return Err(format!("invalid unit: {text}; it must be s or ms")),
-    };
     Ok(())
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
-use beanpole::internals::options::{Cluster, Settings};
+use beanpole::internals::config::DEFAULT_HOST;
+use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, signals, systemd};
 use beanpole::{Address, Config, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
@@ -27,10 +28,17 @@ pub enum Turn {
 /// Follows the shared log until it is this server's turn. If it `reloads` files at a hang-up, there are none to read
 /// yet, and it goes on.
 pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Turn {
-    let Some(folder) = &settings.config.log_folder else {
-        log::error!("--journal needs a folder for this server's copy: -b DIR");
-        return Turn::Ended(ExitCode::from(beanpole::internals::options::BAD_USAGE));
-    };
+    follow(cluster, settings, signals, reloads).unwrap_or_else(|(code, problem)| {
+        log::error!("{problem}");
+        Turn::Ended(ExitCode::from(code))
+    })
+}
+
+/// The same; the error is an exit code and what is wrong.
+fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> Result<Turn, (u8, String)> {
+    let folder = settings.config.log_folder.as_deref();
+    let folder =
+        folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
     let mut relay = None;
     if cluster.relay {
         match Relay::start(own_address(settings).as_str()) {
@@ -39,39 +47,19 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
         }
     }
     // Before anything is made in the folder: it must belong to whom this process then is.
-    if let Err((code, problem)) = host::settle(settings.config.user.as_deref(), Some(folder)) {
-        log::error!("{problem}");
-        return Turn::Ended(ExitCode::from(code));
-    }
+    host::settle(settings.config.user.as_deref(), Some(folder))?;
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
-    let journal = match Etcd::new(&cluster.location) {
-        Ok(journal) => Arc::new(journal),
-        Err(problem) => {
-            log::error!("--journal: {problem}");
-            return Turn::Ended(ExitCode::FAILURE);
-        }
-    };
-    let mut node = match Node::new(journal, folder, &cluster.node, &address) {
-        Ok(node) => node,
-        Err(error) => {
-            log::error!("{}: {error}", folder.display());
-            return Turn::Ended(ExitCode::from(10));
-        }
-    };
-    let door = match open_door(settings, node.board()) {
-        Ok(door) => door,
-        Err(error) => {
-            log::error!("{error}");
-            return Turn::Ended(ExitCode::from(error.code));
-        }
-    };
+    let journal = Etcd::new(&cluster.location).map_err(|problem| (1, format!("--journal: {problem}")))?;
+    let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address)
+        .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
+    let door = open_door(settings, node.board()).map_err(|error| (error.code, error.to_string()))?;
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, troubles: Vec::new() };
     loop {
         if signals.pending().any(|signal| signals::is_end(signal) && !(reloads && signal == SIGHUP)) {
             systemd::notify("STOPPING=1");
-            return Turn::Ended(ExitCode::SUCCESS);
+            return Ok(Turn::Ended(ExitCode::SUCCESS));
         }
         match node.look() {
             Ok(Step::Standby(more)) => {
@@ -85,7 +73,7 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
                 drop((follower, door));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
-                return Turn::Active(Box::new(active));
+                return Ok(Turn::Active(Box::new(active)));
             }
             Err(error) => {
                 follower.complain(&error);
@@ -194,11 +182,5 @@ fn own_address(settings: &Settings) -> String {
         Address::Unix(_) => None,
     });
     let (host, port) = tcp.unwrap_or_default();
-    let host = host.unwrap_or_else(|| beanpole::internals::config::DEFAULT_HOST.to_owned());
-    let port = port.unwrap_or(settings.config.port);
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
+    host_and_port(host.as_deref().unwrap_or(DEFAULT_HOST), port.unwrap_or(settings.config.port))
 }

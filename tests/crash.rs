@@ -40,6 +40,8 @@ mod errors;
 mod fuzz;
 #[path = "crash/outcomes.rs"]
 mod outcomes;
+#[path = "crash/readings.rs"]
+mod readings;
 #[path = "crash/restarts.rs"]
 mod restarts;
 #[path = "crash/tagged.rs"]

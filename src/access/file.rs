@@ -106,20 +106,15 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Wrong> {
     }
     let (kind, value) = word.text.split_once(':').unwrap_or((word.text, ""));
     let given = |kind| if value.is_empty() { Err(at(AccessProblem::EmptyProof(kind))) } else { Ok(value) };
-    let number = |find: &dyn Fn(&str) -> Option<u32>, unknown: fn(String) -> AccessProblem| {
+    let number = |kind, find: &dyn Fn(&str) -> Option<u32>, unknown: fn(String) -> AccessProblem| {
+        let value = given(kind)?;
         value.parse().ok().or_else(|| find(value)).ok_or_else(|| at(unknown(value.to_owned())))
     };
     let proof = match kind {
         "cert" => Proof::Certificate(given("cert:")?.to_ascii_lowercase().into()),
         "token" => Proof::Token(digest(value).ok_or_else(|| at(AccessProblem::WrongToken))?),
-        "user" => {
-            given("user:")?;
-            Proof::User(number(accounts.user, AccessProblem::UnknownUser)?)
-        }
-        "group" => {
-            given("group:")?;
-            Proof::Group(number(accounts.group, AccessProblem::UnknownGroup)?)
-        }
+        "user" => Proof::User(number("user:", accounts.user, AccessProblem::UnknownUser)?),
+        "group" => Proof::Group(number("group:", accounts.group, AccessProblem::UnknownGroup)?),
         // What stands behind the colon may be a secret all the same.
         _ => return Err(at(AccessProblem::UnknownProof(kind.to_owned()))),
     };
@@ -137,7 +132,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
         return None;
     }
     for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
-        *byte = hex(pair[0])? << 4 | hex(pair[1])?;
+        *byte = hex(pair)?;
     }
     Some(digest)
 }

@@ -37,12 +37,8 @@ impl Pattern {
             match byte {
                 b'*' => return Err(PatternError::Star(at)),
                 b'%' => {
-                    let digits = given.get(at + 1..at + 3).ok_or(PatternError::Escape(at))?;
-                    bytes.push(
-                        hex(digits[0])
-                            .zip(hex(digits[1]))
-                            .map_or(Err(PatternError::Escape(at)), |(high, low)| Ok(high << 4 | low))?,
-                    );
+                    let byte = given.get(at + 1..at + 3).and_then(hex);
+                    bytes.push(byte.ok_or(PatternError::Escape(at))?);
                     at += 3;
                 }
                 byte => {
@@ -74,9 +70,9 @@ impl Pattern {
     }
 }
 
-/// The value of a hexadecimal digit.
-pub fn hex(digit: u8) -> Option<u8> {
-    (digit as char).to_digit(16).map(|digit| digit as u8)
+/// The byte that two hexadecimal digits are.
+pub fn hex(digits: &[u8]) -> Option<u8> {
+    digits.iter().try_fold(0, |byte, digit| Some(byte << 4 | char::from(*digit).to_digit(16)? as u8))
 }
 
 #[cfg(test)]

@@ -136,3 +136,120 @@ pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()
     journal.is_synced(writer.synced_to());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::beanstalkd::samples::{file, later, ready, READY, V7};
+    use super::super::recovery::{open, BinlogSettings};
+    use super::super::storage::tests::{temporary, Temporary};
+    use super::super::storage::Folder;
+    use super::super::types::Report;
+    use super::super::writer::SyncMode;
+    use super::*;
+    use crate::engine::{Limits, Time};
+
+    fn folder(name: &str, files: &[(&str, Vec<u8>)]) -> (Folder, Temporary) {
+        let (folder, temporary) = temporary(name);
+        files.iter().for_each(|(name, bytes)| add(&folder, name, bytes));
+        (folder, temporary)
+    }
+
+    fn add(folder: &Folder, name: &str, bytes: &[u8]) {
+        folder.create(name, 0).and_then(|file| file.write_at(0, bytes)).expect("a file");
+    }
+
+    /// What a server finds, whose segments are small: its jobs' ids, and its report.
+    fn start(folder: Folder) -> Result<(Vec<u64>, Report), OpenError> {
+        let mut engine = Engine::new(Limits::NONE);
+        let settings = BinlogSettings { segment_size: 4096, mode: SyncMode::Always, strict: false };
+        let opened = open(Arc::new(folder), settings, &mut engine, Time::default(), &mut |_| {})?;
+        let mut ids: Vec<u64> = engine.jobs().map(|job| job.id().0).collect();
+        ids.sort_unstable();
+        Ok((ids, opened.report))
+    }
+
+    fn again(temporary: &Temporary) -> Folder {
+        Folder::new(temporary.path())
+    }
+
+    fn names(folder: &Folder) -> Vec<String> {
+        let mut names = folder.list().expect("a folder");
+        names.retain(|name| name != "lock");
+        names.sort_unstable();
+        names
+    }
+
+    /// More than a segment of them.
+    fn jobs(ids: std::ops::RangeInclusive<u64>) -> Vec<u8> {
+        file(V7, &ids.map(|id| ready(id, &[b'x'; 100])).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_files_are_taken_over_in_the_order_of_their_numbers_and_laid_aside() {
+        let deletes = file(V7, &[later(1, 0, &[b'x'; 100]), later(2, READY, &[b'x'; 100])]);
+        // In the order of their names, the tenth would come first.
+        let (first, temporary) = folder("import", &[("binlog.10", deletes), ("binlog.9", jobs(1..=200))]);
+        let (ids, report) = start(first).expect("a log");
+        assert_eq!((ids, report.imported), ((2..=200).collect(), Some(199)));
+        assert_eq!(report.problems, Vec::<String>::new());
+        let left = names(&again(&temporary));
+        assert!(
+            left.len() > 5 && left[0] == KEPT && left[1..].iter().all(|name| name.starts_with("segment.")),
+            "{left:?}"
+        );
+        let kept = Folder::new(temporary.path().join(KEPT));
+        assert_eq!(names(&kept), ["binlog.10", "binlog.9"]);
+        let (ids, report) = start(again(&temporary)).expect("a log");
+        assert_eq!((ids, report.imported), ((2..=200).collect(), None));
+    }
+
+    #[test]
+    fn a_file_that_is_missing_between_others_is_told() {
+        let files = [("binlog.3", jobs(1..=2)), ("binlog.4", jobs(3..=4)), ("binlog.6", jobs(5..=6))];
+        let (ids, report) = start(folder("gap", &files).0).expect("a log");
+        assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
+        let [problem] = &report.problems[..] else { panic!("{:?}", report.problems) };
+        assert!(problem.starts_with("binlog.6: the files before it, from binlog.5 on, are missing"), "{problem}");
+    }
+
+    #[test]
+    fn what_an_import_left_unfinished_counts_for_nothing() {
+        let files = [(BEGUN, vec![]), ("segment.0000000001", vec![7; 500]), ("binlog.1", jobs(1..=3))];
+        let (first, temporary) = folder("unfinished", &files);
+        let (ids, report) = start(first).expect("a log");
+        assert_eq!((ids, report.imported, report.problems), (vec![1, 2, 3], Some(3), vec![]));
+        assert_eq!(names(&again(&temporary)), [KEPT, "segment.0000000001"]);
+        // There was nothing to import any more.
+        let (alone, _temporary) = folder("begun", &[(BEGUN, vec![]), ("segment.0000000001", vec![7; 500])]);
+        assert!(prepare(&alone).expect("a folder").is_none());
+        assert_eq!(names(&alone), [""; 0]);
+    }
+
+    #[test]
+    fn what_an_import_has_done_is_laid_aside_and_its_marks_go() {
+        let files = [(BEGUN, vec![]), (DONE, vec![]), ("binlog.1", jobs(1..=3))];
+        let (folder, _temporary) = folder("done", &files);
+        assert!(prepare(&folder).expect("a folder").is_none());
+        assert_eq!(names(&folder), [KEPT]);
+    }
+
+    #[test]
+    fn an_import_says_that_it_has_begun_before_it_reads() {
+        let (begun, _temporary) = folder("mark", &[("binlog.1", jobs(1..=3))]);
+        assert_eq!(prepare(&begun).expect("a folder").expect("an import").jobs.len(), 3);
+        assert_eq!(names(&begun), ["binlog.1", BEGUN]);
+    }
+
+    #[test]
+    fn two_logs_in_one_folder_are_refused() {
+        let files = [("segment.0000000001", vec![7; 500]), ("binlog.5", jobs(1..=3)), ("binlog.4", jobs(1..=3))];
+        match start(folder("both", &files).0) {
+            Err(OpenError::File(name, error)) => {
+                assert_eq!((&*name, error.kind()), ("binlog.4", io::ErrorKind::AlreadyExists));
+            }
+            _ => panic!("there is a server"),
+        }
+    }
+}

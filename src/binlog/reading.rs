@@ -34,8 +34,8 @@ pub struct Reading<'a> {
     ids: u64,
     /// The oldest segment that is needed.
     oldest: u64,
-    /// What the last record was, if it was about the log itself, and its offset.
-    last: Option<(Last, u64)>,
+    /// What the last record was, if it was about the log itself.
+    last: Option<Last>,
     /// The last place that is said to be synced, when somebody has looked for it.
     synced: Option<Place>,
     /// The segment read next names one that is missing; it goes soon, so that this is told once.
@@ -125,7 +125,7 @@ impl<'a> Reading<'a> {
             }
         }
         // The log was about to go on, or had gone on and nothing of that is left.
-        if let Some((Last::Next(next), _)) = self.last.filter(|_| self.end.at > 0) {
+        if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
             if self.storage.length(&name).is_err() {
@@ -146,13 +146,13 @@ impl<'a> Reading<'a> {
 
     /// Whether the server that wrote it was stopped in order.
     pub fn is_closed(&self) -> bool {
-        matches!(self.last, Some((Last::Closed(_), _)))
+        matches!(self.last, Some(Last::Closed(_)))
     }
 
     /// The last id that may have been given, after all was read.
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
-            Some((Last::Closed(last), _)) => last.max(self.last_id),
+            Some(Last::Closed(last)) => last.max(self.last_id),
             _ => self.ids.max(self.last_id),
         };
         // What is missing may have told of more.
@@ -226,7 +226,7 @@ impl<'a> Reading<'a> {
         let mut goes_on = true;
         let end = scan(&StoredFile(storage, &name), key, range, &mut window, &mut |found| {
             match found {
-                Found::Record { at, record, body } => self.apply(at, record, body),
+                Found::Record { record, body, .. } => self.apply(record, body),
                 Found::Gap(from, to) => {
                     goes_on = self.is_damage(Place { segment: link.number, at: from }, place);
                     if goes_on {
@@ -287,16 +287,19 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn apply(&mut self, at: u64, record: Record, body: Option<Body>) {
+    fn apply(&mut self, record: Record, body: Option<Body>) {
         self.last = None;
-        // No server gets there.
-        if id_of(&record).is_some_and(|id| id >= MOST_IDS) {
-            return;
+        if let Some(id) = job_of(&record) {
+            // No server gets there.
+            if id >= MOST_IDS {
+                return;
+            }
+            self.last_id = self.last_id.max(id);
         }
         match record {
+            Record::Closed(id) | Record::Ids(id) if id >= MOST_IDS => {}
             Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
             Record::Delete(id) => {
-                self.saw_id(id);
                 if let Some((slot, size)) = self.engine.restore_delete(JobId(id)) {
                     self.journal.lost_job(slot, size);
                     self.report.progress.jobs -= 1;
@@ -311,23 +314,19 @@ impl<'a> Reading<'a> {
                 }
             }
             Record::Change(id, change) => {
-                self.saw_id(id.0);
                 self.engine.restore_change(id, change);
             }
             Record::Outcome { id, done, fails, result } => {
                 let result = body.as_ref().map_or(result, Body::bytes);
-                self.saw_id(id);
                 if let Some(slot) = self.engine.restore_outcome(JobId(id), done, fails, result) {
                     self.journal.grow(slot, result.len() as u64);
                 }
             }
             Record::Key { id, until, tube, key } => {
-                self.saw_id(id);
                 let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
                 self.journal.found_key(number, tube.len() + key.len(), before);
             }
             Record::Move { id, pri, delay, due, state, tube } => {
-                self.saw_id(id);
                 let to = MovedJob { pri, delay, due, state };
                 if let Some((slot, before, after)) = self.engine.restore_move(JobId(id), tube, &to) {
                     self.journal.moved(slot, before, after);
@@ -343,8 +342,8 @@ impl<'a> Reading<'a> {
             }
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}
-            Record::Next(next) => self.last = Some((Last::Next(next), at)),
-            Record::Closed(last) => self.last = Some((Last::Closed(last), at)),
+            Record::Next(next) => self.last = Some(Last::Next(next)),
+            Record::Closed(last) => self.last = Some(Last::Closed(last)),
             Record::Ids(ids) => self.ids = ids,
             Record::Gone(oldest) => self.oldest = self.oldest.max(oldest),
             Record::Synced(_) => {}
@@ -356,12 +355,7 @@ impl<'a> Reading<'a> {
         NUMBERS.min(self.journal.stats().current + NEAR)
     }
 
-    fn saw_id(&mut self, id: u64) {
-        self.last_id = self.last_id.max(id);
-    }
-
     fn job(&mut self, job: &StoredJob, body: Option<Body>) {
-        self.saw_id(job.id.0);
         let (slot, before) = self.engine.restore_job(job, body);
         self.journal.found_job(slot, before, self.engine.logged_size(slot));
         self.report.progress.jobs += u64::from(before.is_none());
@@ -379,13 +373,12 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The id that a record tells of, if it does.
-fn id_of(record: &Record) -> Option<u64> {
+/// The id of the job that a record is about, if it is.
+fn job_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) => Some(job.id.0),
         Record::Change(id, _) => Some(id.0),
-        Record::Move { id, .. } | Record::Key { id, .. } => Some(id),
-        Record::Outcome { id, .. } | Record::Delete(id) | Record::Closed(id) | Record::Ids(id) => Some(id),
-        Record::Pause { .. } | Record::Limit { .. } | Record::Next(_) | Record::Synced(_) | Record::Gone(_) => None,
+        Record::Move { id, .. } | Record::Key { id, .. } | Record::Outcome { id, .. } | Record::Delete(id) => Some(id),
+        _ => None,
     }
 }

@@ -232,11 +232,19 @@ impl LogFile for File {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    /// A folder of this test's own, which goes with it.
-    struct Temporary(PathBuf);
+    /// A folder of a test's own, which goes with it.
+    pub struct Temporary(PathBuf);
+
+    impl Temporary {
+        pub fn path(&self) -> &Path {
+            &self.0
+        }
+    }
 
     impl Drop for Temporary {
         fn drop(&mut self) {
@@ -244,7 +252,7 @@ mod tests {
         }
     }
 
-    fn temporary(name: &str) -> (Folder, Temporary) {
+    pub fn temporary(name: &str) -> (Folder, Temporary) {
         let path = std::env::temp_dir().join(format!("beanpole-storage-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         (Folder::new(path.clone()), Temporary(path))
@@ -276,5 +284,20 @@ mod tests {
         let kept = |name: &str| fs::read_to_string(folder.path.join("aside").join(name)).expect("a file");
         assert_eq!([kept("segment"), kept("segment.2"), kept("segment.3")], ["one", "two", "three"]);
         assert!(folder.length("segment").is_err());
+    }
+
+    #[test]
+    fn each_log_has_a_number_of_its_own() {
+        let (folder, _temporary) = temporary("number");
+        assert_ne!(folder.new_log(), folder.new_log());
+    }
+
+    #[test]
+    fn a_file_tells_when_it_is_in_the_folder_no_more() {
+        let (folder, _temporary) = temporary("linked");
+        let file = folder.create("file", 10).expect("a file");
+        assert!(file.is_linked().expect("a look"));
+        folder.remove("file").expect("a file");
+        assert!(!file.is_linked().expect("a look"));
     }
 }

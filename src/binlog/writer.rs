@@ -210,22 +210,26 @@ impl Writer {
 
     /// What a sync has to do now; carry it out with [`SyncTask::run`], without holding the writer, and report it.
     pub fn sync_task(&self) -> SyncTask {
-        let left = self.left.iter().filter(|open| open.end <= self.written.position);
-        let cut: Vec<_> = left.map(|open| (open.file.clone(), Some(open.length))).collect();
-        let last = self.left.get(cut.len().wrapping_sub(1)).filter(|left| left.end >= self.demanded);
-        if let (SyncMode::Never, Some(left)) = (self.mode, last) {
-            let place = Place { segment: left.number, at: left.length };
-            return SyncTask { files: cut, end: Synced { place, position: left.end } };
+        match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
+            Some(left) => {
+                let place = Place { segment: left.number, at: left.length };
+                SyncTask { files: self.files_left().collect(), end: Synced { place, position: left.end } }
+            }
+            None => self.whole_task(),
         }
-        self.whole_task()
     }
 
     /// A sync of everything that is written, in any mode.
     pub fn whole_task(&self) -> SyncTask {
-        let left = self.left.iter().filter(|open| open.end <= self.written.position);
-        let cut: Vec<_> = left.map(|open| (open.file.clone(), Some(open.length))).collect();
-        let others = self.left[cut.len()..].iter().chain(&self.current).map(|open| (open.file.clone(), None));
-        SyncTask { files: cut.into_iter().chain(others).collect(), end: self.written }
+        let current = self.current_file().map(|file| (file, None));
+        SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
+    }
+
+    /// The files that were left and not synced since, each with its length. Nobody asks after a write that failed, so
+    /// that all of them is written.
+    fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
+        debug_assert_eq!(self.written_pieces, self.unsafe_pieces.len(), "all pieces are written");
+        self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
     }
 
     pub fn synced(&mut self, task: &SyncTask) {

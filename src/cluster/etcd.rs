@@ -242,10 +242,7 @@ impl SharedLog for Etcd {
         }
         let wanted = format!(r#"{{"request_delete_range":{{"key":"{}"}}}}"#, self.key("wanted"));
         let then = [self.put(&self.key("epoch"), note), self.put(&self.entry_key(after + 1), entry), wanted];
-        match self.transact(&self.gateway, &compare, &then)? {
-            Some(_) => Ok(known + 1),
-            None => Err(Fail::Conflict),
-        }
+        self.transact(&self.gateway, &compare, &then)?.map(|_| known + 1).ok_or(Fail::Conflict)
     }
 
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail> {

@@ -26,9 +26,13 @@ pub struct Faults {
 }
 
 #[derive(Debug)]
-enum Request {
-    Claim { known: Epoch, after: Seq, note: Vec<u8>, entry: Vec<u8> },
-    Append { epoch: Epoch, after: Seq, entry: Vec<u8> },
+struct Request {
+    /// Of the last writer, as far as the sender knows.
+    epoch: Epoch,
+    after: Seq,
+    entry: Vec<u8>,
+    /// The note of a claim; none if it is no claim but an append.
+    claim: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
@@ -99,39 +103,27 @@ impl State {
     }
 
     fn carry_out(&mut self, request: &Request) -> Result<Epoch, Fail> {
-        match request {
-            Request::Claim { known, after, note, entry } => {
-                if *known != self.tail.epoch || *after != self.end {
-                    return Err(Fail::Conflict);
-                }
-                self.tail.epoch += 1;
-                self.tail.note.clone_from(note);
-                self.tail.wanted.clear();
-                self.push(entry);
-            }
-            Request::Append { epoch, after, entry } => {
-                if *epoch != self.tail.epoch || *after != self.end {
-                    return Err(Fail::Conflict);
-                }
-                self.push(entry);
-            }
+        if request.epoch != self.tail.epoch || request.after != self.end {
+            return Err(Fail::Conflict);
         }
-        Ok(self.tail.epoch)
-    }
-
-    fn push(&mut self, entry: &[u8]) {
+        if let Some(note) = &request.claim {
+            self.tail.epoch += 1;
+            self.tail.note.clone_from(note);
+            self.tail.wanted.clear();
+        }
         self.end += 1;
-        self.entries.insert(self.end, entry.to_vec());
+        self.entries.insert(self.end, request.entry.clone());
+        Ok(self.tail.epoch)
     }
 }
 
 impl SharedLog for MemoryLog {
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail> {
-        self.send(Request::Claim { known, after, note: note.to_vec(), entry: entry.to_vec() })
+        self.send(Request { epoch: known, after, entry: entry.to_vec(), claim: Some(note.to_vec()) })
     }
 
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail> {
-        self.send(Request::Append { epoch, after, entry: entry.to_vec() }).map(drop)
+        self.send(Request { epoch, after, entry: entry.to_vec(), claim: None }).map(drop)
     }
 
     fn read(&self, from: Seq, most: usize) -> io::Result<(Entries, Tail)> {

@@ -4,7 +4,6 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,8 +82,7 @@ fn pass_on(client: &TcpStream, target: &str) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&address, CONNECT)?;
     server.set_nodelay(true)?;
     client.set_nodelay(true)?;
-    let (from, to) = (server.as_fd().try_clone_to_owned()?, client.as_fd().try_clone_to_owned()?);
-    let (mut from, mut to) = (TcpStream::from(from), TcpStream::from(to));
+    let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
     let back = std::thread::Builder::new().stack_size(STACK).spawn(move || {
         let _ = io::copy(&mut from, &mut to);
         // The server has ended, in order or not: so must the client's connection.

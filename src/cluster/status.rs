@@ -3,18 +3,19 @@
 //! Owns the three commands `status`, `promote` and `retire`, and the form of what they print. They ask etcd, so they
 //! work from any machine that reaches it, whichever servers run.
 
-use std::io::{self, Write};
+use std::io;
 
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog};
 
-/// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`; the error is one line.
-pub fn command(arguments: &[String], out: &mut dyn Write) -> Result<(), String> {
+/// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`, and tells what is to be printed; the error is one
+/// line.
+pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let task: &dyn Fn(&Etcd) -> io::Result<Vec<u8>> = match words.as_slice() {
+    let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log),
-        ["promote", _, node] => &|log| promote(log, node).map(|()| Vec::new()),
-        ["retire", _, node] => &|log| log.retire(node).map(|()| Vec::new()),
+        ["promote", _, node] => &|log| promote(log, node).map(|()| String::new()),
+        ["retire", _, node] => &|log| log.retire(node).map(|()| String::new()),
         _ => return Err("usage: beanpole cluster status URL | promote URL NAME | retire URL NAME".to_owned()),
     };
     let location = Location::parse(words[1])?;
@@ -26,24 +27,22 @@ pub fn command(arguments: &[String], out: &mut dyn Write) -> Result<(), String> 
             done = task(&log);
         }
     }
-    let text = done.map_err(|error| error.to_string())?;
-    out.write_all(&text).map_err(|error| error.to_string())
+    done.map_err(|error| error.to_string())
 }
 
 /// One line for the queue, and one for each server: its name, role, last entry and address, with tabs between them. A
 /// server that says it is active, though another has claimed the log since, ended without a word: it is `lost`.
-fn status(log: &dyn SharedLog) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
+fn status(log: &dyn SharedLog) -> io::Result<String> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let room = log.room()?;
-    writeln!(out, "epoch {}, {} of {} bytes used", tail.epoch, room.used, room.quota)?;
+    let mut out = format!("epoch {}, {} of {} bytes used\n", tail.epoch, room.used, room.quota);
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
     for (name, state) in log.nodes()? {
         let mut columns: Vec<&str> = state.splitn(3, ' ').collect();
         if columns[0] == "active" && name.as_bytes() != claimant {
             columns[0] = "lost";
         }
-        writeln!(out, "{name}\t{}", columns.join("\t"))?;
+        out += &format!("{name}\t{}\n", columns.join("\t"));
     }
     Ok(out)
 }
@@ -72,7 +71,7 @@ mod tests {
         log.tell("z", "active 3 10.0.0.9:11300").expect("memory");
         log.tell("a", "active 12 10.0.0.1:11300").expect("memory");
         log.tell("b", "standby 11 10.0.0.2:11300").expect("memory");
-        let text = String::from_utf8(status(&log).expect("memory")).expect("text");
+        let text = status(&log).expect("memory");
         assert!(
             text.ends_with(
                 "a\tactive\t12\t10.0.0.1:11300\nb\tstandby\t11\t10.0.0.2:11300\nz\tlost\t3\t10.0.0.9:11300\n"

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use getopts::{HasArg, Matches, Occur, Options};
+use getopts::{HasArg, Matches, Options};
 
 use super::opts::{Flag, HELP, REACH, SERVER};
 use super::out::Out;
@@ -62,9 +62,8 @@ impl Call {
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
-            let short = opt.short.map_or(String::new(), |letter| letter.to_string());
             let has = if opt.value.is_some() { HasArg::Yes } else { HasArg::No };
-            parser.opt(&short, opt.long, "", "", has, Occur::Multi);
+            options::add(&mut parser, opt.short, opt.long, has);
         }
         // What stands behind is not for this program to read.
         let own = match arguments.iter().position(|word| word == "--") {

@@ -9,11 +9,7 @@ use crate::cluster::command;
 use crate::options::BAD_USAGE;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
-    let mut text = Vec::new();
-    let done = command(&call.operands, &mut text);
-    for line in String::from_utf8_lossy(&text).lines() {
-        out.line(line)?;
-    }
     let code = |problem: &str| if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };
-    done.map(|()| DONE).map_err(|problem| Problem::new(code(&problem), problem))
+    let text = command(&call.operands).map_err(|problem| Problem::new(code(&problem), problem))?;
+    text.lines().try_for_each(|line| out.line(line)).map(|()| DONE)
 }

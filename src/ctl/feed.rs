@@ -83,12 +83,8 @@ pub fn each(
     feed.finish(link, hear)
 }
 
-pub fn put(bytes: &mut Vec<u8>, pri: u32, delay: u32, ttr: u32, body: &[u8]) {
-    put_tagged(bytes, (pri, delay, ttr), "", body);
-}
-
-/// The same with tags, each of which has a space before it.
-pub fn put_tagged(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, body: &[u8]) {
+/// Appends a `put` with these tags, each of which has a space before it.
+pub fn put(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, body: &[u8]) {
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(b"\r\n");

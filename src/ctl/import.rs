@@ -31,6 +31,7 @@ enum Note {
     Bury(u64),
 }
 
+#[derive(Default)]
 struct Import {
     into: Option<String>,
     skip: u64,
@@ -54,18 +55,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let count = |link: &mut Link| Ok::<u64, Problem>(Wanted::default().count(link)?.iter().sum());
     let before = count(&mut link)?;
-    let mut state = Import {
-        into,
-        skip,
-        used: "default".to_owned(),
-        line: 0,
-        done: 0,
-        safe: 0,
-        buried: 0,
-        refused: 0,
-        can_bury: None,
-        to_bury: Vec::new(),
-    };
+    let mut state = Import { into, skip, used: "default".to_owned(), ..Import::default() };
     let done = each_input(&call.operands, &mut |input| state.read(input, &mut link));
     if let Err(problem) = done {
         return Err(Problem::new(problem.code, state.how_far(&problem.text)));
@@ -123,7 +113,8 @@ impl Import {
             State::Delayed => job.delay,
             _ => 0,
         };
-        put(feed.add(Note::Put(self.line, is_buried.then_some(job.pri))), job.pri, delay, job.ttr, &job.body);
+        let bytes = feed.add(Note::Put(self.line, is_buried.then_some(job.pri)));
+        put(bytes, (job.pri, delay, job.ttr), "", &job.body);
         feed.flow(link, &mut |note, reply| self.hear(note, &reply.line))?;
         if self.to_bury.len() < super::feed::AHEAD / 2 {
             return Ok(());

@@ -27,8 +27,7 @@ pub struct Reach {
 #[derive(Debug)]
 pub struct Link {
     client: Client,
-    name: String,
-    timeout: Option<u64>,
+    reach: Reach,
 }
 
 impl Reach {
@@ -47,7 +46,7 @@ impl Reach {
 
     #[inline(never)]
     pub fn connect(&self) -> Result<Link, Problem> {
-        let limit = self.timeout.map(Duration::from_secs);
+        let limit = self.limit();
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
             ServerName::Tls(host, port) => self.identity.connect(host, *port, limit),
@@ -57,14 +56,21 @@ impl Reach {
             },
         };
         let connected = connected.and_then(|mut client| client.set_timeout(limit).map(|()| client));
-        let name = self.name();
-        let failed = |error| Problem::connection(&name, &error, self.timeout);
-        let mut client = connected.map_err(failed)?;
+        let mut client = connected.map_err(|error| self.failed(&error))?;
         self.identity.prove(&mut client).map_err(|error| match error {
-            ClientError::Io(error) => failed(error),
+            ClientError::Io(error) => self.failed(&error),
             ClientError::Refused(line) => refusal("auth", &line),
         })?;
-        Ok(Link { client, name, timeout: self.timeout })
+        Ok(Link { client, reach: self.clone() })
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        self.timeout.map(Duration::from_secs)
+    }
+
+    #[inline(never)]
+    fn failed(&self, error: &std::io::Error) -> Problem {
+        Problem::connection(&self.name(), error, self.timeout)
     }
 }
 
@@ -79,19 +85,14 @@ impl Link {
     #[inline(never)]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.client.send(bytes).map_err(|error| match error {
-            ClientError::Io(error) => self.failed(&error),
+            ClientError::Io(error) => self.reach.failed(&error),
             refused => Problem::refused(refused.to_string()),
         })
     }
 
     #[inline(never)]
     pub fn reply(&mut self) -> Result<Reply, Problem> {
-        self.client.reply().map_err(|error| self.failed(&error))
-    }
-
-    #[inline(never)]
-    fn failed(&self, error: &std::io::Error) -> Problem {
-        Problem::connection(&self.name, error, self.timeout)
+        self.client.reply().map_err(|error| self.reach.failed(&error))
     }
 
     /// Sends one command, without its CR LF, and reads its reply, whatever that is.
@@ -104,10 +105,10 @@ impl Link {
     /// The same; the server may take so many seconds, or as long as it likes, beside its time-out.
     #[inline(never)]
     pub fn ask_patiently(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
-        let limit = self.timeout.zip(seconds).map(|(timeout, seconds)| Duration::from_secs(timeout + seconds));
-        self.client.set_timeout(limit).map_err(|error| self.failed(&error))?;
+        let limit = self.reach.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
+        self.client.set_timeout(limit).map_err(|error| self.reach.failed(&error))?;
         let reply = self.ask(command)?;
-        self.client.set_timeout(self.timeout.map(Duration::from_secs)).map_err(|error| self.failed(&error))?;
+        self.client.set_timeout(self.reach.limit()).map_err(|error| self.reach.failed(&error))?;
         Ok(reply)
     }
 
@@ -174,7 +175,7 @@ impl Link {
 
     /// What ends this connection from another thread.
     pub fn closer(&self) -> Result<Closer, Problem> {
-        self.client.closer().map_err(|error| self.failed(&error))
+        self.client.closer().map_err(|error| self.reach.failed(&error))
     }
 }
 

@@ -80,7 +80,7 @@ fn put_anew(link: &mut Link, to: &str, record: &Record, body: &[u8]) -> Result<(
     let is_buried = record.state == State::Buried;
     let delay = if is_buried { OUT_OF_REACH } else { record.delay };
     let mut bytes = Vec::new();
-    put(&mut bytes, record.pri, delay, record.ttr, body);
+    put(&mut bytes, (record.pri, delay, record.ttr), "", body);
     link.send(&bytes)?;
     let reply = link.reply()?;
     let id = reply.number("INSERTED").ok_or_else(|| refusal("put", &reply.line))?;

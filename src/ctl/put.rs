@@ -5,7 +5,7 @@
 use std::io::IsTerminal;
 
 use super::call::{tube, Call};
-use super::feed::{put_tagged, Feed};
+use super::feed::{put, Feed};
 use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
 use super::opts::{Flag, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQUE};
@@ -18,6 +18,7 @@ use crate::json;
 const TOLD: u64 = 10;
 
 /// How the jobs are put, and what has become of them.
+#[derive(Default)]
 struct Put {
     pri: u32,
     delay: u32,
@@ -79,9 +80,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         tags: tags.iter().map(|(_, tag)| tag.as_str()).collect(),
         ids,
         what: if lines { "line" } else { "job" },
-        done: 0,
-        known: 0,
-        refused: 0,
+        ..Put::default()
     };
     let reads = call.operands.is_empty();
     if reads && files.is_empty() && !lines && std::io::stdin().is_terminal() {
@@ -112,7 +111,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 impl Put {
     fn add(&mut self, feed: &mut Feed<()>, link: &mut Link, out: &mut Out, body: &[u8]) -> Result<(), Problem> {
-        put_tagged(feed.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
+        put(feed.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
         feed.flow(link, &mut |(), reply| self.hear(out, &reply.line))
     }
 

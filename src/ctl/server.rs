@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::problem::Problem;
-use crate::options::needs_tls;
+use crate::options::{host_and_port, needs_tls};
 
 /// The port of beanstalk servers.
 const PORT: u16 = 11_300;
@@ -24,13 +24,9 @@ pub enum ServerName {
 
 impl ServerName {
     pub fn name(&self) -> String {
-        let pair = |host: &str, port| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
         match self {
-            ServerName::Tcp(host, port) => pair(host, *port),
-            ServerName::Tls(host, port) => format!("{TLS}{}", pair(host, *port)),
+            ServerName::Tcp(host, port) => host_and_port(host, *port),
+            ServerName::Tls(host, port) => format!("{TLS}{}", host_and_port(host, *port)),
             ServerName::Unix(path) => format!("unix:{}", path.display()),
         }
     }

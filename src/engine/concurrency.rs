@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::hash::{BuildHasher, Hasher};
 
 use super::client::ReservePolicy;
 use super::index::{chained, Index};
@@ -96,15 +95,9 @@ impl Concurrency {
 }
 
 impl Engine {
-    fn hash_concurrency(&self, key: &Name) -> u32 {
-        let mut hasher = self.tubes.hasher().build_hasher();
-        hasher.write(key.key());
-        hasher.finish() as u32
-    }
-
     /// Whether there is a lane for another job with this key in this tube, or may be one.
     pub(super) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
-        let Some(group) = self.concurrency.find(key, self.hash_concurrency(key)) else { return true };
+        let Some(group) = self.concurrency.find(key, self.tubes.hash(key.key())) else { return true };
         let lanes = self.concurrency.groups.get(group).lanes.len();
         lanes < MOST_LANES || self.concurrency.lane_in(group, tube, large).is_some()
     }
@@ -126,7 +119,7 @@ impl Engine {
 
     /// The job in `slot`, which has extras and stands nowhere, has this key from now on, and its bound is `most`.
     pub(super) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
-        let hash = self.hash_concurrency(&key);
+        let hash = self.tubes.hash(key.key());
         let job = self.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
         let group = self.concurrency.find(&key, hash).unwrap_or_else(|| {

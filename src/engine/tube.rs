@@ -280,7 +280,8 @@ impl Tubes {
         self.find_hashed(name, self.hash(name))
     }
 
-    fn hash(&self, name: &[u8]) -> u32 {
+    /// That of a name, of a tube or of anything else.
+    pub(super) fn hash(&self, name: &[u8]) -> u32 {
         let mut hasher = self.secret.build_hasher();
         hasher.write(name);
         hasher.finish() as u32

@@ -87,11 +87,11 @@ const fn long(long: &'static str, value: bool, help: &'static str, apply: Apply)
 pub const OPTIONS: [GearmandOpt; 33] = [
     row('b', "backlog", true, "no effect: the system's longest", |it, _| it.has_no_effect("--backlog")),
     row('d', "daemon", false, "go into the background, and end there when connections are taken", |it, _| { it.daemon = true; Ok(()) }),
-    long("exceptions", false, "tell every client why a job failed", |it, _| it.ours("exceptions", "")),
+    long("exceptions", false, "tell every client why a job failed", |it, _| it.settings.set("exceptions", "")),
     row('f', "file-descriptors", true, "accept at most this many connections, less 64 or half of them", file_descriptors),
     row('h', "help", false, "print this and end", |_, _| Ok(())),
-    row('j', "job-retries", true, "try a job at most this many times; 0: no limit (default 0)", |it, text| it.ours("job-retries", text)),
-    long("job-handle-prefix", true, "begin handles with this", |it, text| it.ours("job-handle-prefix", text)),
+    row('j', "job-retries", true, "try a job at most this many times; 0: no limit (default 0)", |it, text| it.settings.set("job-retries", text)),
+    long("job-handle-prefix", true, "begin handles with this", |it, text| it.settings.set("job-handle-prefix", text)),
     long("hashtable-buckets", true, "no effect: tables grow by themselves", |it, _| it.has_no_effect("--hashtable-buckets")),
     long("keepalive", false, "no effect: it is always on", |it, _| it.has_no_effect("--keepalive")),
     long("keepalive-idle", true, "probe a peer after this many seconds of silence (default 60)", |it, text| it.keepalive("keepalive-idle", text)),
@@ -109,10 +109,10 @@ pub const OPTIONS: [GearmandOpt; 33] = [
     long("syslog", false, "log to the system's log", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
     long("coredump", false, "no effect: that is the system's business", |it, _| it.has_no_effect("--coredump")),
     row('t', "threads", true, "serve with this many threads; 0: half the CPUs, 1 to 4", threads),
-    row('u', "user", true, "become this user once the addresses are bound", |it, text| it.ours("user", text)),
+    row('u', "user", true, "become this user once the addresses are bound", |it, text| it.settings.set("user", text)),
     row('v', "verbose", true, "how much to log, FATAL to DEBUG (default NOTICE); -v adds some", verbose),
     row('V', "version", false, "print the version and end", |_, _| Ok(())),
-    row('w', "worker-wakeup", true, "wake this many sleeping workers for a job; 0: all (default 1)", |it, text| it.ours("worker-wakeup", text)),
+    row('w', "worker-wakeup", true, "wake this many sleeping workers for a job; 0: all (default 1)", |it, text| it.settings.set("worker-wakeup", text)),
     long("check-args", false, "read the options and end", |_, _| Ok(())),
     long("ssl", false, "refused: TLS is --gearman=tls:ADDR, where it was built in", |_, _| Err(NO_TLS.to_owned())),
     long("ssl-ca-file", true, "refused", |_, _| Err(NO_TLS.to_owned())),
@@ -176,14 +176,9 @@ impl Gearmand {
         let row = OPTIONS.iter().find(|row| row.long == given.long);
         let done = match row {
             Some(row) => (row.apply)(self, &given.value),
-            None => self.ours(&given.long, &given.value),
+            None => self.settings.set(&given.long, &given.value),
         };
         done.map_err(|problem| format!("{}: {problem}", given.shown))
-    }
-
-    /// Does what beanpole's option of this name does.
-    fn ours(&mut self, long: &str, value: &str) -> Result<(), String> {
-        self.settings.set(long, value)
     }
 
     fn has_no_effect(&mut self, long: &'static str) -> Result<(), String> {
@@ -198,7 +193,7 @@ impl Gearmand {
         if text == "-1" {
             return Ok(());
         }
-        self.ours(long, text)
+        self.settings.set(long, text)
     }
 
     /// What follows from all options together.
@@ -272,24 +267,18 @@ fn queue_type(_: &mut Gearmand, text: &str) -> Result<(), String> {
 fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
     match text {
         "0" => Ok(()),
-        text => it.ours("threads", text),
+        text => it.settings.set("threads", text),
     }
 }
 
 /// The names of its levels, or letters: gearmand had `-v` and `-vv` before.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    it.level = match text.to_ascii_uppercase().as_str() {
-        "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => LevelFilter::Error,
-        "WARNING" => LevelFilter::Warn,
-        "NOTICE" | "INFO" => LevelFilter::Info,
-        "DEBUG" => LevelFilter::Debug,
+    let wrong =
+        || format!("invalid level: {text}; it must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");
+    it.level = match text {
         "" if it.level < LevelFilter::Debug => LevelFilter::Debug,
         "" => LevelFilter::Trace,
-        _ => {
-            return Err(format!(
-                "invalid level: {text}; it must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG"
-            ))
-        }
+        name => words::level(name).ok_or_else(wrong)?,
     };
     Ok(())
 }

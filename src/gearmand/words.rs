@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use log::LevelFilter;
+
 use super::{CONFIG_FILE, OPTIONS};
 use crate::options;
 
@@ -17,16 +19,12 @@ pub struct Given {
     pub shown: String,
 }
 
-/// Whether an option takes a value, of those that there are.
-fn takes_value(long: &str) -> Option<bool> {
-    let gearmand = OPTIONS.iter().find(|opt| opt.long == long).map(|opt| opt.value);
-    gearmand.or_else(|| options::OPTIONS.iter().find(|opt| opt.long == long).map(|opt| opt.value.is_some()))
-}
-
-/// Whether the value may be left out, and only stands behind an equals sign.
-fn may_lack_value(long: &str) -> bool {
-    let gearmand = OPTIONS.iter().any(|opt| opt.long == long);
-    !gearmand && options::OPTIONS.iter().any(|opt| opt.long == long && opt.optional)
+/// Whether an option takes a value, of those that there are, and whether the value may be left out, and only stands
+/// behind an equals sign.
+fn takes_value(long: &str) -> Option<(bool, bool)> {
+    let gearmand = OPTIONS.iter().find(|opt| opt.long == long).map(|opt| (opt.value, false));
+    let own = || options::OPTIONS.iter().find(|opt| opt.long == long).map(|opt| (opt.value.is_some(), opt.optional));
+    gearmand.or_else(own)
 }
 
 /// The options of these words, in order.
@@ -50,10 +48,10 @@ fn read_long(text: &str, words: &mut VecDeque<String>) -> Result<Given, String> 
         None => (text, None),
     };
     let shown = format!("--{long}");
-    let takes = takes_value(long).ok_or_else(|| format!("unknown option: {shown}"))?;
+    let (takes, optional) = takes_value(long).ok_or_else(|| format!("unknown option: {shown}"))?;
     let value = match (takes, value) {
         (true, Some(value)) => value,
-        (true, None) if may_lack_value(long) => String::new(),
+        (true, None) if optional => String::new(),
         (true, None) => words.pop_front().ok_or_else(|| format!("{shown}: an argument is missing"))?,
         (false, None) => String::new(),
         (false, Some(_)) => return Err(format!("{shown}: takes no argument")),
@@ -68,15 +66,9 @@ fn read_letters(letters: &str, words: &mut VecDeque<String>, all: &mut Vec<Given
         let opt = opt.ok_or_else(|| format!("unknown option: {shown}"))?;
         let long = opt.long.to_owned();
         let rest = &letters[at + letter.len_utf8()..];
-        if letter == 'v' {
-            // Once it took no value: what is no level behind it is something else.
-            let level = if rest.is_empty() { words.front().map_or("", String::as_str) } else { rest };
-            if !is_level(level) {
-                all.push(Given { long, value: String::new(), shown });
-                continue;
-            }
-        }
-        if !opt.value {
+        // Once `-v` took no value: what is no level behind it is something else.
+        let behind = if rest.is_empty() { words.front().map_or("", String::as_str) } else { rest };
+        if !opt.value || (letter == 'v' && level(behind).is_none()) {
             all.push(Given { long, value: String::new(), shown });
             continue;
         }
@@ -88,10 +80,15 @@ fn read_letters(letters: &str, words: &mut VecDeque<String>, all: &mut Vec<Given
     Ok(())
 }
 
-fn is_level(word: &str) -> bool {
-    ["FATAL", "ALERT", "CRITICAL", "ERROR", "WARNING", "NOTICE", "INFO", "DEBUG"]
-        .iter()
-        .any(|level| level.eq_ignore_ascii_case(word))
+/// How much is logged at the level of this name.
+pub fn level(word: &str) -> Option<LevelFilter> {
+    match word.to_ascii_uppercase().as_str() {
+        "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => Some(LevelFilter::Error),
+        "WARNING" => Some(LevelFilter::Warn),
+        "NOTICE" | "INFO" => Some(LevelFilter::Info),
+        "DEBUG" => Some(LevelFilter::Debug),
+        _ => None,
+    }
 }
 
 /// The options of a file; of the usual one, if none is named, and if it is there.

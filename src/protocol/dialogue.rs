@@ -201,21 +201,18 @@ impl Request {
     /// Bytes that its records take in the log if it finds a job there that no log has yet; zero if it finds none.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match self {
-            Request::Beanstalk(request) => match &request.command {
-                beanstalk::Command::Put { tags: Some(tags), .. } => engine.adoption_of_tagged(client, tags),
-                _ => 0,
-            },
-            Request::Gearman(request) => match &request.command {
-                gearman::Command::Submit(job) if job.background => {
-                    engine.adoption_of(&job.function, &job.unique, job.body.len())
-                }
-                _ => 0,
-            },
+            Request::Beanstalk(beanstalk::Request {
+                command: beanstalk::Command::Put { tags: Some(tags), .. },
+                ..
+            }) => engine.adoption_of_tagged(client, tags),
+            Request::Gearman(gearman::Request { command: gearman::Command::Submit(job), .. }) if job.background => {
+                engine.adoption_of(&job.function, &job.unique, job.body.len())
+            }
             Request::Continue(rest) => match &**rest {
                 Continuation::Guard(guarded) => guarded.request.adoption_size(engine, client),
                 _ => 0,
             },
-            Request::Workq(_) | Request::Http(_) => 0,
+            Request::Beanstalk(_) | Request::Gearman(_) | Request::Workq(_) | Request::Http(_) => 0,
         }
     }
 

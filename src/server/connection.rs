@@ -11,7 +11,7 @@ mod farewell;
 mod secure;
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSliceMut};
+use std::io::{Error, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -243,7 +243,7 @@ impl Connection {
     /// Reads, decodes and runs what there is, until the peer or the other connections must come first.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
-            hub.look_at_process();
+            hub.process.look();
         }
         let mut input = self.take_up(thread);
         let next = self.work_through(&mut input, hub, thread);
@@ -360,10 +360,7 @@ impl Connection {
         let result = self.outbox.stream().read(slices);
         let read = *result.as_ref().unwrap_or(&1);
         match result {
-            Ok(0) => {
-                self.ended = true;
-                self.half_closed = true;
-            }
+            Ok(0) => self.end_input(),
             Ok(count) => {
                 self.spoke = true;
                 if gap_length > 0 {
@@ -377,17 +374,25 @@ impl Connection {
                     buffer.resize(buffer.len() * 2, 0);
                 }
             }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock => self.readable = false,
-                ErrorKind::Interrupted => {}
-                _ => {
-                    log::debug!("{}: {error}", self.client.0);
-                    self.ended = true;
-                    self.half_closed = true;
-                }
-            },
+            Err(error) => self.fail_to_read(&error),
         }
         read.max(1)
+    }
+
+    fn fail_to_read(&mut self, error: &Error) {
+        match error.kind() {
+            ErrorKind::WouldBlock => self.readable = false,
+            ErrorKind::Interrupted => {}
+            _ => {
+                log::debug!("{}: {error}", self.client.0);
+                self.end_input();
+            }
+        }
+    }
+
+    /// Nothing more comes from the peer.
+    fn end_input(&mut self) {
+        (self.ended, self.half_closed) = (true, true);
     }
 
     /// The next request, and behind it, in the queue, those of one batch. Most come alone, and spare the way through
@@ -435,7 +440,7 @@ impl Connection {
             let mut batch = self.execute(first, (core, scratch), hub, now, &mut out, &mut turn_log);
             is_spent = batch.is_spent;
             core.record();
-            batch.lacking = core.take_lacking().max(batch.lacking);
+            batch.lacking = core.engine().take_lacking().max(batch.lacking);
             has_output = self.hand_over(batch, before, core, hub, &mut out, &turn_log);
         });
         turn_log.tell(thread.turn.locked);

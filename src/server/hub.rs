@@ -283,10 +283,6 @@ impl Hub {
         &self.clock
     }
 
-    pub fn alarm(&self) -> &Alarm {
-        &self.alarm
-    }
-
     /// The settings that the server was started with.
     pub fn config(&self) -> &Config {
         &self.config
@@ -303,16 +299,6 @@ impl Hub {
 
     pub fn admission(&self) -> &Admission {
         &self.admission
-    }
-
-    /// One connection was turned away.
-    pub fn count_rejected(&self) {
-        self.process.count_rejected();
-    }
-
-    /// Looks at what the process takes, for somebody who is about to ask.
-    pub fn look_at_process(&self) {
-        self.process.look();
     }
 
     /// Whether it is to stop, and whether it has.
@@ -394,11 +380,6 @@ impl Core {
         &mut self.engine
     }
 
-    /// What the log should make space for after this turn.
-    pub fn take_lacking(&mut self) -> u64 {
-        self.engine.take_lacking()
-    }
-
     /// A client wants the server to stop.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
@@ -427,11 +408,6 @@ impl Core {
         }
         self.outboxes[place] = Some(outbox);
         client
-    }
-
-    /// Whether a client waits, sleeps, holds a job or is to be told of one.
-    pub fn is_engaged(&self, client: ClientId) -> bool {
-        self.engine.is_engaged(client)
     }
 
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
@@ -483,11 +459,6 @@ impl Core {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());
         }
-    }
-
-    /// Whether earlier turns have left something.
-    pub fn has_deferred(&self) -> bool {
-        self.engine.has_deferred()
     }
 
     /// A command has taken so many steps beside what the engine counted; whether the turn is over.

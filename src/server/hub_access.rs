@@ -3,7 +3,8 @@
 //! Owns the way to the access file, to the certificate, and to the number of clients that are still unknown. Must not
 //! decide anything: `gate` and `protocol::guard` do.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 
 use super::gate::{Gate, MAX_STRANGERS};
@@ -28,17 +29,8 @@ impl Hub {
         self.tls.lock().clone()
     }
 
-    /// How many clients have not proven who they are.
-    pub fn strangers(&self) -> &Arc<AtomicUsize> {
-        &self.strangers
-    }
-
     /// Whether there are as many as may be.
     pub fn is_full_of_strangers(&self) -> bool {
         self.strangers.load(Ordering::Relaxed) >= MAX_STRANGERS
-    }
-
-    pub fn count_failed_auth(&self) {
-        self.process.count_failed_auth();
     }
 }

@@ -147,7 +147,7 @@ impl Acceptor<'_> {
         if !matches!(peer, PeerAddress::Tls(_)) {
             let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
         }
-        self.hub.count_rejected();
+        self.hub.process.count_rejected();
         let told = &mut self.told[refusal as usize];
         if told.is_none_or(|told| told.elapsed() >= QUIET) {
             *told = Some(Instant::now());

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use parking_lot::Mutex;
 
-use super::logfile::{self, severity, Target};
+use super::logfile::{self, severity, Elsewhere, Target};
 use crate::json::{self, Members};
 
 /// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then
@@ -30,6 +30,11 @@ pub enum LogForm {
     Json,
     /// What journald understands: the level in its notation, text and fields.
     Journal,
+}
+
+enum Logger {
+    Stderr(Stderr),
+    Elsewhere(&'static Elsewhere),
 }
 
 struct Stderr {
@@ -50,20 +55,15 @@ pub fn level(verbosity: u32) -> LevelFilter {
 /// Sends the program's log to stderr, or where else it is to go.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
-    let logger: &'static dyn Log = match elsewhere {
-        Some(target) => logfile::open(target)?,
-        None => Box::leak(Box::new(Stderr { form, lost: Mutex::new(0) })),
+    let logger = match elsewhere {
+        Some(target) => Logger::Elsewhere(logfile::open(target)?),
+        None => Logger::Stderr(Stderr { form, lost: Mutex::new(0) }),
     };
     // It fails only if there is a log already, and then that one stays.
-    if log::set_logger(logger).is_ok() {
+    if log::set_logger(Box::leak(Box::new(logger))).is_ok() {
         log::set_max_level(level);
     }
     Ok(())
-}
-
-/// Whether these are lines of the program's own: libraries have nothing to say that an operator needs.
-pub(super) fn is_ours(metadata: &Metadata) -> bool {
-    metadata.target().starts_with("beanpole")
 }
 
 /// Whether stderr is the stream that journald gave us, and not something it was redirected to since.
@@ -73,14 +73,17 @@ fn is_journal() -> bool {
     stream == format!("{}:{}", stderr.dev(), stderr.ino())
 }
 
-impl Log for Stderr {
+impl Log for Logger {
+    /// Whether these are lines of the program's own: libraries have nothing to say that an operator needs.
     fn enabled(&self, metadata: &Metadata) -> bool {
-        is_ours(metadata)
+        metadata.target().starts_with("beanpole")
     }
 
     fn log(&self, record: &Record) {
-        if self.enabled(record.metadata()) {
-            self.write(record);
+        match self {
+            _ if !self.enabled(record.metadata()) => {}
+            Logger::Stderr(stderr) => stderr.write(record),
+            Logger::Elsewhere(place) => place.write(record.level(), &text(record)),
         }
     }
 
@@ -147,7 +150,7 @@ pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
 }
 
 /// What a record says, and its fields behind it.
-pub(super) fn text(record: &Record) -> String {
+fn text(record: &Record) -> String {
     let mut text = record.args().to_string();
     let _ = record.key_values().visit(&mut Words(&mut text));
     text

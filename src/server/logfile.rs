@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use log::{Level, Log, Metadata, Record};
+use log::Level;
 use parking_lot::Mutex;
 
-use super::log::{is_ours, text, text_line};
+use super::log::text_line;
 
 /// Where the system's log takes lines.
 const SYSLOG: &str = "/dev/log";
@@ -63,23 +63,9 @@ fn open_file(path: &PathBuf) -> io::Result<File> {
     opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-impl Log for Elsewhere {
-    fn enabled(&self, metadata: &Metadata) -> bool {
-        is_ours(metadata)
-    }
-
-    fn log(&self, record: &Record) {
-        if self.enabled(record.metadata()) {
-            self.write(record.level(), &text(record));
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 impl Elsewhere {
     // There is no other place to complain to.
-    fn write(&self, level: Level, text: &str) {
+    pub(super) fn write(&self, level: Level, text: &str) {
         match &mut *self.0.lock() {
             Place::File { file, .. } => {
                 let _ = file.write_all(text_line(level, text, SystemTime::now()).as_bytes());

@@ -55,7 +55,7 @@ const CONNECTION_TRIAL: usize = 1 << 20;
 const SPARE: u64 = 4 << 20;
 const SPARE_MOST: u64 = 256 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
     max: u64,
     /// What the engine holds, as of the last turn.
@@ -85,20 +85,7 @@ pub struct Memory {
 impl Memory {
     /// Of at most `max` bytes.
     pub fn new(max: u64) -> Memory {
-        Memory {
-            max,
-            engine: AtomicU64::new(0),
-            shared: AtomicU64::new(0),
-            buffers: AtomicU64::new(0),
-            uploads: AtomicU64::new(0),
-            leaving: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            tried: AtomicU64::new(0),
-            exhausted: AtomicBool::new(false),
-            turns: AtomicU64::new(0),
-            look_at: AtomicU64::new(0),
-            swollen: AtomicBool::new(false),
-        }
+        Memory { max, ..Memory::default() }
     }
 
     /// Bytes of `max` that are kept for what gives memory back.
@@ -114,23 +101,17 @@ impl Memory {
 
     /// Somebody who took `before` bytes takes `after` now.
     pub fn charge(&self, before: u64, after: u64) {
-        if before != after {
-            self.buffers.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-        }
+        change(&self.buffers, before, after);
     }
 
     /// Of what was charged, so many bytes instead of `before` belong to connections that are given up.
     pub fn leave(&self, before: u64, after: u64) {
-        if before != after {
-            self.leaving.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-        }
+        change(&self.leaving, before, after);
     }
 
     /// The same of a body that is arriving.
     pub fn charge_upload(&self, before: u64, after: u64) {
-        if before != after {
-            self.uploads.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-        }
+        change(&self.uploads, before, after);
     }
 
     /// Bytes that connections buffer, in both directions.
@@ -275,6 +256,13 @@ impl Memory {
         let has_more = trial.try_reserve_exact(usize::try_from(spare + TRIAL).unwrap_or(usize::MAX)).is_ok();
         self.exhausted.store(!has_more, Ordering::Relaxed);
         self.tried.store(if has_more { taken + TRIAL } else { taken.max(tried) }, Ordering::Relaxed);
+    }
+}
+
+/// Counts in a sum that somebody who took `before` bytes takes `after` now.
+fn change(sum: &AtomicU64, before: u64, after: u64) {
+    if before != after {
+        sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 }
 

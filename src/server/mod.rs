@@ -85,24 +85,18 @@ impl std::error::Error for StartError {}
 impl StartError {
     /// Something about an address for this protocol.
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
-        let hint = match (error.kind(), wire) {
-            (io::ErrorKind::AddrInUse, Wire::Gearman) => {
-                "; choose another with --gearman=ADDR:PORT, or end what listens there"
+        let is_unix = name.starts_with("unix:");
+        let another = match wire {
+            Wire::Beanstalk if is_unix => "-l ADDR".to_owned(),
+            Wire::Beanstalk => "-p PORT or -l ADDR".to_owned(),
+            other => format!("--{}=ADDR:PORT", other.name()),
+        };
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => format!("; choose another with {another}, or end what listens there"),
+            io::ErrorKind::PermissionDenied if !is_unix => {
+                "; ports below 1024 need root: start as root with -u USER".to_owned()
             }
-            (io::ErrorKind::AddrInUse, Wire::Workq) => {
-                "; choose another with --workq=ADDR:PORT, or end what listens there"
-            }
-            (io::ErrorKind::AddrInUse, Wire::Http) => {
-                "; choose another with --http=ADDR:PORT, or end what listens there"
-            }
-            (io::ErrorKind::AddrInUse, _) if name.starts_with("unix:") => {
-                "; choose another with -l ADDR, or end what listens there"
-            }
-            (io::ErrorKind::AddrInUse, _) => "; choose another with -p PORT or -l ADDR, or end what listens there",
-            (io::ErrorKind::PermissionDenied, _) if !name.starts_with("unix:") => {
-                "; ports below 1024 need root: start as root with -u USER"
-            }
-            _ => "",
+            _ => String::new(),
         };
         StartError { code: 111, message: format!("cannot listen on {name}: {error}{hint}") }
     }

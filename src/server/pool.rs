@@ -335,7 +335,7 @@ impl PoolThread {
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire, peer);
         if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
-            connection.put_on_probation(self.probation.enter(number), Stranger::enter(self.hub.strangers()));
+            connection.put_on_probation(self.probation.enter(number), Stranger::enter(&self.hub.strangers));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
         entry.insert(connection);
@@ -408,7 +408,7 @@ impl PoolThread {
         if !suspects.is_empty() {
             self.hub.turn(&mut self.scratch.turn, |core, _, _| {
                 for (_, connection, engaged) in &mut suspects {
-                    *engaged = core.is_engaged(connection.client());
+                    *engaged = core.engine().is_engaged(connection.client());
                 }
             });
         }

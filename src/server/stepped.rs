@@ -69,7 +69,7 @@ impl Stepped {
 
     /// What the timer's thread does when its alarm rings. False if the engine has nothing left to do at this time.
     pub fn timer(&mut self) -> bool {
-        let left = self.hub.turn(&mut self.scratch, |core, _, _| core.has_deferred());
+        let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine().has_deferred());
         self.hub.clear_discarded();
         left
     }

@@ -64,7 +64,7 @@ impl Alarm {
 }
 
 pub fn run(hub: &Hub) {
-    let alarm = hub.alarm();
+    let alarm = &hub.alarm;
     let mut scratch = TurnScratch::default();
     let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
     loop {
@@ -82,7 +82,7 @@ pub fn run(hub: &Hub) {
         // The tick sets the alarm anew, to what is due next.
         alarm.set(&mut state, Time::NEVER);
         drop(state);
-        let unfinished = hub.turn(&mut scratch, |core, _, _| core.has_deferred());
+        let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
         hub.commit(&mut scratch);
         hub.clear_discarded();
         if unfinished {

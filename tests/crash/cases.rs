@@ -2,6 +2,8 @@
 //!
 //! Owns one case for each mistake that was made, or nearly made, and that needs its own way to show.
 
+use std::time::Duration;
+
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{Body, JobId, NewJob, Span};
 
@@ -246,4 +248,61 @@ fn what_a_server_leaves_at_its_end_is_synced() {
         let (engine, ..) = start(&disk.power_cut(1), settings(4096, mode), dawn()).expect("a log");
         assert_eq!(engine.stats().jobs.all(), 40, "{mode:?}");
     }
+}
+
+fn put_one(life: &mut Life, body: usize) {
+    let client = life.first_client();
+    life.wal.reserve(&life.access, body as u64 + 10);
+    let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![b'x'; body]) };
+    life.turn(|engine, now| engine.put(client, new, now).ok().map(|id| id.0)).expect("room");
+}
+
+#[test]
+fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 8 << 20);
+    let prompt = |life: &Life| (life.wal.write_promptly(&life.access), life.wal.sync_promptly(&life.access));
+    put_one(&mut life, 10);
+    assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
+    assert_eq!(life.wal.durable(), life.access.0.borrow().0.position());
+    // Much is left to the log's own threads, and does not make the disk slow.
+    put_one(&mut life, 2 << 20);
+    assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
+    assert!(life.wal.durable() < life.access.0.borrow().0.position());
+    assert_eq!(prompt(&life), (true, true));
+    disk.slow_down(Duration::from_millis(10));
+    for _ in 0..3 {
+        put_one(&mut life, 10);
+        assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
+    }
+    put_one(&mut life, 10);
+    assert_eq!((prompt(&life), life.wal.is_slow()), ((false, false), true));
+    // Now and then somebody else writes, and finds that it is quick again.
+    disk.slow_down(Duration::ZERO);
+    for _ in 0..10 {
+        put_one(&mut life, 10);
+        assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
+    }
+    put_one(&mut life, 10);
+    assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
+}
+
+#[test]
+fn a_log_says_that_the_disk_is_full_until_there_is_space() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    assert!(!life.wal.is_full());
+    disk.set_capacity(disk.used(""));
+    let client = life.first_client();
+    while life.put(client, b"default", 1, Span::ZERO).is_some() {}
+    assert!(life.wal.is_full() && life.health() == Health::Full);
+    // It is not filled with zero bytes again and again.
+    let deeds = disk.deeds();
+    life.wal.maintain_sparingly(&life.access);
+    assert_eq!(disk.deeds(), deeds);
+    life.wal.maintain(&life.access);
+    assert!(life.wal.is_full() && disk.deeds() > deeds);
+    disk.set_capacity(u64::MAX);
+    life.wal.maintain(&life.access);
+    assert!(!life.wal.is_full() && life.health() == Health::Ok);
 }

@@ -384,6 +384,23 @@ fn version_5_is_read_as_beanstalkd_reads_it() {
     stop(daemon);
 }
 
+#[test]
+fn ids_that_beanstalkd_gave_twice_are_told() {
+    const TOLD: &str = "beanstalkd gave the ids of 1 jobs twice; the older ones have new ids, the last is 8";
+    for (ids, twice) in [([6, 7], false), ([7, 7], true)] {
+        let home = Home::new();
+        let mut bytes = 5_u32.to_le_bytes().to_vec();
+        for (place, id) in ids.into_iter().enumerate() {
+            bytes.extend([record_5("t", id, 1, 3000 - place as u64, 0), b"hello\r\n".to_vec()].concat());
+        }
+        fs::write(home.path().join("binlog.1"), bytes).expect("a file");
+        let daemon = home.start(&["-f0"]);
+        assert_eq!(total(&mut daemon.client()), 2);
+        assert_eq!((daemon.log().contains(TOLD), daemon.log().contains("twice")), (twice, twice), "{}", daemon.log());
+        stop(daemon);
+    }
+}
+
 /// Kills the server at a moment of its start, again and again, and lets it finish in the end.
 #[test]
 fn an_interrupted_import_starts_over() {

@@ -55,11 +55,6 @@ struct Top {
     has_chosen: bool,
 }
 
-struct Flags {
-    end: Arc<AtomicBool>,
-    suspend: Arc<AtomicBool>,
-}
-
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let only: Vec<String> = call.tubes()?;
     let interval = call.number(&INTERVAL, 1, MAX_INTERVAL)?.unwrap_or(1);
@@ -98,32 +93,31 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let link = reach.connect()?;
     let fail = |error: std::io::Error| Problem::refused(format!("top: {}", plain(&error)));
     let desk = fetch::start(reach, link, only).map_err(fail)?;
-    let flags = Flags::catch().map_err(fail)?;
+    let end = caught(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(fail)?;
+    let suspend = caught(&[SIGTSTP]).map_err(fail)?;
     let mut top = Top { model, view, desk, question: None, next: Instant::now(), is_waiting: false, has_chosen: false };
-    top.watch(&flags).map_err(fail)?;
+    top.watch(&end, &suspend).map_err(fail)?;
     Ok(DONE)
 }
 
-impl Flags {
-    fn catch() -> std::io::Result<Flags> {
-        let flags = Flags { end: Arc::default(), suspend: Arc::default() };
-        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-            signal_hook::flag::register(signal, flags.end.clone())?;
-        }
-        signal_hook::flag::register(SIGTSTP, flags.suspend.clone())?;
-        Ok(flags)
+/// Becomes true when one of these signals comes.
+fn caught(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        signal_hook::flag::register(*signal, flag.clone())?;
     }
+    Ok(flag)
 }
 
 impl Top {
-    fn watch(&mut self, flags: &Flags) -> std::io::Result<()> {
+    fn watch(&mut self, end: &AtomicBool, suspend: &AtomicBool) -> std::io::Result<()> {
         let mut terminal = Terminal::enter()?;
         let mut is_new = true;
         loop {
-            if flags.end.load(Ordering::Relaxed) {
+            if end.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if flags.suspend.swap(false, Ordering::Relaxed) {
+            if suspend.swap(false, Ordering::Relaxed) {
                 drop(terminal);
                 // Here the program stands still until it is told to go on.
                 raise(Signal::SIGSTOP)?;
@@ -143,7 +137,7 @@ impl Top {
                 is_new = true;
                 match key {
                     Key::Interrupt => return Ok(()),
-                    Key::Suspend => flags.suspend.store(true, Ordering::Relaxed),
+                    Key::Suspend => suspend.store(true, Ordering::Relaxed),
                     Key::Sign('q') if self.question.is_none() && self.view.detail.is_none() && !self.view.helps => {
                         return Ok(());
                     }

@@ -101,28 +101,17 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
 /// The frame: what brings the screen from whatever it showed to this.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
-    let mut text = String::from("\x1b[H");
-    let lines = match view.size {
+    let mut lines = match view.size {
         (width, height) if width < LEAST.0 || height < LEAST.1 => {
             vec![format!("too small: {width}x{height}; it must be {}x{}", LEAST.0, LEAST.1)]
         }
         _ => lines(model, view),
     };
-    let count = lines.len().min(height);
-    for (place, line) in lines.into_iter().take(height).enumerate() {
-        // Behind a line that fills the screen, this would take its last letter away.
-        text += "\x1b[K";
-        text += &line;
-        text += "\x1b[m";
-        if place + 1 < count {
-            text += "\r\n";
-        }
-    }
-    if count < height {
-        text += "\r\n\x1b[J";
-    }
-    debug_assert!(width > 0);
-    text.into_bytes()
+    lines.truncate(height);
+    debug_assert!(width > 0 && height > 0);
+    let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
+    // What empties a line stands before it: behind one that fills the screen, it would take its last letter away.
+    format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 
 fn lines(model: &Model, view: &View) -> Vec<String> {
@@ -180,14 +169,10 @@ fn table(model: &Model, view: &View, room: usize, lines: &mut Vec<String>) {
     let name = (width - numbers).min(widest.max(LEAST.0 - numbers));
     let mut heads = String::new();
     for (place, column) in COLUMNS.iter().enumerate() {
-        let mark = if place == model.sort {
-            if model.is_reversed {
-                "^"
-            } else {
-                "v"
-            }
-        } else {
-            ""
+        let mark = match (place == model.sort, model.is_reversed) {
+            (false, _) => "",
+            (true, false) => "v",
+            (true, true) => "^",
         };
         heads += &match place {
             0 => fit(&format!(" {}{mark}", column.head), name),

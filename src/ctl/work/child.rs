@@ -12,24 +12,29 @@ use nix::sys::memfd::{memfd_create, MFdFlags};
 
 use super::Plan;
 
-/// What the command is told about its job.
-#[derive(Clone, Debug)]
-pub struct About {
+/// A job that the worker has reserved.
+#[derive(Debug)]
+pub struct Task {
     pub id: u64,
     pub tube: String,
+    pub pri: u64,
+    /// The time to run, in seconds.
+    pub ttr: u64,
     /// How often it was reserved, this time included.
     pub reserves: u64,
+    /// How often it was tried since it was kicked, this time included.
+    pub tries: u64,
 }
 
-pub fn start(plan: &Plan, about: &About, body: &[u8]) -> io::Result<Child> {
+pub fn start(plan: &Plan, job: &Task, body: &[u8]) -> io::Result<Child> {
     let mut file = File::from(memfd_create(c"job", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(body)?;
     file.rewind()?;
     Command::new(&plan.program)
         .args(&plan.arguments)
-        .env("BEANPOLE_JOB_ID", about.id.to_string())
-        .env("BEANPOLE_JOB_TUBE", &about.tube)
-        .env("BEANPOLE_JOB_RESERVES", about.reserves.to_string())
+        .env("BEANPOLE_JOB_ID", job.id.to_string())
+        .env("BEANPOLE_JOB_TUBE", &job.tube)
+        .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
         .stdin(Stdio::from(file))
         .process_group(0)
         .spawn()

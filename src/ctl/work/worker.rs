@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Stop};
-use super::child::{failure, start, About};
+use super::child::{failure, start, Task};
 use super::{Plan, MAX_BACKOFF};
 use crate::ctl::link::{IdAndBody, Link};
 use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
@@ -25,15 +25,6 @@ pub struct Worker {
     place: usize,
     link: Option<Link>,
     done: u64,
-}
-
-struct Job {
-    about: About,
-    pri: u64,
-    /// The time to run, in seconds.
-    ttr: u64,
-    /// How often it was tried since it was kicked, this time included.
-    tries: u64,
 }
 
 enum Outcome {
@@ -125,21 +116,21 @@ impl Worker {
         reserved
     }
 
-    fn look_up(&mut self, id: u64) -> Result<Job, Problem> {
+    fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
         let figures: Figures = self.link().figures(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = figures.number("reserves").max(1);
         // Each kick of a buried job begins the count again.
         let before = figures.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
-        let about = About { id, tube: figures.text("tube").to_owned(), reserves };
-        Ok(Job { about, pri: figures.number("pri"), ttr: figures.number("ttr").max(1), tries })
+        let (pri, ttr) = (figures.number("pri"), figures.number("ttr").max(1));
+        Ok(Task { id, tube: figures.text("tube").to_owned(), pri, ttr, reserves, tries })
     }
 
     /// Runs the command for a job, and says what becomes of it; whether it went well.
-    fn carry_out(&mut self, job: &Job, body: &[u8]) -> Result<bool, Problem> {
+    fn carry_out(&mut self, job: &Task, body: &[u8]) -> Result<bool, Problem> {
         let begun = Instant::now();
-        let id = job.about.id;
-        let child = match start(&self.plan, &job.about, body) {
+        let id = job.id;
+        let child = match start(&self.plan, job, body) {
             Ok(child) => child,
             Err(error) => {
                 // Nothing is wrong with the job.
@@ -167,7 +158,7 @@ impl Worker {
             let went = told.as_deref().unwrap_or("done");
             let millis = begun.elapsed().as_millis() as u64;
             let (seconds, millis) = (millis / 1000, millis % 1000);
-            tell(&format!("job {id} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.about.tube));
+            tell(&format!("job {id} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.tube));
         }
         match connection {
             Err(problem) if problem.code == NO_CONNECTION => Err(problem),
@@ -177,7 +168,7 @@ impl Worker {
 
     /// Waits for the end of the command, keeping the job alive at half its time to run. Beside the outcome: whether
     /// the job is still this worker's.
-    fn attend(&mut self, mut child: Child, job: &Job, begun: Instant) -> (Outcome, Result<String, Problem>) {
+    fn attend(&mut self, mut child: Child, job: &Task, begun: Instant) -> (Outcome, Result<String, Problem>) {
         let mut ours = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
         let mut touch = begun + pace;
@@ -203,7 +194,7 @@ impl Worker {
                 }
             }
             if ours.is_ok() && now >= touch {
-                ours = self.link().expect(&format!("touch {}", job.about.id), "TOUCHED").map(|_| String::new());
+                ours = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
                 continue;
             }
@@ -213,16 +204,15 @@ impl Worker {
     }
 
     /// Tells the server what becomes of the job; in words, what that is.
-    fn judge(&mut self, job: &Job, outcome: &Outcome, went_well: bool) -> Result<String, Problem> {
-        let Job { about, pri, tries, .. } = job;
-        let id = about.id;
+    fn judge(&mut self, job: &Task, outcome: &Outcome, went_well: bool) -> Result<String, Problem> {
+        let Task { id, pri, tries, .. } = job;
         if went_well {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
             return Ok("deleted".to_owned());
         }
         let buried = format!("buried after try {tries}");
         if matches!(outcome, Outcome::Stopped) {
-            let is_ready = self.link().release(id, *pri, 0)?;
+            let is_ready = self.link().release(*id, *pri, 0)?;
             return Ok(if is_ready { "released".to_owned() } else { buried });
         }
         if *tries > self.plan.retries {
@@ -230,7 +220,7 @@ impl Worker {
             return Ok(buried);
         }
         let delay = delay(self.plan.backoff, *tries);
-        if !self.link().release(id, *pri, delay)? {
+        if !self.link().release(*id, *pri, delay)? {
             return Ok(buried);
         }
         Ok(format!("try {} in {delay} s", tries + 1))

@@ -20,11 +20,8 @@ pub enum Tagging {
     Garbage,
 }
 
-/// What the tags are called.
-pub const TAGS: [&str; 5] = ["con", "idp", "tub", "try", "ttl"];
-
 /// The tags and the extensions that they belong to.
-const WORDS: [(&[u8; 4], Extension); 5] = [
+pub const TAGS: [(&[u8; 4], Extension); 5] = [
     (b"con:", Extension::Con),
     (b"idp:", Extension::Idp),
     (b"tub:", Extension::Tub),
@@ -43,7 +40,7 @@ pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     }
     while let Some((word, behind)) = next_word(left) {
         let known = word.split_first_chunk().and_then(|(name, value)| {
-            let row = WORDS.iter().find(|(tag, on)| *tag == name && extensions.has(*on))?;
+            let row = TAGS.iter().find(|(tag, on)| *tag == name && extensions.has(*on))?;
             Some((row.1, value))
         });
         match known {

@@ -41,16 +41,12 @@ pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
     // A guess is the last of its connection, and a body that nobody has asked for is not read.
     let is_introduction = matches!(request.command, Ok(Command::Introduction | Command::GoAhead));
     head.close |= denied == Denied::Unknown && (head.token.is_some() || is_introduction);
-    reply::failure(out, &Failure::new(status, text), &head);
-    if head.close {
-        Flow::Close
-    } else {
-        Flow::Next
-    }
+    reply::failure(out, &Failure::new(status, text), &head)
 }
 
 /// Refuses a request that must not be carried out.
-pub fn check(head: &Head, command: Option<&Command>, settings: &HttpSettings) -> Result<(), Failure> {
+pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
+    let head = &request.head;
     let refuse = |status, text: &str| Err(Failure::new(status, text));
     let Some(host) = head.host.as_deref() else { return refuse(400, "there is no Host, or more than one") };
     if !is_known_host(host, &settings.hosts) {
@@ -59,13 +55,12 @@ pub fn check(head: &Head, command: Option<&Command>, settings: &HttpSettings) ->
     if head.origin.as_deref().is_some_and(|origin| !is_same(origin, host)) {
         return refuse(403, "the Origin is another site");
     }
-    let is_open = command.is_some_and(Command::is_for_strangers);
-    if let Some(token) = settings.token.as_deref().filter(|_| !is_open) {
+    if let Some(token) = settings.token.as_deref().filter(|_| !request.is_for_strangers()) {
         if !head.token.as_deref().is_some_and(|given| is_equal(given, token)) {
             return refuse(401, "the bearer token is missing or wrong");
         }
     }
-    if !command.is_some_and(Command::changes) {
+    if !request.changes() {
         return Ok(());
     }
     if !settings.admin {

@@ -6,7 +6,7 @@
 
 use super::types::Failure;
 use super::HttpSettings;
-use crate::engine::{Histogram, Latency, Progress, Stats, TubeStats};
+use crate::engine::{Progress, Stats, TubeStats};
 use crate::log_figures::Health;
 use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
@@ -189,7 +189,8 @@ impl Scrape {
             for (place, latency) in [(6, &times.wait), (7, &times.run)] {
                 let text = self.samples[place].text();
                 let before = text.len();
-                push_latency(text, FAMILIES[TUBES + place].0, &name, latency);
+                let (whole, labels) = ((latency.samples(), latency.sum_nanos()), format!("tube=\"{name}\","));
+                push_histogram(text, FAMILIES[TUBES + place].0, &labels, &mut latency.buckets(), whole);
                 bytes += text.len() - before;
             }
         }
@@ -373,27 +374,28 @@ fn histograms(page: &mut Page, context: &Context) {
     for histogram in [wait, run, latencies.syncs.as_ref(), latencies.turns.as_ref()] {
         let name = page.begin();
         if let Some(histogram) = histogram {
-            push_histogram(page.text, name, histogram);
+            let whole = (histogram.count(), histogram.sum_nanos());
+            push_histogram(page.text, name, "", &mut histogram.buckets(), whole);
         }
     }
 }
 
-fn push_histogram(text: &mut Vec<u8>, name: &str, histogram: &Histogram) {
-    for (bound, count) in histogram.buckets() {
-        text.extend_from_slice(format!("{name}_bucket{{le=\"{}\"}} {count}\n", seconds(bound.into())).as_bytes());
-    }
-    let (count, sum) = (histogram.count(), seconds(histogram.sum_nanos()));
-    let rest = format!("{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
-    text.extend_from_slice(rest.as_bytes());
-}
-
-fn push_latency(text: &mut Vec<u8>, name: &str, tube: &str, latency: &Latency) {
-    for (bound, count) in latency.buckets() {
+/// The samples of a histogram: how many times were shorter than each bound, how many there are, and their sum. Each of
+/// its labels has a comma behind it.
+fn push_histogram(
+    text: &mut Vec<u8>,
+    name: &str,
+    labels: &str,
+    buckets: &mut dyn Iterator<Item = (u64, u64)>,
+    (count, sum): (u64, u128),
+) {
+    for (bound, shorter) in buckets {
         let bound = seconds(bound.into());
-        text.extend_from_slice(format!("{name}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {count}\n").as_bytes());
+        text.extend_from_slice(format!("{name}_bucket{{{labels}le=\"{bound}\"}} {shorter}\n").as_bytes());
     }
-    let (count, sum, of) = (latency.samples(), seconds(latency.sum_nanos()), format!("{{tube=\"{tube}\""));
-    let rest = format!("{name}_bucket{of},le=\"+Inf\"}} {count}\n{name}_sum{of}}} {sum}\n{name}_count{of}}} {count}\n");
+    let (sum, of) = (seconds(sum), labels.strip_suffix(',').map_or(String::new(), |labels| format!("{{{labels}}}")));
+    let rest =
+        format!("{name}_bucket{{{labels}le=\"+Inf\"}} {count}\n{name}_sum{of} {sum}\n{name}_count{of} {count}\n");
     text.extend_from_slice(rest.as_bytes());
 }
 

@@ -6,8 +6,7 @@
 use super::page::PAGE_POLICY;
 use super::types::{Failure, Head};
 use crate::json;
-use crate::protocol::text::push_number;
-use crate::protocol::Output;
+use crate::protocol::{Flow, Output};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -48,12 +47,7 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// The head of a reply with a body of this length, which must follow unless the client asked for the head alone.
-pub fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
-    let text = out.text();
-    text.extend_from_slice(b"HTTP/1.1 ");
-    push_number(text, status.into());
-    text.push(b' ');
-    text.extend_from_slice(reason(status).as_bytes());
+fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Head) {
     let kind_name = match kind {
         Kind::Json => "application/json",
         Kind::Metrics => "text/plain; version=0.0.4; charset=utf-8",
@@ -61,45 +55,40 @@ pub fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &
         Kind::Text => "text/plain; charset=utf-8",
         Kind::Bytes => "application/octet-stream\r\nContent-Disposition: attachment",
     };
-    text.extend_from_slice(b"\r\nContent-Type: ");
-    text.extend_from_slice(kind_name.as_bytes());
-    text.extend_from_slice(b"\r\nContent-Length: ");
-    push_number(text, length as u64);
-    text.extend_from_slice(b"\r\n");
-    text.extend_from_slice(GUARDS.as_bytes());
-    text.extend_from_slice(b"Content-Security-Policy: ");
-    text.extend_from_slice(if kind == Kind::Page { PAGE_POLICY } else { POLICY }.as_bytes());
-    text.extend_from_slice(b"\r\n");
-    match status {
-        401 => text.extend_from_slice(b"WWW-Authenticate: Bearer\r\n"),
-        405 => text.extend_from_slice(b"Allow: GET, HEAD, POST\r\n"),
-        _ => {}
-    }
-    if request.close {
-        text.extend_from_slice(b"Connection: close\r\n");
-    }
-    text.extend_from_slice(b"\r\n");
+    let policy = if kind == Kind::Page { PAGE_POLICY } else { POLICY };
+    let advice = match status {
+        401 => "WWW-Authenticate: Bearer\r\n",
+        405 => "Allow: GET, HEAD, POST\r\n",
+        _ => "",
+    };
+    let close = if request.close { "Connection: close\r\n" } else { "" };
+    let text = format!(
+        "HTTP/1.1 {status} {}\r\nContent-Type: {kind_name}\r\nContent-Length: {length}\r\n{GUARDS}\
+         Content-Security-Policy: {policy}\r\n{advice}{close}\r\n",
+        reason(status)
+    );
+    out.text().extend_from_slice(text.as_bytes());
 }
 
-/// A whole reply with this body.
-pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &Head) {
+/// A whole reply with this body; whether the connection goes on behind it.
+pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &Head) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
         out.append(&mut body);
     }
-}
-
-/// A whole reply with a short body.
-pub fn short(out: &mut Output, status: u16, kind: Kind, body: &[u8], request: &Head) {
-    head(out, status, kind, body.len(), request);
-    if !request.is_head {
-        out.text().extend_from_slice(body);
+    if request.close {
+        Flow::Close
+    } else {
+        Flow::Next
     }
 }
 
-pub fn failure(out: &mut Output, failure: &Failure, request: &Head) {
-    let body = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
-    short(out, failure.status, Kind::Json, body.as_bytes(), request);
+/// The same that says why nothing is done.
+pub fn failure(out: &mut Output, failure: &Failure, request: &Head) -> Flow {
+    let text = json::object(|members| members.text("error", failure.text.as_bytes())) + "\n";
+    let mut body = Output::new();
+    body.text().extend_from_slice(text.as_bytes());
+    whole(out, failure.status, Kind::Json, body, request)
 }
 
 pub fn go_ahead(out: &mut Output) {

@@ -3,7 +3,7 @@
 //! Owns the framing. What could be read in two ways is refused, and the connection closed: nobody may smuggle a request
 //! behind another. Must not know the queue.
 
-use super::routes::{self, Command, RequestTarget, Routed, ROUTES};
+use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
 use crate::access::Need;
 use crate::json::Object;
@@ -58,14 +58,23 @@ impl Request {
         self.command.as_ref().map_or(Subject::Nothing, Command::subject)
     }
 
+    fn route(&self) -> Option<&'static Route> {
+        self.place.and_then(|place| ROUTES.get(place))
+    }
+
+    /// Whether it changes the queue.
+    pub fn changes(&self) -> bool {
+        self.route().is_some_and(|route| route.method == Method::Post)
+    }
+
     /// Whether it is answered whoever sends it: with what everybody may see, or that it cannot be framed.
     pub fn is_for_strangers(&self) -> bool {
-        self.is_last || self.command.as_ref().is_ok_and(Command::is_for_strangers)
+        self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
 
     /// What a client must be allowed to do.
     pub fn need(&self) -> Need {
-        match (&self.command, self.place.and_then(|place| ROUTES.get(place))) {
+        match (&self.command, self.route()) {
             // The metrics of one tube are its own.
             (Ok(Command::Metrics(_, Some(_))), _) => Need::LOOK_NAMED,
             (_, Some(route)) => route.need,

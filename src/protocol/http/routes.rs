@@ -71,17 +71,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it changes the queue.
-    pub fn changes(&self) -> bool {
-        use Command::*;
-        match self {
-            Put(..) | Kick(..) | Pause(..) | Clear(..) | Move { .. } => true,
-            KickJob(_) | DeleteJob(_) | BuryJob(_) => true,
-            GoAhead | Introduction | Page | Health | Ready | Metrics(..) | Server => false,
-            Tubes { .. } | Tube(_) | Jobs { .. } | Peek(..) | Job(_) | Body(_) => false,
-        }
-    }
-
     /// Bytes that it may take in a log before it stops once more.
     pub fn log_size(&self) -> u64 {
         use Command::*;
@@ -128,11 +117,6 @@ impl Command {
                 Subject::Nothing
             }
         }
-    }
-
-    /// Whether everybody may have it, with a right or without: it tells nothing of jobs.
-    pub fn is_for_strangers(&self) -> bool {
-        matches!(self, Command::Page | Command::Health | Command::Ready)
     }
 }
 

@@ -79,26 +79,29 @@ struct List {
 }
 
 impl List {
-    /// Begins one more object; tells where it begins.
-    fn item(&mut self) -> &mut Vec<u8> {
-        let first = self.count == 0;
-        self.count += 1;
+    /// Adds an object that `fill` writes; how many bytes it has.
+    fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
-        if !first {
+        if self.count > 0 {
             text.extend_from_slice(b",\n");
         }
-        text
+        self.count += 1;
+        let before = text.len();
+        let mut members = Members::begin(text);
+        fill(&mut members);
+        members.end();
+        text.len() - before
     }
 
-    /// The whole of it: `{"<name>":[...],"next":n}`.
-    fn finish(self, name: &str, next: Option<u32>) -> Output {
+    /// The whole of it: `{"<name>":[...],"next":n}`. There is a next one if there is more.
+    fn finish(self, name: &str, next: u32, progress: Progress) -> Step {
         let mut whole = Output::new();
         whole.text().extend_from_slice(format!("{{\"{name}\":[\n").as_bytes());
         let mut items = self.text;
         whole.append(&mut items);
-        let next = next.map_or("null".to_owned(), |next| next.to_string());
+        let next = if progress == Progress::More { next.to_string() } else { "null".to_owned() };
         whole.text().extend_from_slice(format!("\n],\"next\":{next}}}\n").as_bytes());
-        whole
+        Step::Done(Ok((Kind::Json, whole)))
     }
 }
 
@@ -129,21 +132,14 @@ impl Continuation {
 
 /// Carries out one request and appends its reply.
 pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    let Request { head, command, is_last, .. } = request;
     // What cannot be framed is not guarded either: nothing of it is known. What comes again is guarded then.
-    let is_guarded = !is_last && !matches!(command, Ok(Command::Introduction));
-    let settings = &context.settings.http;
-    let allowed = if is_guarded { guard::check(&head, command.as_ref().ok(), settings) } else { Ok(()) };
+    let is_guarded = !request.is_last && !matches!(request.command, Ok(Command::Introduction));
+    let allowed = if is_guarded { guard::check(&request, &context.settings.http) } else { Ok(()) };
+    let Request { head, command, .. } = request;
     match allowed.and(command) {
-        Ok(command) if is_asleep(&command, context) => {
-            reply::failure(out, &Failure::new(503, STANDING_BY), &head);
-            ended(&head)
-        }
+        Ok(command) if is_asleep(&command, context) => reply::failure(out, &Failure::new(503, STANDING_BY), &head),
         Ok(command) => carry_out(command, head, context, out),
-        Err(failure) => {
-            reply::failure(out, &failure, &head);
-            ended(&head)
-        }
+        Err(failure) => reply::failure(out, &failure, &head),
     }
 }
 
@@ -159,14 +155,6 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
     let Continuation { head, rest } = rest;
     let step = advance(rest, context);
     conclude(step, head, context, out)
-}
-
-fn ended(head: &Head) -> Flow {
-    if head.close {
-        Flow::Close
-    } else {
-        Flow::Next
-    }
 }
 
 fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
@@ -421,11 +409,9 @@ fn conclude(step: Step, head: Box<Head>, context: &mut Context, out: &mut Output
             if context.engine.has_memory(rest.footprint()) {
                 return Flow::Continue(Box::new(protocol::Continuation::Http(rest)));
             }
-            reply::failure(out, &Failure::new(503, "there is no memory for this"), &rest.head);
-            return ended(&rest.head);
+            reply::failure(out, &Failure::new(503, "there is no memory for this"), &rest.head)
         }
     }
-    ended(&head)
 }
 
 /// How far it has come.
@@ -441,18 +427,12 @@ fn list_tubes(mut next: u32, filter: Box<[u8]>, limit: usize, mut list: List, co
         if !shown(tube.name) || !protocol::sees(access, tube.name) {
             return 0;
         }
-        let text = list.item();
-        let before = text.len();
-        let mut members = Members::begin(text);
-        tube_members(&mut members, tube);
-        members.end();
-        text.len() - before
+        list.add(|members| tube_members(members, tube))
     });
-    match progress {
-        Progress::More if list.count < limit => Step::More(Rest::Tubes { next, filter, limit, list }),
-        Progress::More => Step::Done(Ok((Kind::Json, list.finish("tubes", Some(next))))),
-        Progress::Done => Step::Done(Ok((Kind::Json, list.finish("tubes", None)))),
+    if progress == Progress::More && list.count < limit {
+        return Step::More(Rest::Tubes { next, filter, limit, list });
     }
+    list.finish("tubes", next, progress)
 }
 
 fn list_jobs(mut next: u32, tube: Box<[u8]>, state: Option<State>, mut list: List, context: &mut Context) -> Step {
@@ -465,18 +445,12 @@ fn list_jobs(mut next: u32, tube: Box<[u8]>, state: Option<State>, mut list: Lis
         if !wanted || engine.tube_of(job) != &*tube {
             return 0;
         }
-        let text = list.item();
-        let before = text.len();
-        let mut members = Members::begin(text);
-        job_members(&mut members, engine, job, GLIMPSE, now);
-        members.end();
-        text.len() - before
+        list.add(|members| job_members(members, engine, job, GLIMPSE, now))
     });
-    match progress {
-        Progress::More if list.count < JOBS => Step::More(Rest::Jobs { next, tube, state, list }),
-        Progress::More => Step::Done(Ok((Kind::Json, list.finish("jobs", Some(next))))),
-        Progress::Done => Step::Done(Ok((Kind::Json, list.finish("jobs", None)))),
+    if progress == Progress::More && list.count < JOBS {
+        return Step::More(Rest::Jobs { next, tube, state, list });
     }
+    list.finish("jobs", next, progress)
 }
 
 fn move_jobs(mut moving: MoveJobs, context: &mut Context) -> Step {

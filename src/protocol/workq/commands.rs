@@ -162,7 +162,8 @@ impl<'a> Line<'a> {
 fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
     // Behind these four, the time if it is scheduled, and the size.
     let [id, name, ttr, ttl, time] = line.take();
-    let (id, ttr, ttl) = (fields::id(id)?, fields::ttr(ttr)?, fields::ttl(ttl)?);
+    let (id, ttr, ttl) =
+        (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);
     let time = if scheduled { Some(time::parse(time).ok_or(reply::INVALID_TIME)?) } else { None };
     let max_attempts = fields::count(line.flag("max-attempts"), reply::INVALID_MAX_ATTEMPTS)?;
     let max_fails = fields::count(line.flag("max-fails"), reply::INVALID_MAX_FAILS)?;
@@ -175,7 +176,7 @@ fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
 
 fn run(line: &Line) -> Result<Command, Words> {
     let [id, name, ttr, wait, _size] = line.take();
-    let (id, ttr) = (fields::id(id)?, fields::ttr(ttr)?);
+    let (id, ttr) = (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?);
     let pri = fields::priority(line.flag("priority"))?;
     let wait = fields::wait(wait)?;
     fields::new_id_version(id)?;

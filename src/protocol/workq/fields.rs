@@ -72,19 +72,14 @@ pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
     Ok(id)
 }
 
-/// A time to run in milliseconds, of whatever length; see [`ttr_range`].
-pub fn ttr(text: &[u8]) -> Result<u64, Words> {
-    whole_number(text).ok_or(reply::INVALID_TTR)
+/// A time to run or to live in milliseconds, of whatever length; see [`ttr_range`] and [`ttl_range`].
+pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
+    whole_number(text).ok_or(error)
 }
 
 /// The second check of a time to run.
 pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
-}
-
-/// A time to live in milliseconds; see [`ttl_range`].
-pub fn ttl(text: &[u8]) -> Result<u64, Words> {
-    whole_number(text).ok_or(reply::INVALID_TTL)
 }
 
 /// The second check of a time to live. The longest ones are longer than the engine's time lasts, and never end.
@@ -162,9 +157,9 @@ mod tests {
         ] {
             assert_eq!(size(text.as_bytes()), expected, "{text:?}");
         }
-        assert_eq!(ttr(b"005"), Ok(5));
+        assert_eq!(time(b"005", reply::INVALID_TTR), Ok(5));
         for wrong in ["+5", "-1", "abc", "", "18446744073709551616"] {
-            assert_eq!(ttr(wrong.as_bytes()), Err(reply::INVALID_TTR), "{wrong:?}");
+            assert_eq!(time(wrong.as_bytes(), reply::INVALID_TTR), Err(reply::INVALID_TTR), "{wrong:?}");
             assert_eq!(wait(wrong.as_bytes()), Err(reply::INVALID_WAIT), "{wrong:?}");
         }
     }
@@ -174,7 +169,7 @@ mod tests {
         assert_eq!(MAX_TTR, millis(LONGEST_LEASE));
         assert!(ttr_range(1).is_ok() && ttr_range(MAX_TTR).is_ok());
         assert!(ttr_range(0).is_err() && ttr_range(MAX_TTR + 1).is_err());
-        assert_eq!(ttl(b"18446744073709551615").and_then(ttl_range), Ok(Span::from_millis(u64::MAX)));
+        assert_eq!(time(b"18446744073709551615", OK).and_then(ttl_range), Ok(Span::from_millis(u64::MAX)));
         assert!(ttl_range(0).is_err());
         assert!(wait(b"86400000").is_ok() && wait(b"86400001").is_err() && wait(b"0").is_ok());
         assert!(offset(b"4294967295").is_ok() && offset(b"4294967296").is_err());

@@ -52,7 +52,7 @@ impl Connection {
             self.probation = None;
         }
         if let (true, Some(gate)) = (self.punished, hub.gate()) {
-            hub.count_failed_auth();
+            hub.process.count_failed_auth();
             gate.log_failure(self.peer);
         }
     }

@@ -42,24 +42,15 @@ impl Connection {
                 self.spoke = true;
                 self.readable = arrived.more || self.half_closed || self.urgent;
                 if arrived.ended {
-                    self.ended = true;
-                    self.half_closed = true;
+                    self.end_input();
                 }
                 arrived.count.max(1)
             }
             Err(error) => {
-                match error.kind() {
-                    ErrorKind::WouldBlock => self.readable = false,
-                    ErrorKind::Interrupted => {}
-                    _ => {
-                        if was_handshaking {
-                            tls::log_failure(&self.peer, &error);
-                        }
-                        log::debug!("{}: {error}", self.client.0);
-                        self.ended = true;
-                        self.half_closed = true;
-                    }
+                if was_handshaking && !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
+                    tls::log_failure(&self.peer, &error);
                 }
+                self.fail_to_read(&error);
                 1
             }
         }

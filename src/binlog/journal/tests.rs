@@ -1,0 +1,393 @@
+//! The journal's arithmetic, at the bounds where chance seldom comes.
+
+use super::*;
+use crate::binlog::decode::Head;
+use crate::engine::{
+    Body, ClientId, CompletionPolicy, DedupKey, JobId, JobOptions, Limits, LogRoom, NewJob, Outcome, ReservePolicy,
+    Span, Time,
+};
+
+const SIZE: u64 = 1000;
+
+/// What a segment cannot use of its space at its end.
+const END: u64 = (CHANGE + MARK) as u64;
+
+/// A journal that writes into its first segment, of this size, and may give ids.
+fn journal(size: u64) -> Journal {
+    let mut journal = Journal::new(size, 9);
+    let number = journal.claim_number();
+    journal.begin(number, size, Place::default());
+    journal.found_ids(IDS_AHEAD);
+    journal.last_id = 0;
+    journal
+}
+
+/// Makes another segment of this size ready.
+fn prepare(journal: &mut Journal, size: u64) {
+    let number = journal.claim_number();
+    journal.prepared(number, size);
+}
+
+/// Has the segment that is written to use so many bytes.
+fn use_bytes(journal: &mut Journal, bytes: u64) {
+    journal.segments.back_mut().expect("a segment").bytes = bytes;
+}
+
+fn engine() -> (Engine, ClientId) {
+    let mut engine = Engine::new(Limits::NONE);
+    engine.keep_changes();
+    let client = engine.connect();
+    (engine, client)
+}
+
+fn put(engine: &mut Engine, client: ClientId, body: usize) -> JobId {
+    let body = Body::from(vec![b'x'; body]);
+    let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
+    engine.put(client, new, Time::default()).expect("room for a job")
+}
+
+/// All records that were appended to the segment that is written to, behind its header.
+fn appended(journal: &mut Journal) -> Vec<u8> {
+    let batch = journal.take(Vec::new(), journal.synced);
+    let last = batch.cuts.last().map_or(0, |cut| cut.at + HEADER);
+    let mut bytes = batch.bytes.part(last, batch.bytes.place());
+    bytes.seal(Key::new(9, journal.stats().current), HEADER as u64);
+    bytes.chunks().collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn space_is_what_segments_have_behind_their_headers_and_before_their_last_records() {
+    let mut journal = journal(SIZE);
+    use_bytes(&mut journal, SIZE - END + 1);
+    assert_eq!((journal.ahead(), journal.space(0)), (0, 0));
+    use_bytes(&mut journal, 300);
+    let rest = SIZE - 300 - END;
+    assert_eq!((journal.ahead(), journal.space(0)), (rest, rest));
+    prepare(&mut journal, SIZE);
+    let fresh = SIZE - HEADER as u64 - END;
+    assert_eq!((journal.ahead(), journal.space(0)), (rest + fresh, fresh));
+    // A record stands in one segment; what is before it is lost, and what is kept comes behind it.
+    assert_eq!(journal.space(100), fresh - 100);
+    assert_eq!(journal.space(rest + fresh), 0);
+    use_bytes(&mut journal, 100);
+    assert_eq!(journal.space(fresh), SIZE - 100 - END);
+    prepare(&mut journal, 3 * SIZE);
+    assert_eq!(journal.ahead(), SIZE - 100 - END + fresh + 3 * SIZE - HEADER as u64 - END);
+    assert_eq!(journal.space(0), 3 * SIZE - HEADER as u64 - END);
+}
+
+#[test]
+fn what_is_kept_back_lets_every_job_be_deleted() {
+    let mut journal = journal(SIZE);
+    assert_eq!(journal.reserve(), 8 * MARK as u64);
+    journal.jobs = 5;
+    assert_eq!(journal.reserve(), (5 * DELETE + 8 * MARK) as u64);
+}
+
+#[test]
+fn a_record_is_short_of_space_or_of_ids_by_one() {
+    let mut journal = journal(SIZE);
+    let free = journal.space(journal.reserve()) - (PUT + DELETE) as u64;
+    assert!(!journal.is_short(free) && journal.is_short(free + 1));
+    journal.ids_synced = journal.last_id + IDS_KEPT;
+    assert!(!journal.is_short(0));
+    journal.last_id += 1;
+    assert!(journal.is_short(0));
+    // Then there is nothing to wait for.
+    for health in [Health::Full, Health::Failing] {
+        journal.health = health;
+        assert!(!journal.is_short(free + 1), "{health:?}");
+    }
+}
+
+#[test]
+fn a_segment_is_wanted_while_half_a_segment_is_not_ready() {
+    let mut journal = journal(SIZE);
+    let enough = |journal: &Journal, part: u64| SIZE - END - part - journal.reserve();
+    let bytes = enough(&journal, SIZE / 2);
+    use_bytes(&mut journal, bytes);
+    assert!(!journal.wanted());
+    use_bytes(&mut journal, bytes + 1);
+    assert!(journal.wanted());
+    journal.health = Health::Failing;
+    assert!(!journal.wanted());
+    // A whole one, before a full disk counts as one with space again.
+    journal.health = Health::Full;
+    prepare(&mut journal, SIZE);
+    let ahead = SIZE + journal.reserve();
+    let bytes = SIZE - END - (ahead - (SIZE - HEADER as u64 - END));
+    journal.live = SIZE;
+    use_bytes(&mut journal, bytes);
+    assert!(!journal.wanted());
+    use_bytes(&mut journal, bytes + 1);
+    assert!(journal.wanted());
+}
+
+#[test]
+fn a_segment_is_wanted_within_the_bound_of_the_log_or_for_deletes() {
+    let mut journal = journal(SIZE);
+    let bytes = SIZE - END - journal.reserve();
+    use_bytes(&mut journal, bytes);
+    journal.old = 2 * SIZE;
+    journal.live = SIZE;
+    assert!(journal.wanted(), "with it, the log takes as much as it may");
+    journal.old += 1;
+    assert!(!journal.wanted());
+    use_bytes(&mut journal, bytes + 1);
+    assert!(journal.wanted(), "not every job could be deleted");
+}
+
+#[test]
+fn a_segment_is_wanted_for_whoever_waits_for_space() {
+    let mut journal = journal(SIZE);
+    journal.ids_synced = 0;
+    assert!(journal.is_short(0) && !journal.wanted(), "nobody waits");
+    journal.request_space(1);
+    assert!(journal.wanted());
+    journal.ids_synced = journal.ids;
+    assert!(!journal.wanted(), "there is space for that");
+}
+
+#[test]
+fn the_next_segment_is_as_large_as_what_somebody_waits_for() {
+    let mut journal = journal(SIZE);
+    let beside = (HEADER + MARK + 2 * (CHANGE + PUT + DELETE)) as u64;
+    for (requested, size) in [(0, SIZE), (SIZE - beside, SIZE), (SIZE - beside + 1, SIZE + 1), (SIZE, SIZE + beside)] {
+        journal.request_space(requested);
+        assert_eq!(journal.wanted_size(), size, "{requested}");
+    }
+    // One that is ready and large enough will do.
+    prepare(&mut journal, SIZE + beside - 1);
+    assert_eq!(journal.wanted_size(), SIZE + beside);
+    prepare(&mut journal, SIZE + beside);
+    assert_eq!(journal.wanted_size(), SIZE);
+    // Nobody waits, in a log whose segments are tiny.
+    assert_eq!(Journal::new(0, 9).wanted_size(), Journal::new(0, 9).segment_size);
+}
+
+#[test]
+fn room_is_left_for_compaction_on_a_full_disk_and_for_no_job_on_one_that_fails() {
+    let mut journal = journal(SIZE);
+    let (ahead, kept) = (journal.ahead(), journal.reserve());
+    let rooms = |journal: &Journal| {
+        let LogRoom { puts, changes, burst, .. } = journal.engine_room();
+        (puts, changes, burst)
+    };
+    assert_eq!(rooms(&journal), (ahead - kept, u64::MAX, ahead - kept));
+    journal.health = Health::Full;
+    let left = ahead - kept - SIZE / 4;
+    assert_eq!(rooms(&journal), (left, left, left));
+    journal.health = Health::Failing;
+    assert_eq!(rooms(&journal), (0, BACKLOG - HEADER as u64, ahead - kept));
+    journal.health = Health::Ok;
+    use_bytes(&mut journal, SIZE);
+    assert_eq!(rooms(&journal), (0, u64::MAX, CHANGE as u64));
+}
+
+#[test]
+fn counters_are_given_up_when_two_changes_are_all_there_is_room_for() {
+    let mut journal = journal(SIZE);
+    journal.health = Health::Full;
+    let bytes = SIZE - END - SIZE / 4 - journal.reserve() - 2 * CHANGE as u64;
+    use_bytes(&mut journal, bytes);
+    assert!(!journal.must_save());
+    use_bytes(&mut journal, bytes + 1);
+    assert!(journal.must_save());
+    journal.health = Health::Ok;
+    assert!(!journal.must_save());
+}
+
+#[test]
+fn a_log_is_in_debt_for_what_its_old_segments_take_above_half_as_much_again_as_it_needs() {
+    let mut journal = journal(SIZE);
+    (journal.live, journal.retiring) = (400, 77);
+    for (ready, old, debt) in [(0, 600, 0), (0, 601, 1), (1250, 550, 0), (1250, 551, 1), (2000, 500, 0), (2000, 501, 1)]
+    {
+        (journal.ready, journal.old) = (ready, old);
+        assert_eq!(journal.debt(), debt, "{ready} bytes are ready, {old} old");
+    }
+    // A segment that must go makes it at least one.
+    journal.evacuating = 1;
+    assert_eq!(journal.debt(), 1);
+    journal.old = 700;
+    assert_eq!(journal.debt(), 200);
+    journal.old = 0;
+    assert_eq!(journal.debt(), 1);
+}
+
+#[test]
+fn a_log_can_shrink_while_segments_go_or_it_is_in_debt() {
+    let mut journal = journal(SIZE);
+    assert!(!journal.can_shrink());
+    journal.retiring = 1;
+    assert!(journal.can_shrink());
+    (journal.retiring, journal.old) = (0, 1);
+    assert!(journal.can_shrink());
+    // It is behind only if it is above its bound as well.
+    journal.old = SIZE;
+    assert!(!journal.is_behind());
+    journal.old = SIZE + 1;
+    assert!(journal.is_behind());
+    journal.health = Health::Full;
+    assert!(!journal.is_behind());
+}
+
+#[test]
+fn what_takes_over_has_room_for_what_it_takes_and_a_quarter_more() {
+    let journal = journal(SIZE);
+    let buffer = journal.buffer.len() as u64;
+    assert_eq!(journal.take_over_size(SIZE * 3 / 4 - buffer), SIZE);
+    assert_eq!(journal.take_over_size(SIZE * 3 / 4 - buffer + 1), SIZE + 1);
+    assert_eq!(journal.take_over_size(5 * SIZE), 5 * SIZE + buffer + SIZE / 4);
+}
+
+#[test]
+fn no_number_is_given_again_that_was_found() {
+    let mut journal = Journal::new(SIZE, 9);
+    journal.found_number(7);
+    assert_eq!(journal.claim_number(), 8);
+    journal.found_number(3);
+    assert_eq!(journal.claim_number(), 9);
+    journal.found_segment(9, 100);
+    assert_eq!(journal.claim_number(), 10);
+    journal.found_segment(20, 100);
+    assert_eq!(journal.claim_number(), 21);
+}
+
+#[test]
+fn a_log_without_a_file_goes_on_in_memory_behind_what_was_found() {
+    let mut journal = Journal::new(SIZE, 9);
+    journal.found_segment(4, 300);
+    let (mut engine, client) = engine();
+    put(&mut engine, client, 10);
+    journal.go_on_nowhere(&mut engine);
+    let stats = journal.stats();
+    assert_eq!((stats.health, stats.oldest, stats.current, journal.old), (Health::Failing, 4, 5, 300));
+    assert_eq!((stats.written, engine.take_change().is_none()), (2, true), "the job, and its ids");
+    let length = journal.buffer.len() as u64;
+    assert_eq!(journal.disk(), 300 + length);
+    // No segment begins among the bytes, which have no header.
+    let batch = journal.take(Vec::new(), Synced::default());
+    assert_eq!((batch.segment, batch.cuts.len(), batch.end), (5, 0, length));
+}
+
+#[test]
+fn what_was_not_taken_stays_in_its_segment_when_a_log_has_no_file() {
+    let mut journal = journal(SIZE);
+    journal.first_segment = 1;
+    journal.go_on_nowhere(&mut engine().0);
+    assert_eq!((journal.stats().current, journal.take(Vec::new(), Synced::default()).segment), (2, 1));
+}
+
+#[test]
+fn a_put_or_an_outcome_goes_into_the_next_segment_if_it_lacks_a_byte() {
+    for lacks in [0, 1] {
+        let mut journal = journal(SIZE);
+        prepare(&mut journal, SIZE);
+        let (mut engine, client) = engine();
+        put(&mut engine, client, 100);
+        // Names and bodies count in full, and so does all that a put may need beside them.
+        let logged = (b"default".len() + 100) as u64;
+        use_bytes(&mut journal, SIZE - MARK as u64 - PUT as u64 - logged + lacks);
+        journal.append(&mut engine);
+        assert_eq!(journal.stats().current, 1 + lacks, "a put");
+        let id = kept(&mut engine, 10);
+        let mut journal = self::journal(SIZE);
+        prepare(&mut journal, SIZE);
+        journal.append(&mut engine);
+        engine.complete(id, Outcome::Done(Body::from(vec![b'r'; 50])), Time::default()).expect("a job");
+        use_bytes(&mut journal, SIZE - MARK as u64 - (OUTCOME + 50) as u64 + lacks);
+        let live = journal.live;
+        journal.append(&mut engine);
+        assert_eq!((journal.stats().current, journal.live), (1 + lacks, live + 50), "an outcome");
+    }
+}
+
+/// Submits a job that is kept when it is over.
+fn kept(engine: &mut Engine, body: usize) -> JobId {
+    let leaser = engine.connect_as(ReservePolicy::Lease);
+    let completion = CompletionPolicy::Keep;
+    let options = JobOptions { completion, dedup_key: DedupKey::Id([1; 16]), ..JobOptions::default() };
+    let body = Body::from(vec![b'x'; body]);
+    let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
+    engine.submit(leaser, b"t", new, options, Time::default()).expect("room for a job").id
+}
+
+#[test]
+fn a_large_result_is_shared_and_read_back_whole() {
+    let mut journal = journal(1 << 20);
+    let (mut engine, _) = engine();
+    let id = kept(&mut engine, 30_000);
+    journal.append(&mut engine);
+    appended(&mut journal);
+    let result: Vec<u8> = (0..100_000u32).map(|byte| byte as u8).collect();
+    engine.complete(id, Outcome::Done(Body::from(result.clone())), Time::default()).expect("a job");
+    let at = journal.segments[0].bytes;
+    journal.append(&mut engine);
+    assert!(journal.buffer.place() < 100, "the result is not copied");
+    let mut batch = journal.take(Vec::new(), Synced::default());
+    let key = Key::new(9, 1);
+    batch.bytes.seal(key, at);
+    let bytes = batch.bytes.chunks().collect::<Vec<_>>().concat();
+    let head = Head::read(key, at, &bytes, bytes.len() as u64).expect("a record");
+    let record = head.record(&bytes[head.prefix..head.total()]);
+    assert_eq!(head.total(), bytes.len());
+    assert_eq!(record, Some(Record::Outcome { id: id.0, done: Some(true), fails: 0, result: &result }));
+}
+
+#[test]
+fn ids_are_given_ahead_when_half_of_them_are_left() {
+    for (last, says) in [(IDS_AHEAD / 2, false), (IDS_AHEAD / 2 + 1, true)] {
+        let mut journal = journal(SIZE);
+        let (mut engine, _) = engine();
+        engine.finish_restore(last, Time::default());
+        journal.append(&mut engine);
+        assert_eq!(journal.ids, if says { last + IDS_AHEAD } else { IDS_AHEAD });
+        assert_eq!(journal.demanded, if says { journal.position() } else { 0 });
+        assert_eq!(journal.stats().written, u64::from(says));
+    }
+}
+
+#[test]
+fn the_smallest_segment_holds_its_own_records() {
+    assert_eq!(Journal::new(0, 9).segment_size, (HEADER + SYNCED + 2 * MARK) as u64 + 1);
+    assert_eq!(Journal::new(SIZE, 9).segment_size, SIZE);
+}
+
+#[test]
+fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
+    let mut journal = journal(SIZE);
+    let ahead = journal.ahead();
+    prepare(&mut journal, SIZE);
+    prepare(&mut journal, 3 * SIZE);
+    let disk = journal.disk();
+    journal.abandon_prepared();
+    assert_eq!((journal.ahead(), journal.disk(), journal.large), (ahead, disk, 0));
+    while let Some(retired) = journal.next_retired(0) {
+        journal.gone(retired);
+    }
+    assert_eq!(journal.disk(), SIZE);
+}
+
+#[test]
+fn a_log_says_now_and_then_how_far_it_is_synced() {
+    let mut journal = journal(1 << 20);
+    let synced = |position| Synced { place: Place { segment: 1, at: 500 }, position };
+    let start = journal.told.position;
+    for (position, says) in [(SYNCED_EVERY - 1, false), (SYNCED_EVERY, true), (SYNCED_EVERY + 1, false)] {
+        journal.push(&Record::Delete(1));
+        let before = journal.stats().written;
+        journal.take(Vec::new(), synced(start + position));
+        assert_eq!(journal.stats().written, before + u64::from(says), "{position}");
+    }
+    let far = synced(start + 9 * SYNCED_EVERY);
+    journal.take(Vec::new(), far);
+    assert_eq!(journal.told, synced(start + SYNCED_EVERY), "it says nothing for the sake of it alone");
+    // And leaves the segment's last record its space.
+    for (lacks, says) in [(1, false), (0, true)] {
+        journal.push(&Record::Delete(1));
+        use_bytes(&mut journal, (1 << 20) - (SYNCED + MARK) as u64 + lacks);
+        journal.take(Vec::new(), far);
+        assert_eq!(journal.told == far, says);
+    }
+}

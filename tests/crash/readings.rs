@@ -1,0 +1,284 @@
+//! What a start makes of segments that were written by hand, one oddity at a time.
+//!
+//! Owns the cases that chance seldom makes: where damage begins and the end of a log ends, ids that only records tell,
+//! and files that belong to nobody.
+
+use std::io;
+use std::sync::Arc;
+
+use beanpole::internals::binlog::{back_up, inspect, open, Inspection, LogFile, Storage, SyncMode};
+
+use crate::disk::{Disk, EIO};
+use crate::driver::{dawn, engine, settings, start, Life};
+use crate::format::{header, record, Segment, HEADER};
+
+const LOG: u64 = 77;
+
+/// So many ids more than a record says may have been given, if something is missing.
+const AHEAD: u64 = 4 << 20;
+
+/// Numbers further away than this are not gone on behind.
+const NEAR: u64 = 1 << 20;
+
+/// A segment behind so many bytes of the one before it, if there is one; all before `synced` is.
+fn begin(number: u64, before: u64, synced: (u64, u64)) -> Vec<u8> {
+    let place = if before == 0 { [0, 0] } else { [number - 1, before] };
+    header(Segment { log: LOG, number }, [place[0], place[1], 1, synced.0, synced.1, 10])
+}
+
+fn push(bytes: &mut Vec<u8>, number: u64, kind: u8, payload: &[u8]) {
+    let record = record(Segment { log: LOG, number }, bytes.len(), kind, payload);
+    bytes.extend_from_slice(&record);
+}
+
+/// A job in the default tube.
+fn put(bytes: &mut Vec<u8>, number: u64, id: u64) {
+    let mut payload = [0; 8].to_vec();
+    let mut id = id;
+    while id >= 0x80 {
+        payload.push(id as u8 | 0x80);
+        id >>= 7;
+    }
+    payload.extend_from_slice(&[id as u8, 0, 0, 100, 7]);
+    payload.extend_from_slice(b"defaultbody");
+    push(bytes, number, b'P', &payload);
+}
+
+fn synced(bytes: &mut Vec<u8>, number: u64, place: (u64, u64)) {
+    push(bytes, number, b'S', &[place.0.to_le_bytes(), place.1.to_le_bytes()].concat());
+}
+
+fn disk(segments: &[(u64, Vec<u8>)]) -> Disk {
+    let disk = Disk::new(1);
+    for (number, bytes) in segments {
+        disk.put_file(&name(*number), bytes.clone());
+    }
+    disk
+}
+
+fn name(number: u64) -> String {
+    format!("segment.{number:010}")
+}
+
+fn look(disk: &Disk) -> Inspection {
+    inspect(disk, &mut engine()).expect("a log")
+}
+
+#[test]
+fn what_lacks_before_the_place_that_the_next_header_names_is_damage() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    let end = first.len() as u64;
+    for lacks in [0, 20] {
+        let mut second = begin(2, end + lacks, (1, end + lacks));
+        put(&mut second, 2, 2);
+        let found = look(&disk(&[(1, first.clone()), (2, second)])).report;
+        let told = format!("{}: bytes {end} to {} are damaged", name(1), end + lacks);
+        assert_eq!(found.problems, if lacks == 0 { vec![] } else { vec![told] });
+        assert_eq!((found.progress.jobs, found.progress.done), (2, 2));
+    }
+}
+
+#[test]
+fn what_is_used_behind_the_last_record_is_damage_if_nothing_names_its_end() {
+    for garbage in [&[][..], &[0; 9], &[0, 0, 7, 0]] {
+        let mut first = begin(1, 0, (0, 0));
+        put(&mut first, 1, 1);
+        let end = first.len();
+        first.extend_from_slice(garbage);
+        let mut second = begin(2, end as u64, (1, end as u64));
+        put(&mut second, 2, 2);
+        synced(&mut second, 2, (2, HEADER as u64 + 10));
+        second[0] ^= 1;
+        let found = look(&disk(&[(1, first), (2, second)])).report;
+        let header = format!("{}: the header is damaged", name(2));
+        let behind = format!("{}: bytes {end} to {} are damaged", name(1), end + 3);
+        let used = garbage.contains(&7);
+        assert_eq!(found.problems, if used { vec![behind, header] } else { vec![header] }, "{garbage:?}");
+        assert_eq!(found.progress.jobs, 2);
+    }
+}
+
+#[test]
+fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    let end = first.len() as u64;
+    synced(&mut first, 1, (1, end));
+    let done = look(&disk(&[(1, first.clone())])).report.progress;
+    assert_eq!((done.done, done.bytes), (1, first.len() as u64));
+    first.extend_from_slice(&[7; 30]);
+    let found = look(&disk(&[(1, first)]));
+    assert_eq!((found.report.problems, found.report.progress.jobs), (vec![], 1));
+}
+
+/// A disk of which one file cannot be read behind its header, or whose files are shorter than it says.
+struct Odd {
+    disk: Disk,
+    unreadable: String,
+    said: u64,
+}
+
+impl Storage for Odd {
+    fn lock(&self) -> io::Result<()> {
+        self.disk.lock()
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+    fn length(&self, name: &str) -> io::Result<u64> {
+        Ok(self.disk.length(name)? + self.said)
+    }
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        if name == self.unreadable && place + bytes.len() as u64 > HEADER as u64 {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        self.disk.read_at(name, place, bytes)
+    }
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        self.disk.create(name, size)
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        self.disk.open(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_told_and_kept_whole() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    let mut second = begin(2, first.len() as u64, (1, first.len() as u64));
+    put(&mut second, 2, 2);
+    let mut third = begin(3, second.len() as u64, (2, second.len() as u64));
+    put(&mut third, 3, 3);
+    let disk = disk(&[(1, first), (2, second.clone()), (3, third)]);
+    let storage = Arc::new(Odd { disk: disk.clone(), unreadable: name(2), said: 0 });
+    let mut queue = engine();
+    let opened = open(storage, settings(4096, SyncMode::Always), &mut queue, dawn(), &mut |_| {}).expect("a log");
+    let [problem] = &opened.report.problems[..] else { panic!("{:?}", opened.report.problems) };
+    assert!(problem.starts_with("segment.0000000002: cannot be read: "), "{problem}");
+    assert_eq!(queue.jobs().count(), 2);
+    assert_eq!(disk.bytes(&name(2)), second);
+}
+
+#[test]
+fn an_id_that_only_its_own_record_tells_is_not_given_again() {
+    const GIVEN: u64 = 100_000_000;
+    let change = |id: u64, count: u32| [&id.to_le_bytes()[..], &count.to_le_bytes()].concat();
+    let kinds: [(u8, Vec<u8>); 4] = [
+        (b'D', GIVEN.to_le_bytes().to_vec()),
+        (b'R', change(GIVEN, 1)),
+        (b'O', [&GIVEN.to_le_bytes()[..], b"d\0"].concat()),
+        (b'E', [&change(GIVEN, 0)[..], &[0; 4], &[1, 0], b"tkey"].concat()),
+    ];
+    for (kind, payload) in kinds {
+        let mut bytes = begin(1, 0, (0, 0));
+        push(&mut bytes, 1, kind, &payload);
+        assert_eq!(look(&disk(&[(1, bytes)])).last_id, GIVEN, "{}", kind as char);
+    }
+    let mut bytes = begin(1, 0, (0, 0));
+    put(&mut bytes, 1, GIVEN);
+    assert_eq!(look(&disk(&[(1, bytes.clone())])).last_id, GIVEN);
+    // What cannot be read may have told of more, but for the last record of a server that was stopped in order.
+    let end = bytes.len() as u64;
+    synced(&mut bytes, 1, (1, end));
+    bytes[20] ^= 1;
+    assert_eq!(look(&disk(&[(1, bytes)])).last_id, AHEAD, "nothing is read of a log that nothing names");
+    let mut bytes = begin(1, 0, (0, 0));
+    put(&mut bytes, 1, GIVEN);
+    bytes[HEADER + 2] ^= 1;
+    put(&mut bytes, 1, GIVEN + 1);
+    let end = bytes.len() as u64;
+    synced(&mut bytes, 1, (1, end));
+    let found = look(&disk(&[(1, bytes)]));
+    assert_eq!((found.last_id, found.report.problems.len()), (GIVEN + 1 + AHEAD, 1));
+}
+
+#[test]
+fn no_server_gives_ids_so_large() {
+    const MOST: u64 = 1 << 63;
+    for (id, last) in [(MOST - 1, MOST - 1), (MOST, 10)] {
+        for kind in [b'I', b'C', b'D'] {
+            let mut bytes = begin(1, 0, (0, 0));
+            push(&mut bytes, 1, kind, &id.to_le_bytes());
+            let found = look(&disk(&[(1, bytes)]));
+            assert_eq!((found.last_id, found.left_in_order), (last, kind == b'C' && id < MOST), "{}", kind as char);
+        }
+    }
+}
+
+/// The number of the segment that a server on this disk makes next.
+fn goes_on_in(disk: &Disk) -> u64 {
+    let before = disk.names();
+    start(disk, settings(4096, SyncMode::Always), dawn()).expect("a log");
+    let new = disk.names().into_iter().filter(|name| !before.contains(name));
+    let mut numbers = new.filter_map(|name| name.strip_prefix("segment.")?.parse().ok());
+    numbers.next().expect("a new segment")
+}
+
+#[test]
+fn a_log_goes_on_behind_all_numbers_that_are_near() {
+    let one = || {
+        let mut bytes = begin(1, 0, (0, 0));
+        put(&mut bytes, 1, 1);
+        bytes
+    };
+    assert_eq!(goes_on_in(&disk(&[(1, one())])), 2);
+    assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "nothing was written to it");
+    for (other, next) in [(3, 4), (NEAR + 1, NEAR + 2), (NEAR + 2, 3)] {
+        // Of two logs, that with more segments is the log.
+        let mut second = begin(2, one().len() as u64, (0, 0));
+        put(&mut second, 2, 2);
+        let foreign = header(Segment { log: LOG + 1, number: other }, [0, 0, 1, 0, 0, 10]);
+        let disk = disk(&[(1, one()), (2, second), (other, foreign)]);
+        assert_eq!(look(&disk).report.problems, [format!("{}: it does not belong to this log", name(other))]);
+        assert_eq!(goes_on_in(&disk), next);
+        assert!(disk.names().contains(&format!("damaged/{}", name(other))));
+    }
+}
+
+#[test]
+fn segments_that_nothing_was_written_to_make_up_no_log_unless_the_first_is_missing() {
+    let blank = |number: u64| disk(&[(number, vec![0; 4096])]);
+    assert_eq!(look(&blank(1)).report.problems, Vec::<String>::new());
+    assert_eq!(look(&blank(5)).report.problems, [format!("{}: all segments before it are missing", name(5))]);
+    let disk = blank(5);
+    assert_eq!(goes_on_in(&disk), 1);
+    assert!(!disk.names().contains(&name(5)));
+}
+
+#[test]
+fn a_missing_segment_is_told_until_what_is_behind_it_was_written_again() {
+    let mut third = begin(3, 500, (2, 500));
+    put(&mut third, 3, 3);
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    for with_first in [true, false] {
+        let disk = disk(&[(3, third.clone())]);
+        if with_first {
+            disk.put_file(&name(1), first.clone());
+        }
+        let mut life = Life::begin(disk.clone(), settings(4096, SyncMode::Always), dawn(), 1).expect("a log");
+        assert_eq!(life.report.problems, [format!("{}: it is missing", name(2))]);
+        life.settle();
+        let found = look(&disk.kill(1)).report;
+        assert_eq!((found.problems, found.progress.jobs), (vec![], 1 + u64::from(with_first)));
+    }
+}
+
+#[test]
+fn a_copy_is_as_long_as_what_could_be_read() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    let from = Odd { disk: disk(&[(1, first.clone())]), unreadable: String::new(), said: 1000 };
+    let copy = Disk::new(2);
+    back_up(&from, &copy).expect("a copy");
+    assert_eq!(copy.bytes(&name(1)), first);
+    assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
+}
