@@ -300,3 +300,13 @@ fn a_copy_is_as_long_as_what_could_be_read() {
     assert_eq!(copy.bytes(&name(1)), first);
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }
+
+#[test]
+fn a_segment_before_the_first_is_missing_if_it_is_needed() {
+    for (oldest, is_needed) in [(1, true), (2, true), (3, false)] {
+        let third = header(Segment { log: LOG, number: 3 }, [2, 500, oldest, 2, 500, 10]);
+        let missing = format!("{}: it is missing", name(2));
+        let problems = look(&disk(&[(3, third)])).report.problems;
+        assert_eq!(problems, if is_needed { vec![missing] } else { vec![] }, "from {oldest} on");
+    }
+}

@@ -426,3 +426,12 @@ fn on_a_full_disk_a_segment_is_emptied_only_if_all_of_it_has_space() {
         assert_eq!((journal.stats().migrated, journal.requested), (migrated, 0));
     }
 }
+
+#[test]
+fn a_log_goes_on_behind_what_is_used_of_its_last_segment() {
+    let mut journal = Journal::new(SIZE, 9);
+    journal.found_segment(4, 300);
+    journal.go_on_in_last(SIZE);
+    let end = Synced { place: Place { segment: 4, at: 300 }, position: 0 };
+    assert_eq!((journal.synced, journal.first_segment, journal.disk()), (end, 4, SIZE));
+}
