@@ -9,7 +9,7 @@ use std::io;
 use super::record::Record;
 use super::replay::{scan, Found, Window};
 use super::segment::{segment_name, segment_number, Beginning, Header, Key, HEADER};
-use super::storage::{Storage, StoredFile};
+use super::storage::{LogFile, Storage, StoredFile};
 use super::types::OpenError;
 
 /// Bytes that are copied at a time.
@@ -91,15 +91,20 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
 fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
     // All of so many bytes is written by now.
-    let length = to.length(name)?;
+    pour(from, name, &*file, to.length(name)?)?;
+    file.sync()
+}
+
+/// Writes the bytes of a file before `end` into another one; tells how many there were.
+fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {
-        let most = bytes.len().min((length - at) as usize);
+        let most = (end - at).min(PIECE as u64) as usize;
         let count = from.read_at(name, at, &mut bytes[..most])?;
         if count == 0 {
-            return file.sync();
+            return Ok(at);
         }
-        file.write_at(at, &bytes[..count])?;
+        to.write_at(at, &bytes[..count])?;
         at += count as u64;
     }
 }
@@ -134,16 +139,7 @@ fn copy(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
         to.remove(name)?;
     }
     let file = to.create(name, length)?;
-    let mut bytes = vec![0; PIECE];
-    let mut at = 0;
-    loop {
-        let count = from.read_at(name, at, &mut bytes)?;
-        if count == 0 {
-            break;
-        }
-        file.write_at(at, &bytes[..count])?;
-        at += count as u64;
-    }
-    file.truncate(at)?;
+    let copied = pour(from, name, &*file, u64::MAX)?;
+    file.truncate(copied)?;
     file.sync()
 }

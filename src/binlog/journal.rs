@@ -17,11 +17,15 @@ use std::collections::VecDeque;
 
 use super::bytes::{Bytes, Tail};
 use super::live_index::{LiveIndex, SegmentJobs};
-use super::record::{full_size, limit_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED};
+use super::record::{
+    full_size, key_size, limit_size, pause_size, Record, CHANGE, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, SYNCED,
+};
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob};
 use crate::log_figures::{Health, LogFigures};
+
+pub use standing::Live;
 
 /// So many ids more than were given are said to be given, ahead of use. A start after a crash begins behind them.
 pub const IDS_AHEAD: u64 = 1 << 20;
@@ -55,13 +59,8 @@ struct Segment {
     bytes: u64,
     /// Bytes that what is live in it takes when it is written again.
     live: u64,
-    live_jobs: SegmentJobs,
-    /// The pauses that live in it.
-    pauses: SegmentJobs,
-    /// The keys that outlive their jobs and live in it.
-    keys: SegmentJobs,
-    /// The limits of tubes that live in it.
-    limits: SegmentJobs,
+    /// What is live in it, by its kind.
+    lists: [SegmentJobs; 4],
     /// Must be emptied whatever the disk's use.
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
@@ -70,21 +69,8 @@ struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let [live_jobs, pauses, keys, limits] = [SegmentJobs::EMPTY; 4];
-        let key = Key::new(log, number);
-        Segment {
-            number,
-            key,
-            size,
-            bytes,
-            live: 0,
-            live_jobs,
-            pauses,
-            keys,
-            limits,
-            evacuating: false,
-            damaged: false,
-        }
+        let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 4]);
+        Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false }
     }
 }
 
@@ -110,7 +96,8 @@ pub struct Journal {
     /// Bytes of records for which somebody waits.
     requested: u64,
     next_number: u64,
-    live_index: LiveIndex,
+    /// Where each of what is live is written down, by its kind and number.
+    places: [LiveIndex; 4],
     jobs: u64,
     live: u64,
     /// Bytes in segments that are no longer written to.
@@ -122,12 +109,6 @@ pub struct Journal {
     migrated: u64,
     written: u64,
     skipped: u64,
-    /// Where each pause is written down, by the number of its tube.
-    pauses: LiveIndex,
-    /// Where each key is that outlives its job, by its number.
-    keys: LiveIndex,
-    /// Where each limit is written down, by the number of its tube.
-    limits: LiveIndex,
     required: Required,
     /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
     synced: Synced,
@@ -152,43 +133,10 @@ impl Journal {
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    fn move_pause_in(&mut self, tube: u32, size: u64) {
-        let segment = self.segments.back_mut().expect("a segment");
-        segment.live += size;
-        self.pauses.move_in(tube, segment.number as u32, &mut segment.pauses);
-    }
-
-    fn move_pause_out(&mut self, tube: u32, size: u64) {
-        let place = self.place_of(self.pauses.of(tube));
-        self.segments[place].live -= size;
-        self.pauses.move_out(tube, &mut self.segments[place].pauses);
-    }
-
-    fn move_in(&mut self, slot: u32, size: u64) {
-        let segment = self.segments.back_mut().expect("a segment");
-        segment.live += size;
-        self.live_index.move_in(slot, segment.number as u32, &mut segment.live_jobs);
-    }
-
-    fn move_out(&mut self, slot: u32, size: u64) {
-        let place = self.segment_of(slot);
-        self.segments[place].live -= size;
-        self.live_index.move_out(slot, &mut self.segments[place].live_jobs);
-    }
-
     /// Writes down a job that no segment knows yet.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
-        let size = size_of(slot, engine);
         self.jobs += 1;
-        self.live += size;
-        self.write_whole(slot, size, engine);
-    }
-
-    /// Writes down the job in `slot` as it is, where it is live from now on.
-    fn write_whole(&mut self, slot: u32, size: u64, engine: &Engine) {
-        self.make_room(size);
-        self.append_job(slot, engine, Record::Snapshot);
-        self.move_in(slot, size);
+        self.write_new(Live::Job, slot, false, engine);
     }
 
     /// Writes down an outcome, by which the job that has a live record already has grown. Compaction rewrites the job
@@ -204,22 +152,11 @@ impl Journal {
             *result = if tail.is_some() { &[] } else { result };
         }
         self.push_with(&record, tail);
-        self.grow(slot, result as u64);
+        self.resize(slot, 0, result);
     }
 
-    /// The job in `slot` takes so much more from now on.
-    pub fn grow(&mut self, slot: u32, bytes: u64) {
-        self.live += bytes;
-        let place = self.segment_of(slot);
-        self.segments[place].live += bytes;
-    }
-
-    /// The place of the segment that the job in `slot` is live in.
-    fn segment_of(&self, slot: u32) -> usize {
-        self.place_of(self.live_index.of(slot))
-    }
-
-    fn place_of(&self, number: u32) -> usize {
+    /// The place of the segment with this number.
+    fn place_from(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
@@ -272,42 +209,31 @@ impl Journal {
                 self.make_room(size - (SNAPSHOT - PUT) as u64);
                 self.append_job(slot, engine, Record::Put);
                 self.jobs += 1;
-                self.live += size;
-                self.move_in(slot, size);
+                self.found(Live::Job, slot, size);
             }
             Change::Delete { slot, id, size } => {
                 self.make_room(DELETE as u64);
                 self.push(&Record::Delete(id.0));
                 self.lost_job(slot, size);
             }
-            Change::Pause { tube, before } => {
-                let (name, pause) = engine.pause_at(tube).expect("a pause that has just begun");
-                self.make_room(pause_size(name.len()));
-                self.push(&Record::pause(name, Some(pause)));
-                self.found_pause(tube, name.len(), before);
-            }
+            Change::Pause { tube, before } => self.write_new(Live::Pause, tube, before, engine),
             Change::PauseEnded { tube, name, before } => {
-                self.make_room(pause_size(name.len()));
+                let size = pause_size(name.len());
+                self.make_room(size);
                 self.push(&Record::pause(&name, None));
-                if before {
-                    self.lost_pause(tube, name.len());
-                }
+                self.changed(Live::Pause, tube, size, (before, false));
             }
             // The record of the pause says when it ends.
-            Change::PauseOver { tube, name } => self.lost_pause(tube, name),
+            Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey => {}
-            Change::KeyKept(number) => self.write_key(number, engine),
-            Change::KeyGone { number, names } => self.lost_key(number, names),
-            Change::Limit { tube, before } => {
-                if before {
-                    self.lost_limit(tube, engine.limit_at(tube).map_or(0, |(name, _)| name.len()));
-                }
-                self.write_limit(tube, engine);
-            }
+            Change::KeyKept(number) => self.write_new(Live::Key, number, false, engine),
+            Change::KeyGone { number, names } => self.lost(Live::Key, number, key_size(names)),
+            Change::Limit { tube, before } => self.write_new(Live::Limit, tube, before, engine),
             Change::LimitEnded { tube, name } => {
-                self.make_room(limit_size(name.len()));
+                let size = limit_size(name.len());
+                self.make_room(size);
                 self.push(&Record::Limit { tube: &name, most: [u32::MAX; 3] });
-                self.lost_limit(tube, name.len());
+                self.lost(Live::Limit, tube, size);
             }
             Change::Move { slot, before } => self.record_move(slot, before, engine),
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}

@@ -8,8 +8,8 @@
 use std::io;
 
 use super::import::{Imported, ImportedJob};
-use super::journal::{Journal, IDS_AHEAD};
-use super::record::Record;
+use super::journal::{Journal, Live, IDS_AHEAD};
+use super::record::{key_size, limit_size, pause_size, Record};
 use super::replay::{scan, End, Found, Window};
 use super::segment::{segment_name, Key, Place, HEADER, NEAR, NUMBERS};
 use super::storage::{Storage, StoredFile};
@@ -307,11 +307,8 @@ impl<'a> Reading<'a> {
             }
             Record::Pause { tube, length, until } => {
                 let (number, before) = self.engine.restore_pause(tube, length, until);
-                match self.engine.pause_at(number) {
-                    Some((name, _)) => self.journal.found_pause(number, name.len(), before),
-                    None if before => self.journal.lost_pause(number, tube.len()),
-                    None => {}
-                }
+                let states = (before, self.engine.pause_at(number).is_some());
+                self.journal.changed(Live::Pause, number, pause_size(tube.len()), states);
             }
             Record::Change(id, change) => {
                 self.engine.restore_change(id, change);
@@ -319,26 +316,26 @@ impl<'a> Reading<'a> {
             Record::Outcome { id, done, fails, result } => {
                 let result = body.as_ref().map_or(result, Body::bytes);
                 if let Some(slot) = self.engine.restore_outcome(JobId(id), done, fails, result) {
-                    self.journal.grow(slot, result.len() as u64);
+                    self.journal.resize(slot, 0, result.len());
                 }
             }
             Record::Key { id, until, tube, key } => {
                 let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
-                self.journal.found_key(number, tube.len() + key.len(), before);
+                if let Some((number, names)) = before {
+                    self.journal.lost(Live::Key, number, key_size(names));
+                }
+                self.journal.found(Live::Key, number, key_size(tube.len() + key.len()));
             }
             Record::Move { id, pri, delay, due, state, tube } => {
                 let to = MovedJob { pri, delay, due, state };
                 if let Some((slot, before, after)) = self.engine.restore_move(JobId(id), tube, &to) {
-                    self.journal.moved(slot, before, after);
+                    self.journal.resize(slot, before, after);
                 }
             }
             Record::Limit { tube, most } => {
                 let (number, before) = self.engine.restore_limit(tube, most);
-                match self.engine.limit_at(number) {
-                    Some((name, _)) => self.journal.found_limit(number, name.len(), before),
-                    None if before => self.journal.lost_limit(number, tube.len()),
-                    None => {}
-                }
+                let states = (before, self.engine.limit_at(number).is_some());
+                self.journal.changed(Live::Limit, number, limit_size(tube.len()), states);
             }
             // It may have been written again into a later segment.
             Record::Next(next) if next <= self.journal.stats().current || next >= self.most_next() => {}

@@ -59,10 +59,7 @@ impl Relay {
 
     /// Where the active server is.
     pub fn point_to(&self, address: &str) {
-        let mut target = self.target.lock();
-        if *target != address {
-            *target = address.to_owned();
-        }
+        address.clone_into(&mut self.target.lock());
     }
 }
 

@@ -80,23 +80,19 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     });
     // What was printed before a failure is true.
     let flushed = out.flush();
-    let code = done.unwrap_or_else(|problem| {
-        complain(&problem);
-        problem.code
-    });
+    let code = done.unwrap_or_else(complain);
     Some(match flushed {
-        Err(problem) if code == DONE => {
-            complain(&problem);
-            problem.code
-        }
+        Err(problem) if code == DONE => complain(problem),
         _ => code,
     })
 }
 
-fn complain(problem: &Problem) {
+/// Tells of it, if there is something to say; the exit code.
+fn complain(problem: Problem) -> u8 {
     if !problem.text.is_empty() {
         tell(&problem.text);
     }
+    problem.code
 }
 
 /// A line on stderr. What cannot be written is no reason to panic: who reads it may be gone.

@@ -244,6 +244,24 @@ fn a_log_goes_on_behind_all_numbers_that_are_near() {
 }
 
 #[test]
+fn a_log_that_was_about_to_go_on_goes_on_where_it_said() {
+    for is_there in [true, false] {
+        let mut first = begin(1, 0, (0, 0));
+        put(&mut first, 1, 1);
+        push(&mut first, 1, b'N', &2u64.to_le_bytes());
+        let disk = disk(&[(1, [first.clone(), vec![0; 9000]].concat())]);
+        if is_there {
+            disk.put_file(&name(2), vec![0; 4096]);
+        }
+        let (engine, journal, _, report) = start(&disk, settings(4096, SyncMode::Always), dawn()).expect("a log");
+        let missing = format!("{}: it is missing", name(2));
+        assert_eq!(report.problems, if is_there { vec![] } else { vec![missing] });
+        assert_eq!((engine.jobs().count(), journal.stats().current), (1, 2));
+        assert_eq!(disk.bytes(&name(1)), first, "what is left is cut");
+    }
+}
+
+#[test]
 fn segments_that_nothing_was_written_to_make_up_no_log_unless_the_first_is_missing() {
     let blank = |number: u64| disk(&[(number, vec![0; 4096])]);
     assert_eq!(look(&blank(1)).report.problems, Vec::<String>::new());
@@ -281,4 +299,14 @@ fn a_copy_is_as_long_as_what_could_be_read() {
     back_up(&from, &copy).expect("a copy");
     assert_eq!(copy.bytes(&name(1)), first);
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
+}
+
+#[test]
+fn a_segment_before_the_first_is_missing_if_it_is_needed() {
+    for (oldest, is_needed) in [(1, true), (2, true), (3, false)] {
+        let third = header(Segment { log: LOG, number: 3 }, [2, 500, oldest, 2, 500, 10]);
+        let missing = format!("{}: it is missing", name(2));
+        let problems = look(&disk(&[(3, third)])).report.problems;
+        assert_eq!(problems, if is_needed { vec![missing] } else { vec![] }, "from {oldest} on");
+    }
 }

@@ -3,9 +3,9 @@
 //! Owns which segments go, from the oldest end only, and writes again what is still needed of them, in portions. Also
 //! what becomes of segments that are in doubt after the disk has failed. Must not touch files.
 
-use super::{size_of, Journal, COMPACT_BYTES};
+use super::{Journal, Live, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
-use crate::binlog::record::{key_size, limit_size, pause_size, Record, MARK};
+use crate::binlog::record::{Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
 use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
@@ -13,19 +13,6 @@ use crate::log_figures::Health;
 
 /// Where no record says yet that a segment is needed no longer.
 const UNSAID: u64 = u64::MAX;
-
-/// What a segment is kept for.
-#[derive(Clone, Copy, Debug)]
-enum Live {
-    /// A job, by its slot.
-    Job(u32),
-    /// A pause, by the number of its tube.
-    Pause(u32),
-    /// A key that outlives its job, by its number.
-    Key(u32),
-    /// The limit of a tube, by its number.
-    Limit(u32),
-}
 
 impl Journal {
     /// Bytes by which the old segments are more than they should be: half again as much as the live jobs need, less if
@@ -55,11 +42,11 @@ impl Journal {
     fn compact_some(&mut self, engine: &Engine) -> bool {
         let mut quota = COMPACT_BYTES;
         while self.segments.len() > 1 && self.debt() > 0 {
-            let Some((what, size)) = self.first_live(engine) else {
+            let Some((live, number)) = self.first_live() else {
                 self.retire();
                 continue;
             };
-            let space = self.space(self.reserve());
+            let (size, space) = (live.size(number, engine), self.space(self.reserve()));
             if self.health != Health::Ok && self.segments[0].live > space {
                 // A segment that cannot be emptied to the end would give no space back.
                 return false;
@@ -72,50 +59,17 @@ impl Journal {
                 return true;
             }
             quota -= size.min(COMPACT_BYTES);
-            self.rewrite(what, size, engine);
+            self.move_out(live, number, size);
+            self.write(live, number, size, engine);
             self.migrated += 1;
         }
         false
     }
 
-    /// What the oldest segment must still be kept for, and what it takes to write that again.
-    fn first_live(&self, engine: &Engine) -> Option<(Live, u64)> {
-        if let Some(slot) = self.segments[0].live_jobs.first() {
-            return Some((Live::Job(slot), size_of(slot, engine)));
-        }
-        if let Some(number) = self.segments[0].keys.first() {
-            return Some((Live::Key(number), key_size(engine.ended_key(number).names())));
-        }
-        if let Some(tube) = self.segments[0].limits.first() {
-            return Some((Live::Limit(tube), limit_size(engine.limit_at(tube).map_or(0, |(name, _)| name.len()))));
-        }
-        let tube = self.segments[0].pauses.first()?;
-        let name = engine.pause_at(tube).map_or(0, |(name, _)| name.len());
-        Some((Live::Pause(tube), pause_size(name)))
-    }
-
-    fn rewrite(&mut self, what: Live, size: u64, engine: &Engine) {
-        match what {
-            Live::Job(slot) => {
-                self.move_out(slot, size);
-                self.write_whole(slot, size, engine);
-            }
-            Live::Key(number) => {
-                self.lost_key(number, engine.ended_key(number).names());
-                self.write_key(number, engine);
-            }
-            Live::Limit(tube) => {
-                self.lost_limit(tube, engine.limit_at(tube).map_or(0, |(name, _)| name.len()));
-                self.write_limit(tube, engine);
-            }
-            Live::Pause(tube) => {
-                let (name, pause) = engine.pause_at(tube).expect("a pause in progress");
-                self.move_pause_out(tube, size);
-                self.make_room(size);
-                self.push(&Record::pause(name, Some(pause)));
-                self.move_pause_in(tube, size);
-            }
-        }
+    /// What the oldest segment must still be kept for.
+    fn first_live(&self) -> Option<(Live, u32)> {
+        let lists = &self.segments[0].lists;
+        Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
     /// The oldest segment, which nothing is live in, goes when what was written again, and that it is gone, is safe.

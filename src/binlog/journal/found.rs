@@ -2,8 +2,8 @@
 //!
 //! Owns the segments, jobs, pauses and ids that were on the disk, and where the log goes on. Must not touch files.
 
-use super::{Journal, Segment};
-use crate::binlog::record::{full_size, pause_size};
+use super::{Journal, Live, Segment};
+use crate::binlog::record::full_size;
 use crate::binlog::segment::Place;
 use crate::binlog::types::Synced;
 use crate::engine::Engine;
@@ -63,7 +63,7 @@ impl Journal {
     }
 
     fn segment(&self, number: u64) -> Option<&Segment> {
-        self.segments.get(self.place_of(number as u32)).filter(|segment| segment.number == number)
+        self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
     }
 
     /// So many records of a foreign log could not be read.
@@ -85,30 +85,13 @@ impl Journal {
             self.lost_job(slot, before);
         }
         self.jobs += 1;
-        self.live += full_size(size);
-        self.move_in(slot, full_size(size));
+        self.found(Live::Job, slot, full_size(size));
     }
 
     /// The job in `slot`, which had this [`Engine::logged_size`], is gone.
     pub fn lost_job(&mut self, slot: u32, size: usize) {
-        self.move_out(slot, full_size(size));
+        self.lost(Live::Job, slot, full_size(size));
         self.jobs -= 1;
-        self.live -= full_size(size);
-    }
-
-    /// A pause was found in the last segment. `before`: its tube was paused already.
-    pub fn found_pause(&mut self, tube: u32, name: usize, before: bool) {
-        if before {
-            self.lost_pause(tube, name);
-        }
-        self.live += pause_size(name);
-        self.move_pause_in(tube, pause_size(name));
-    }
-
-    /// The pause of a tube, whose name is so long, is over.
-    pub fn lost_pause(&mut self, tube: u32, name: usize) {
-        self.move_pause_out(tube, pause_size(name));
-        self.live -= pause_size(name);
     }
 
     /// Ids up to this one may have been given, by what is on the disk.

@@ -1,76 +1,113 @@
-//! What the log must remember beside jobs and pauses: keys that outlive their jobs, and limits of tubes; and jobs that went to
-//! other tubes.
+//! What segments are kept for: jobs, keys that outlive their jobs, and the limits and pauses of tubes.
 //!
-//! Owns where each is written down. Must not touch files.
+//! Owns where each of these is written down, and what it takes to write it again. Must not touch files.
 
-use super::Journal;
-use crate::binlog::record::{key_size, limit_size, Record, CHANGE};
+use super::{size_of, Journal};
+use crate::binlog::record::{key_size, limit_size, pause_size, Record, CHANGE};
 use crate::engine::{Engine, State};
 
+/// What is written down as it is, and stands in one segment at a time.
+#[derive(Clone, Copy, Debug)]
+pub enum Live {
+    /// A job, by its slot.
+    Job,
+    /// A key that outlives its job, by its number.
+    Key,
+    /// The limit of a tube, by the number of the tube.
+    Limit,
+    /// A pause, by the number of its tube.
+    Pause,
+}
+
+impl Live {
+    /// In the order in which compaction writes them again.
+    pub(super) const ALL: [Live; 4] = [Live::Job, Live::Key, Live::Limit, Live::Pause];
+
+    /// Bytes that it takes when it is written again, at most.
+    pub(super) fn size(self, number: u32, engine: &Engine) -> u64 {
+        match self {
+            Live::Job => size_of(number, engine),
+            Live::Key => key_size(engine.ended_key(number).names()),
+            Live::Limit => limit_size(engine.limit_at(number).map_or(0, |(name, _)| name.len())),
+            Live::Pause => pause_size(engine.pause_at(number).map_or(0, |(name, _)| name.len())),
+        }
+    }
+}
+
 impl Journal {
-    pub(super) fn move_key_in(&mut self, number: u32, size: u64) {
+    #[inline]
+    pub(super) fn move_in(&mut self, live: Live, number: u32, size: u64) {
         let segment = self.segments.back_mut().expect("a segment");
         segment.live += size;
-        self.keys.move_in(number, segment.number as u32, &mut segment.keys);
+        self.places[live as usize].move_in(number, segment.number as u32, &mut segment.lists[live as usize]);
     }
 
-    pub(super) fn move_key_out(&mut self, number: u32, size: u64) {
-        let place = self.place_of(self.keys.of(number));
+    #[inline]
+    pub(super) fn move_out(&mut self, live: Live, number: u32, size: u64) {
+        let place = self.place_of(live, number);
         self.segments[place].live -= size;
-        self.keys.move_out(number, &mut self.segments[place].keys);
+        self.places[live as usize].move_out(number, &mut self.segments[place].lists[live as usize]);
     }
 
-    /// Writes down a key that outlives its job.
-    pub(super) fn write_key(&mut self, number: u32, engine: &Engine) {
-        let ended = engine.ended_key(number);
-        let key = ended.key.text();
-        self.make_room(key_size(ended.names()));
-        self.push(&Record::Key { id: ended.id.0, until: ended.until, tube: &ended.tube, key: &key });
-        self.live += key_size(ended.names());
-        self.move_key_in(number, key_size(ended.names()));
+    /// The place of the segment that it is live in.
+    fn place_of(&self, live: Live, number: u32) -> usize {
+        self.place_from(self.places[live as usize].of(number))
     }
 
-    /// A key that outlives its job was found in the last segment. `before`: the number of the one of the same names that was
-    /// known, and their length.
-    pub fn found_key(&mut self, number: u32, names: usize, before: Option<(u32, usize)>) {
-        if let Some((number, names)) = before {
-            self.lost_key(number, names);
-        }
-        self.live += key_size(names);
-        self.move_key_in(number, key_size(names));
+    /// It stands in the last segment from now on, and in none before.
+    #[inline]
+    pub fn found(&mut self, live: Live, number: u32, size: u64) {
+        self.live += size;
+        self.move_in(live, number, size);
     }
 
-    /// A key with names of this length does not outlive its job any longer.
-    pub fn lost_key(&mut self, number: u32, names: usize) {
-        self.move_key_out(number, key_size(names));
-        self.live -= key_size(names);
+    /// It is gone.
+    #[inline]
+    pub fn lost(&mut self, live: Live, number: u32, size: u64) {
+        self.move_out(live, number, size);
+        self.live -= size;
     }
 
-    /// Writes down the limit of a tube, which is live nowhere.
-    pub(super) fn write_limit(&mut self, tube: u32, engine: &Engine) {
-        let Some((name, most)) = engine.limit_at(tube) else { return };
-        self.make_room(limit_size(name.len()));
-        self.push(&Record::Limit { tube: name, most });
-        self.found_limit(tube, name.len(), false);
-    }
-
-    /// The limit of a tube was found in the last segment. `before`: it had one already.
-    pub fn found_limit(&mut self, tube: u32, name: usize, before: bool) {
+    /// It was there before or not, and is there from now on or not, by the last segment.
+    pub fn changed(&mut self, live: Live, number: u32, size: u64, (before, after): (bool, bool)) {
         if before {
-            self.lost_limit(tube, name);
+            self.lost(live, number, size);
         }
-        self.live += limit_size(name);
-        let segment = self.segments.back_mut().expect("a segment");
-        segment.live += limit_size(name);
-        self.limits.move_in(tube, segment.number as u32, &mut segment.limits);
+        if after {
+            self.found(live, number, size);
+        }
     }
 
-    /// A tube, whose name is so long, has no limit any more.
-    pub fn lost_limit(&mut self, tube: u32, name: usize) {
-        self.live -= limit_size(name);
-        let place = self.place_of(self.limits.of(tube));
-        self.segments[place].live -= limit_size(name);
-        self.limits.move_out(tube, &mut self.segments[place].limits);
+    /// Writes it down as it is, where it is live from now on.
+    pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
+        self.make_room(size);
+        match live {
+            Live::Job => self.append_job(number, engine, Record::Snapshot),
+            Live::Key => {
+                let ended = engine.ended_key(number);
+                let key = ended.key.text();
+                self.push(&Record::Key { id: ended.id.0, until: ended.until, tube: &ended.tube, key: &key });
+            }
+            Live::Limit => {
+                let (tube, most) = engine.limit_at(number).expect("a limit that has not ended");
+                self.push(&Record::Limit { tube, most });
+            }
+            Live::Pause => {
+                let (name, pause) = engine.pause_at(number).expect("a pause in progress");
+                self.push(&Record::pause(name, Some(pause)));
+            }
+        }
+        self.move_in(live, number, size);
+    }
+
+    /// Writes down what is new, or has taken the place of what was there `before` with the same names.
+    pub(super) fn write_new(&mut self, live: Live, number: u32, before: bool, engine: &Engine) {
+        let size = live.size(number, engine);
+        if before {
+            self.lost(live, number, size);
+        }
+        self.live += size;
+        self.write(live, number, size, engine);
     }
 
     /// A job went to another tube; the name of the one before was so long.
@@ -85,12 +122,12 @@ impl Journal {
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
         self.push(&Record::Move { id, pri, delay, due, state, tube });
-        self.moved(slot, before, tube.len());
+        self.resize(slot, before, tube.len());
     }
 
-    /// The job in `slot`, whose tube's name had one length, takes that of another from now on.
-    pub fn moved(&mut self, slot: u32, before: usize, after: usize) {
-        let place = self.segment_of(slot);
+    /// Of what the job in `slot` takes, the name of its tube say, a part has another length from now on.
+    pub fn resize(&mut self, slot: u32, before: usize, after: usize) {
+        let place = self.place_of(Live::Job, slot);
         for live in [&mut self.live, &mut self.segments[place].live] {
             *live = *live + after as u64 - before as u64;
         }

@@ -391,3 +391,47 @@ fn a_log_says_now_and_then_how_far_it_is_synced() {
         assert_eq!(journal.told == far, says);
     }
 }
+
+#[test]
+fn what_says_that_segments_are_gone_leaves_the_last_record_its_space() {
+    for (lacks, current) in [(0, 2), (1, 3)] {
+        let mut journal = journal(SIZE);
+        journal.evacuate_oldest();
+        prepare(&mut journal, SIZE);
+        journal.make_room(SIZE);
+        prepare(&mut journal, SIZE);
+        use_bytes(&mut journal, SIZE - 2 * MARK as u64 + lacks);
+        assert!(!journal.compact(&engine().0));
+        assert_eq!((journal.stats().oldest, journal.stats().current), (2, current));
+        let retired = journal.next_retired(journal.position()).expect("the first segment");
+        assert_eq!((retired.number, retired.after, journal.demanded), (1, journal.position(), journal.position()));
+        assert_eq!(journal.next_retired(retired.after - 1), None);
+    }
+}
+
+#[test]
+fn on_a_full_disk_a_segment_is_emptied_only_if_all_of_it_has_space() {
+    for (lacks, migrated) in [(0, 1), (1, 0)] {
+        let mut journal = journal(SIZE);
+        let (mut engine, client) = engine();
+        put(&mut engine, client, 100);
+        journal.append(&mut engine);
+        journal.evacuate_oldest();
+        prepare(&mut journal, SIZE);
+        journal.make_room(SIZE);
+        journal.health = Health::Full;
+        let bytes = SIZE - END - journal.reserve() - journal.live + lacks;
+        use_bytes(&mut journal, bytes);
+        assert!(!journal.compact(&engine));
+        assert_eq!((journal.stats().migrated, journal.requested), (migrated, 0));
+    }
+}
+
+#[test]
+fn a_log_goes_on_behind_what_is_used_of_its_last_segment() {
+    let mut journal = Journal::new(SIZE, 9);
+    journal.found_segment(4, 300);
+    journal.go_on_in_last(SIZE);
+    let end = Synced { place: Place { segment: 4, at: 300 }, position: 0 };
+    assert_eq!((journal.synced, journal.first_segment, journal.disk()), (end, 4, SIZE));
+}
