@@ -73,16 +73,6 @@ impl Extensions {
         self.0 & 1 << extension as u32 != 0
     }
 
-    /// Whether all of these others are on.
-    pub const fn has_all(self, others: Extensions) -> bool {
-        self.0 & others.0 == others.0
-    }
-
-    /// Whether any of these others is.
-    pub const fn has_any(self, others: Extensions) -> bool {
-        self.0 & others.0 != 0
-    }
-
     /// The words of those that are on, with a space between each two.
     pub fn words(self) -> String {
         let on = EXTENSIONS.iter().filter(|(extension, ..)| self.has(*extension));
@@ -105,10 +95,5 @@ mod tests {
         assert_eq!(Extensions::from_list(&Extensions::ALL.words().replace(' ', ",")), Ok(Extensions::ALL));
         assert_eq!(Extensions::from_list("idp,no,ttl"), Err("no"));
         assert_eq!(Extensions::from_list(""), Ok(Extensions::NONE));
-        let (first, second) = (EXTENSIONS[0].0, EXTENSIONS[1].0);
-        let (one, other) = (Extensions::NONE.with(first), Extensions::NONE.with(second));
-        let both = one.with(second);
-        assert!(one.has_any(both) && both.has_any(one) && !one.has_any(other) && !one.has_any(Extensions::NONE));
-        assert!(both.has_all(one) && !one.has_all(both) && one.has_all(Extensions::NONE));
     }
 }
