@@ -84,8 +84,10 @@ fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> [Vec<u8>; CLIENTS]
 }
 
 impl Stage {
+    /// The server takes it before anybody says more, since statistics count connections.
     fn connect(&mut self, who: usize) {
         self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
+        self.settle();
     }
 
     fn play(&mut self, bytes: &[u8]) {
