@@ -5,6 +5,7 @@
 #                            TLS), how often each, and whether they last as long as they should
 #   COSTS, TAKEOVER          of `cluster`, instead of faults: what a put costs, and how long a take-over lasts with 1000,100000 jobs
 #   SEED, RESTARTS, ALSO     of `powercut`: where chance begins, how much is tried, and which checks count that are switched off
+#   KILLS, CRASHES           of `crash`: how often the program is killed with each kind of sync, and the power cut
 #   SEED, STEPS, SECONDS     of `sim`: one seed, the steps of each, and for how long fresh seeds are played if none is given
 #   DEPTH                    of `worlds`                         MINUTES         of `soak`, 1 if it is not given
 #   TARGET, SECONDS          of `fuzz`: what is fuzzed, one after the other, and for how long each
@@ -25,6 +26,8 @@ CUT =
 STEPS =
 SECONDS =
 DEPTH =
+KILLS =
+CRASHES =
 MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
@@ -86,10 +89,10 @@ hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd fo
 	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
 	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
-crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes
-	BEANPOLE_KILLS=170 $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
+crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes; KILLS=60 CRASHES=30000 fewer
+	BEANPOLE_KILLS='$(or $(KILLS),170)' $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
 	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
-	BEANPOLE_CRASHES=100000 $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
+	BEANPOLE_CRASHES='$(or $(CRASHES),100000)' $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
 
 cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
 	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
