@@ -261,7 +261,7 @@ fn deadlines_reach_the_timer() {
         thread::yield_now();
     }
     assert!((1..=2).contains(&hub.served.load(Ordering::Acquire)));
-    hub.alarm().stop();
+    hub.alarm.stop();
     timer.join().expect("a thread");
 }
 
@@ -274,9 +274,9 @@ fn the_timer_stops() {
     };
     let other = {
         let hub = hub.clone();
-        thread::spawn(move || hub.alarm().advance(Time::from_nanos(2000)))
+        thread::spawn(move || hub.alarm.advance(Time::from_nanos(2000)))
     };
-    hub.alarm().stop();
+    hub.alarm.stop();
     other.join().expect("a thread");
     timer.join().expect("a thread");
 }
