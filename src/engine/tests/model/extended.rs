@@ -132,6 +132,12 @@ impl Model {
 
     /// The job is gone; whoever waits for that hears it.
     pub(super) fn end(&mut self, id: JobId, outcome: Outcome, keeps_key: bool) {
+        self.remove(id, outcome, keeps_key);
+        self.end_tubes();
+        self.serve(self.extended.now);
+    }
+
+    fn remove(&mut self, id: JobId, outcome: Outcome, keeps_key: bool) {
         let now = self.extended.now;
         let tube = self.job(id).expect("a job").tube;
         let key = self.extended.tags.get(&id).and_then(|tags| tags.key);
@@ -143,8 +149,6 @@ impl Model {
         self.tube_mut(tube).deletes += 1;
         self.jobs.retain(|job| job.id != id);
         self.extended.tags.remove(&id);
-        self.end_tubes();
-        self.serve(now);
     }
 
     fn tell_awaiting(&mut self, id: JobId, outcome: &Outcome) {
@@ -339,7 +343,10 @@ impl Model {
         let ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
         let ids: Vec<JobId> =
             ids.filter(|id| self.state_of(*id).is_some_and(|state| states.contains(&state))).collect();
-        ids.iter().for_each(|id| self.end(*id, Outcome::Failed(Body::default()), false));
+        ids.iter().for_each(|id| self.remove(*id, Outcome::Failed(Body::default()), false));
+        // Only now: nobody is given a job that is to be flushed with the one that held it up.
+        self.end_tubes();
+        self.serve(self.extended.now);
         ids.len() as u64
     }
 
