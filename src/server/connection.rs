@@ -217,6 +217,13 @@ impl Connection {
         self.outbox.unread()
     }
 
+    /// Whether its client has sent commands behind one that waits, for a job or for the log.
+    pub fn has_commands_behind(&self) -> bool {
+        let sent = !self.pending.is_empty() || !self.rest.0.is_empty() || self.readable;
+        let waits = || self.outbox.write_state(usize::MAX, self.closing, true);
+        sent && matches!(waits(), WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
+    }
+
     /// How many requests an operator has made, and what the connection waits for.
     pub fn standing(&self) -> (u64, Standing) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();

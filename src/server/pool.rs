@@ -192,6 +192,11 @@ impl PoolThread {
         !(idle && events.is_empty())
     }
 
+    /// Whether a client has sent commands behind one that waits.
+    pub fn has_commands_behind(&self) -> bool {
+        self.connections.iter().any(|(_, connection)| connection.has_commands_behind())
+    }
+
     /// Serves those who have spoken, those of whom other threads tell, and the next one with more to do. Breaks off
     /// when told to stop.
     fn serve(&mut self, events: &Events) -> ControlFlow<()> {

@@ -62,6 +62,11 @@ impl Stepped {
         self.pool.round()
     }
 
+    /// Whether a client has sent commands behind one that waits: who comes first, they or what another client sends, is open.
+    pub fn has_commands_behind(&self) -> bool {
+        self.pool.has_commands_behind()
+    }
+
     /// What happens at the end of a round: what was done is brought to the log, if the disk is quick.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch);
