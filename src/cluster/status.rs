@@ -8,6 +8,10 @@ use std::io;
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog};
 
+/// The most entries that a server may be behind to be promoted: more than a busy queue writes in the two seconds between
+/// two reports of a standby, and few enough to catch up while clients try again.
+const MOST_BEHIND: Seq = 10_000;
+
 /// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`, and tells what is to be printed; the error is one
 /// line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
@@ -47,16 +51,33 @@ fn status(log: &dyn SharedLog) -> io::Result<String> {
     Ok(out)
 }
 
-/// Asks the active server to hand over to this one.
+/// Asks the active server to hand over to this one, unless its copy would keep clients waiting: one that is not there,
+/// or has much to catch up with.
 fn promote(log: &dyn SharedLog, node: &str) -> io::Result<()> {
     let nodes = log.nodes()?;
     let (_, tail) = log.read(Seq::MAX, 1)?;
-    let is_claimant = tail.note.split(|byte| *byte == b' ').next() == Some(node.as_bytes());
-    match nodes.iter().find(|(name, _)| name == node) {
-        None => Err(io::Error::new(io::ErrorKind::NotFound, format!("no server has told that its name is {node}"))),
-        Some((_, state)) if is_claimant && state.starts_with("active") => Ok(()),
-        Some(_) => log.want(node.as_bytes()),
+    let state_of =
+        |name: &[u8]| nodes.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, state)| state.as_str());
+    let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let Some(state) = state_of(node.as_bytes()) else {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("no server has told that its name is {node}")));
+    };
+    if claimant == node.as_bytes() && state.starts_with("active") {
+        return Ok(());
     }
+    let behind = state_of(claimant).map_or(0, last_entry).saturating_sub(last_entry(state));
+    if state.starts_with("ended") {
+        return Err(io::Error::other(format!("{node} has ended; start it first")));
+    }
+    if behind > MOST_BEHIND {
+        return Err(io::Error::other(format!("{node} is {behind} entries behind; ask again when it has caught up")));
+    }
+    log.want(node.as_bytes())
+}
+
+/// The last entry that a server has told.
+fn last_entry(state: &str) -> Seq {
+    state.split(' ').nth(1).and_then(|entry| entry.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -86,5 +107,20 @@ mod tests {
         // One that was active, and has not told yet that it is not any more.
         promote(&log, "z").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"z");
+    }
+
+    #[test]
+    fn a_server_that_is_not_ready_is_not_promoted() {
+        let log = MemoryLog::new(Faults::default(), 1);
+        log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
+        log.tell("a", "active 20000 10.0.0.1:11300").expect("memory");
+        log.tell("b", "standby 9999 10.0.0.2:11300").expect("memory");
+        log.tell("c", "ended 20000 10.0.0.3:11300").expect("memory");
+        let refusal = |node| promote(&log, node).expect_err("it is not ready").to_string();
+        assert_eq!(refusal("b"), "b is 10001 entries behind; ask again when it has caught up");
+        assert_eq!(refusal("c"), "c has ended; start it first");
+        assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
+        log.tell("b", "standby 10000 10.0.0.2:11300").expect("memory");
+        promote(&log, "b").expect("it is ready");
     }
 }

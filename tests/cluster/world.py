@@ -224,11 +224,21 @@ class World:
 
     def cluster(self, *words):
         """What `beanpole cluster` says; it asks etcd directly."""
-        hosts = ",".join(f"127.0.0.1:{port}" for port in self.clients)
-        command = [self.program, "cluster", words[0], f"etcd://{hosts}/q{self.query}", *words[1:]]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = self.try_cluster(*words)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
+
+    def try_cluster(self, *words):
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.clients)
+        command = [self.program, "cluster", words[0], f"etcd://{hosts}/q{self.query}", *words[1:]]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def promote(self, node):
+        """As soon as its copy has caught up."""
+        end = time.time() + 30
+        while (done := self.try_cluster("promote", node.name)).returncode != 0:
+            assert "entries behind" in done.stderr and time.time() < end, done.stderr
+            time.sleep(0.2)
 
     def epoch(self):
         return int(self.cluster("status").split()[1].rstrip(","))
