@@ -8,8 +8,8 @@ use std::io;
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog};
 
-/// The most entries that a server may be behind to be promoted: more than a busy queue writes in the two seconds between
-/// two reports of a standby, and few enough to catch up while clients try again.
+/// The most entries that a server may be behind to be promoted: more than a busy queue writes in the two seconds
+/// between two reports of a standby, and few enough to catch up while clients try again.
 const MOST_BEHIND: Seq = 10_000;
 
 /// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`, and tells what is to be printed; the error is one

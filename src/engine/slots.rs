@@ -144,14 +144,13 @@ impl<T, const N: usize> Slots<T, N> {
     }
 
     /// The thing in `slot`, which must hold one.
+    #[inline(always)] // also in a program built for size: every command asks a dozen times
     pub fn get(&self, slot: u32) -> &T {
-        match &self.chunks[slot as usize / N].entries[slot as usize % N] {
-            Entry::Held(thing) => thing,
-            Entry::Vacant(_) => unreachable!("a vacant slot was read"),
-        }
+        self.find(slot).unwrap_or_else(|| nothing_in(slot))
     }
 
     /// The thing in `slot`, if it holds one.
+    #[inline]
     pub fn find(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
             Entry::Held(thing) => Some(thing),
@@ -160,10 +159,12 @@ impl<T, const N: usize> Slots<T, N> {
     }
 
     /// The same, to change it.
+    #[inline(always)]
     pub fn get_mut(&mut self, slot: u32) -> &mut T {
-        match &mut self.chunks[slot as usize / N].entries[slot as usize % N] {
-            Entry::Held(thing) => thing,
-            Entry::Vacant(_) => unreachable!("a vacant slot was written"),
+        let chunk = self.chunks.get_mut(slot as usize / N);
+        match chunk.and_then(|chunk| chunk.entries.get_mut(slot as usize % N)) {
+            Some(Entry::Held(thing)) => thing,
+            _ => nothing_in(slot),
         }
     }
 
@@ -194,6 +195,12 @@ impl<T, const N: usize> Slots<T, N> {
             })
         })
     }
+}
+
+#[cold]
+#[inline(never)]
+fn nothing_in(slot: u32) -> ! {
+    panic!("nothing is in slot {slot}")
 }
 
 #[cfg(test)]

@@ -22,8 +22,11 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
 /// Reads an unsigned decimal number behind any spaces. Nothing but a digit may stand there; more than 64 bits are
 /// wrong.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let start = bytes.iter().position(|&byte| byte != b' ')?;
-    digits(past(bytes, start))
+    let mut rest = bytes;
+    while let [b' ', behind @ ..] = rest {
+        rest = behind;
+    }
+    digits(rest)
 }
 
 /// The same, for 32 bits.
@@ -66,18 +69,15 @@ pub fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
+#[inline(always)]
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
-    let mut count = 0;
-    for byte in bytes {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        number = number.checked_mul(10)?.checked_add(digit.into())?;
-        count += 1;
+    let mut rest = bytes;
+    while let [byte @ b'0'..=b'9', behind @ ..] = rest {
+        number = number.checked_mul(10)?.checked_add((byte - b'0').into())?;
+        rest = behind;
     }
-    (count > 0).then(|| (number, past(bytes, count)))
+    (rest.len() < bytes.len()).then_some((number, rest))
 }
 
 /// The longest run of bytes that a tube name may hold, and what is left.

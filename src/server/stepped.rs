@@ -62,7 +62,8 @@ impl Stepped {
         self.pool.round()
     }
 
-    /// Whether a client has sent commands behind one that waits: who comes first, they or what another client sends, is open.
+    /// Whether a client has sent commands behind one that waits: who comes first, they or what another client sends, is
+    /// open.
     pub fn has_commands_behind(&self) -> bool {
         self.pool.has_commands_behind()
     }

@@ -40,8 +40,8 @@ struct Stage {
     cuts: Option<Random>,
     /// Who spoke last.
     speaker: usize,
-    /// A client spoke while another one had sent commands behind one that waits. These may come before what is said now or,
-    /// if it has many pieces, amid it: the replies need not be the same.
+    /// A client spoke while another one had sent commands behind one that waits. These may come after what is said now
+    /// or, if it has many pieces, amid it: the replies need not be the same.
     raced: bool,
 }
 

@@ -3,6 +3,8 @@
 //! Owns the framing: lines, bodies, and how the stream stays in step when either is wrong. A line ends at its first CR
 //! LF pair, nowhere else. Must not look at the queue: what a request finds there is `session`'s business.
 
+use memchr::memchr;
+
 use super::command::{Command, TAGS_OVERHEAD};
 use super::commands::{row_of, secs, CommandName};
 use super::extensions::{Extension, Extensions};
@@ -207,7 +209,7 @@ impl Decoder {
         };
         let (line, is_long) = (upto(window, length), length + 2 > MAX_LINE);
         *input = past(input, length + 2);
-        let is_text = !line.contains(&0);
+        let is_text = memchr(0, line).is_none();
         let Some(row) = row_of(line, limits.extensions).filter(|_| is_text) else {
             let problem = if is_text && !is_long { Command::UnknownCommand } else { Command::BadFormat };
             return Some(Some(Request::wrong(problem)));
@@ -308,7 +310,7 @@ fn may_be_long(command: &Command) -> bool {
 fn find_crlf(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
-        let lf = from + past(bytes, from).iter().position(|&byte| byte == b'\n')?;
+        let lf = from + memchr(b'\n', past(bytes, from))?;
         if let Some(cr) = lf.checked_sub(1).filter(|cr| bytes.get(*cr) == Some(&b'\r')) {
             return Some(cr);
         }
