@@ -196,7 +196,10 @@ impl Node {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && self.may_claim() => return self.make_space(),
             read => read?,
         };
-        self.is_new = false;
+        // Before anybody asks whether it may be promoted: what was told last may be that it has ended.
+        if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
+            self.member.tell("standby", self.mirror.done);
+        }
         let more = entries.len() == MOST;
         let heard = !entries.is_empty() || tail.beat != self.tail.beat || tail.epoch != self.tail.epoch;
         if heard {

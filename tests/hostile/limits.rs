@@ -132,6 +132,8 @@ fn no_files_left() {
 
 /// A client in place of one of those inside.
 fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
+    // Whoever was refused last has the place of the file that is kept for that, for a moment.
+    at_rest(daemon);
     let open = daemon.open_files();
     drop(inside.pop());
     wait_until("a file is closed", || daemon.open_files() < open);
