@@ -3,7 +3,8 @@
 //! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
 //! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and
 //! follows from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its
-//! verbs for jobs with options, `tagged_lives` those for jobs with tags), `model` and `snapshots` what must come back.
+//! verbs for jobs with options, `tagged_lives` those for jobs with tags), `model` and `snapshots` what must come back,
+//! `lines` what an operator is told.
 
 #[path = "crash/disk.rs"]
 mod disk;
@@ -11,6 +12,8 @@ mod disk;
 mod driver;
 #[path = "crash/format.rs"]
 mod format;
+#[path = "crash/lines.rs"]
+mod lines;
 #[path = "crash/model.rs"]
 mod model;
 #[path = "crash/options.rs"]

@@ -233,7 +233,7 @@ impl Scan<'_> {
 mod tests {
     use std::cell::Cell;
 
-    use super::super::record::encode;
+    use super::super::record::{encode, PREFIX};
     use super::super::segment::HEADER;
     use super::*;
 
@@ -294,6 +294,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_torn_behind_a_gap_is_no_record() {
+        let mut bytes = segment();
+        let at = bytes.len() as u64;
+        bytes.resize(bytes.len() + 10, 0xff);
+        append(&Record::Outcome { id: 1, done: Some(true), fails: 0, result: &[b'r'; 100] }, &mut bytes);
+        bytes.pop();
+        let end = End { at, used: bytes.len() as u64 };
+        assert_eq!(ids(&bytes), ((0..10).collect(), vec![], end));
+    }
+
+    #[test]
     fn any_damaged_byte_costs_one_record_and_is_told() {
         let bytes = segment();
         for place in HEADER..bytes.len() {
@@ -321,6 +332,37 @@ mod tests {
         let (found, gaps, _) = ids(&bytes);
         assert_eq!(found, [0, 5, 6, 7, 8, 9]);
         assert_eq!(gaps, [(START + 17, START + 85)]);
+    }
+
+    /// A head that the end of the window cuts is found by the next look: here one that takes as much as any.
+    #[test]
+    fn behind_a_gap_at_the_end_of_the_window_no_record_is_lost() {
+        let longest = Record::Limit { tube: &[b't'; LOOK - PREFIX - 12], most: [1; 3] };
+        for (less, before) in
+            (0..4).flat_map(|less| [0, 1, 8, 9, 10, LOOK - 2, LOOK - 1, LOOK].map(|before| (less, before)))
+        {
+            let mut bytes = vec![1; HEADER];
+            let result = vec![b'r'; WINDOW - 1000 - less];
+            append(&Record::Outcome { id: 1, done: Some(true), fails: 0, result: &result }, &mut bytes);
+            let from = bytes.len() as u64;
+            bytes.resize(HEADER + WINDOW - before, 0xff);
+            let to = bytes.len() as u64;
+            append(&longest, &mut bytes);
+            let behind = bytes.len() as u64;
+            append(&Record::Delete(1), &mut bytes);
+            bytes.resize(HEADER + WINDOW + 3000, 0);
+            let (mut places, mut gaps) = (Vec::new(), Vec::new());
+            let range = START..bytes.len() as u64;
+            scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
+                match found {
+                    Found::Record { at, .. } => places.push(at),
+                    Found::Gap(from, to) => gaps.push((from, to)),
+                }
+                true
+            })
+            .expect("memory can be read");
+            assert_eq!((places, gaps), (vec![START, to, behind], vec![(from, to)]), "{before} bytes before its end");
+        }
     }
 
     #[test]

@@ -275,6 +275,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
+        let (folder, _temporary) = temporary("cut");
+        let file = folder.create("file", 100).expect("a file");
+        file.write_at(5, b"inside").expect("space");
+        file.truncate(8).expect("a cut");
+        assert_eq!(fs::read(folder.path.join("file")).expect("a file"), b"\0\0\0\0\0ins");
+    }
+
+    #[test]
     fn what_is_set_aside_never_takes_the_place_of_what_was_before() {
         let (folder, _temporary) = temporary("aside");
         for text in ["one", "two", "three"] {

@@ -435,3 +435,84 @@ fn is_no_space(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::storage::LogFile;
+    use super::*;
+
+    /// A disk of which only the clock matters.
+    struct Clock(LeafMutex<Instant>);
+
+    impl Clock {
+        fn pass(&self, length: Duration) {
+            *self.0.lock() += length;
+        }
+    }
+
+    impl Storage for Clock {
+        fn lock(&self) -> io::Result<()> {
+            unreachable!("no file is touched")
+        }
+        fn list(&self) -> io::Result<Vec<String>> {
+            unreachable!("no file is touched")
+        }
+        fn length(&self, _: &str) -> io::Result<u64> {
+            unreachable!("no file is touched")
+        }
+        fn read_at(&self, _: &str, _: u64, _: &mut [u8]) -> io::Result<usize> {
+            unreachable!("no file is touched")
+        }
+        fn create(&self, _: &str, _: u64) -> io::Result<Arc<dyn LogFile>> {
+            unreachable!("no file is touched")
+        }
+        fn open(&self, _: &str) -> io::Result<Arc<dyn LogFile>> {
+            unreachable!("no file is touched")
+        }
+        fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+            unreachable!("no file is touched")
+        }
+        fn remove(&self, _: &str) -> io::Result<()> {
+            unreachable!("no file is touched")
+        }
+        fn now(&self) -> Instant {
+            *self.0.lock()
+        }
+    }
+
+    fn latency() -> (Latency, Arc<Clock>) {
+        let clock = Arc::new(Clock(LeafMutex::new(Instant::now())));
+        let latency = Latency::new(Duration::ZERO, clock.clone());
+        clock.pass(Duration::from_secs(1));
+        (latency, clock)
+    }
+
+    #[test]
+    fn what_is_under_way_hangs_until_it_is_over() {
+        let (latency, clock) = latency();
+        assert!(!latency.hangs_for(Duration::ZERO), "there was none yet");
+        latency.measure(1, || {
+            assert!(!latency.hangs_for(Duration::ZERO) && !latency.is_slow());
+            clock.pass(SLOW);
+            assert!(latency.hangs_for(Duration::ZERO) && !latency.is_slow());
+            clock.pass(Duration::from_nanos(1));
+            assert!(latency.is_slow());
+        });
+        clock.pass(Duration::from_secs(1));
+        assert!(!latency.hangs_for(Duration::ZERO) && !latency.is_slow(), "it is over");
+    }
+
+    #[test]
+    fn the_average_follows_the_last_few() {
+        let (latency, clock) = latency();
+        let average = || Duration::from_nanos(latency.average.load(Ordering::Relaxed));
+        latency.measure(1, || clock.pass(8 * SLOW));
+        assert_eq!((average(), latency.is_slow()), (SLOW, false));
+        latency.measure(2, || clock.pass(32 * SLOW));
+        assert_eq!((average(), latency.is_slow()), (SLOW / 8 * 23, true), "half of it counts");
+        for _ in 0..8 {
+            latency.measure(1, || {});
+        }
+        assert!(!latency.is_slow());
+    }
+}

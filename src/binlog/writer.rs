@@ -358,6 +358,7 @@ impl SyncTask {
 mod tests {
     use super::super::record::Record;
     use super::super::storage::Folder;
+    use super::super::types::Cut;
     use super::*;
 
     /// A file whose bytes nobody reads.
@@ -424,5 +425,41 @@ mod tests {
         let task = writer.whole_task();
         writer.synced(&task);
         assert!(!writer.is_unsynced());
+    }
+
+    #[test]
+    fn once_another_segment_took_over_those_before_it_are_synced_no_more() {
+        let mut writer = writer(SyncMode::Always);
+        writer.add_prepared(2, Arc::new(Nowhere));
+        let (mut first, length) = batch(0);
+        // It goes into the second segment whole.
+        first.cuts = vec![Cut { at: 0, segment: 2 }];
+        writer.write(first).expect("a write");
+        assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (1, 2));
+        let nothing = |end| Batch { log: 9, segment: 2, bytes: Bytes::default(), cuts: Vec::new(), end, demanded: 0 };
+        let header = Batch { cuts: vec![Cut { at: 0, segment: 3 }], ..nothing(length) };
+        writer.take_over(nothing(length), &header, Arc::new(Nowhere)).expect("a disk that is back");
+        assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (3, 1));
+        assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
+        assert!(!writer.is_unsynced());
+    }
+
+    #[test]
+    fn a_segment_that_was_left_during_a_sync_is_owed_one() {
+        let mut writer = writer(SyncMode::Always);
+        let (first, length) = batch(0);
+        writer.write(first).expect("a write");
+        let task = writer.sync_task();
+        let (more, _) = batch(length);
+        writer.write(more).expect("a write");
+        writer.add_prepared(2, Arc::new(Nowhere));
+        let (mut last, _) = batch(2 * length);
+        last.cuts = vec![Cut { at: 0, segment: 2 }];
+        writer.write(last).expect("a write");
+        writer.synced(&task);
+        assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (1, 2));
+        let task = writer.sync_task();
+        writer.synced(&task);
+        assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (2, 1));
     }
 }

@@ -283,8 +283,24 @@ fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
         put_one(&mut life, 10);
         assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
     }
-    put_one(&mut life, 10);
-    assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_told_once_until_one_can() {
+    use crate::lines;
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 512);
+    for round in 0..2 {
+        put_and_delete(&mut life, 40);
+        disk.fail(Deed::Remove, EIO, u64::MAX);
+        lines::forget();
+        life.settle();
+        life.settle();
+        let told = lines::told();
+        assert_eq!(told.iter().filter(|line| line.contains(": cannot be removed: ")).count(), 1, "{round}: {told:?}");
+        disk.heal();
+        life.settle();
+    }
 }
 
 #[test]

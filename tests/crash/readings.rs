@@ -112,6 +112,15 @@ fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
     assert_eq!((found.report.problems, found.report.progress.jobs), (vec![], 1));
 }
 
+#[test]
+fn the_first_segment_of_all_lacks_none_before_it() {
+    // Whatever its header says is the oldest that is needed.
+    for oldest in [0, 1] {
+        let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
+        assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");
+    }
+}
+
 /// A disk of which one file cannot be read behind its header, or whose files are shorter than it says.
 struct Odd {
     disk: Disk,
@@ -299,6 +308,56 @@ fn a_copy_is_as_long_as_what_could_be_read() {
     back_up(&from, &copy).expect("a copy");
     assert_eq!(copy.bytes(&name(1)), first);
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
+}
+
+/// A disk from which a server removes two segments while the second is copied.
+struct Shrinking(Disk);
+
+impl Storage for Shrinking {
+    fn lock(&self) -> io::Result<()> {
+        self.0.lock()
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+    fn length(&self, file: &str) -> io::Result<u64> {
+        if file == name(2) {
+            self.0.remove(&name(1))?;
+            self.0.remove(&name(2))?;
+        }
+        self.0.length(file)
+    }
+    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(name, place, bytes)
+    }
+    fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        self.0.create(name, size)
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        self.0.open(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+}
+
+#[test]
+fn a_copy_has_no_segment_before_one_that_vanished() {
+    let mut first = begin(1, 0, (0, 0));
+    put(&mut first, 1, 1);
+    let mut second = begin(2, first.len() as u64, (0, 0));
+    push(&mut second, 2, b'D', &1u64.to_le_bytes());
+    let mut third = begin(3, second.len() as u64, (0, 0));
+    put(&mut third, 3, 3);
+    push(&mut third, 3, b'G', &3u64.to_le_bytes());
+    let copy = Disk::new(2);
+    back_up(&Shrinking(disk(&[(1, first), (2, second), (3, third)])), &copy).expect("a copy");
+    assert_eq!(copy.names(), [name(3)]);
+    let found = look(&copy).report;
+    assert_eq!((found.problems, found.progress.jobs), (vec![], 1));
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
     let rest = SIZE - 300 - END;
     assert_eq!((journal.ahead(), journal.space(0)), (rest, rest));
     prepare(&mut journal, SIZE);
+    assert_eq!(journal.large, 0);
     let fresh = SIZE - HEADER as u64 - END;
     assert_eq!((journal.ahead(), journal.space(0)), (rest + fresh, fresh));
     // A record stands in one segment; what is before it is lost, and what is kept comes behind it.
@@ -72,6 +73,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
     use_bytes(&mut journal, 100);
     assert_eq!(journal.space(fresh), SIZE - 100 - END);
     prepare(&mut journal, 3 * SIZE);
+    assert_eq!(journal.large, 1);
     assert_eq!(journal.ahead(), SIZE - 100 - END + fresh + 3 * SIZE - HEADER as u64 - END);
     assert_eq!(journal.space(0), 3 * SIZE - HEADER as u64 - END);
 }
@@ -230,6 +232,54 @@ fn a_log_can_shrink_while_segments_go_or_it_is_in_debt() {
     assert!(journal.is_behind());
     journal.health = Health::Full;
     assert!(!journal.is_behind());
+}
+
+#[test]
+fn there_is_something_to_do_while_segments_go_one_is_wanted_or_it_is_in_debt() {
+    let mut journal = journal(SIZE);
+    prepare(&mut journal, SIZE);
+    assert!(!journal.needs_maintenance());
+    journal.old = 1;
+    assert!(journal.needs_maintenance(), "nothing is live");
+    journal.old = 0;
+    journal.abandon_prepared();
+    assert!(journal.needs_maintenance());
+    let retired = journal.next_retired(0).expect("the one that was prepared");
+    journal.gone(retired);
+    assert!(!journal.needs_maintenance());
+    use_bytes(&mut journal, SIZE);
+    assert!(journal.wanted() && journal.needs_maintenance());
+}
+
+#[test]
+fn segments_whose_files_are_missing_are_emptied() {
+    let mut journal = journal(SIZE);
+    prepare(&mut journal, SIZE);
+    journal.make_room(SIZE);
+    journal.evacuate_missing(|_| true);
+    assert_eq!(journal.evacuating, 0);
+    journal.evacuate_missing(|number| number == 2);
+    assert_eq!((journal.is_evacuating(1), journal.is_evacuating(2), journal.evacuating), (true, false, 1));
+}
+
+#[test]
+fn what_is_live_in_a_segment_is_counted_there_until_it_moves_or_is_gone() {
+    let mut journal = journal(SIZE);
+    let (mut engine, client) = engine();
+    let live = |journal: &Journal| journal.segments.iter().map(|segment| segment.live).collect::<Vec<_>>();
+    let ids = [10, 20, 30].map(|body| put(&mut engine, client, body));
+    journal.append(&mut engine);
+    let size = |body: usize| full_size(b"default".len() + body);
+    assert_eq!(live(&journal), [size(10) + size(20) + size(30)]);
+    assert!(engine.delete(client, ids[0], Time::default()));
+    journal.append(&mut engine);
+    assert_eq!(live(&journal), [size(20) + size(30)]);
+    prepare(&mut journal, SIZE);
+    journal.make_room(SIZE);
+    let slot = journal.segments[0].lists[Live::Job as usize].first().expect("a job");
+    journal.move_out(Live::Job, slot, size(20));
+    journal.write(Live::Job, slot, size(20), &engine);
+    assert_eq!((live(&journal), journal.live), (vec![size(30), size(20)], size(20) + size(30)));
 }
 
 #[test]
