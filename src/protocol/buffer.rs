@@ -248,6 +248,31 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_large_body_is_copied_up_to_a_bound_and_shared_above() {
+        let large = Body::from(vec![b'x'; 2 * COPY_MAX]);
+        for (length, shared) in [(COPY_MAX - 1, 0), (COPY_MAX, 0), (COPY_MAX + 1, COPY_MAX + 1)] {
+            let mut output = Output::new();
+            output.part(large.borrow(), 0..length);
+            assert_eq!((output.len(), output.shared()), (length, shared));
+        }
+    }
+
+    #[test]
+    fn what_waits_takes_no_more_than_it_needs_once_it_shrinks() {
+        let large = Body::from(vec![b'x'; 5000]);
+        let mut output = Output::new();
+        for _ in 0..100 {
+            output.text().extend_from_slice(b"head");
+            output.body(large.borrow());
+        }
+        output.consume(99 * 5004);
+        let before = (output.footprint(), output.capacity());
+        output.shrink();
+        assert_eq!((output.capacity(), output.shared(), output.len()), (4, 5000, 5004), "it was {before:?}");
+        assert!(output.footprint() <= (4 + 4 * size_of::<Chunk>()) as u64, "{} bytes", output.footprint());
+    }
+
+    #[test]
     fn its_sums_are_those_of_its_chunks_whatever_is_done_to_it() {
         let large = Body::from(vec![b'x'; 5000]);
         let (mut output, mut more) = (Output::new(), Output::new());

@@ -188,3 +188,45 @@ fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access
     }
     Decision::Made(Ok(()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::access::{parse, Accounts};
+    use crate::engine::{Limits, Time};
+
+    fn access(line: &str) -> ClientAccess {
+        let accounts = Accounts { user: &|_| None, group: &|_| None };
+        ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts).expect("a line")), &[], false)
+    }
+
+    /// How many turns of a few steps it takes to decide, and how.
+    fn decide_watched(engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> (usize, bool) {
+        let mut from = 0;
+        for turn in 1.. {
+            engine.grant_steps(10);
+            if let Decision::Made(made) = watched(Need::TAKE_WATCHED, &mut from, engine, client, access) {
+                return (turn, made.is_ok());
+            }
+        }
+        unreachable!("it is decided some time")
+    }
+
+    #[test]
+    fn what_is_watched_is_looked_at_until_all_of_it_is_allowed() {
+        let mut engine = Engine::new(Limits::NONE);
+        let client = engine.connect();
+        for tube in 1..100 {
+            engine.watch(client, format!("{tube}").as_bytes(), Time::default()).expect("few tubes");
+        }
+        let mut may = access("* none take");
+        assert_eq!(decide_watched(&mut engine, client, &mut may), (10, true));
+        assert_eq!(decide_watched(&mut engine, client, &mut may), (1, true), "once is enough");
+        let mut may_not = access("* none put");
+        for _ in 0..2 {
+            assert_eq!(decide_watched(&mut engine, client, &mut may_not), (1, false));
+        }
+    }
+}

@@ -355,3 +355,47 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
         }
     }
 }
+
+#[test]
+fn who_asks_for_the_end_of_a_job_hears_that_it_is_set_aside_when_that_is_safe() {
+    let mut engine = Engine::new(Limits::NONE);
+    engine.keep_changes();
+    let client = engine.connect();
+    let id = engine.put(client, job(b"x"), NOW).expect("room");
+    assert_eq!(take(&mut engine, client), Some(id));
+    assert!(engine.bury(client, id, 1, NOW));
+    while engine.take_change().is_some() {}
+    assert!(matches!(engine.wait_end(client, id, Span::from_secs(9), NOW), JobEnd::Buried));
+    assert!(matches!(engine.take_change(), Some(Change::Promise(_))));
+}
+
+/// What the log counts for the job that was put last, beside its body and the name of its tube.
+fn logged_beside(engine: &mut Engine, body_and_tube: usize) -> usize {
+    let mut changes = std::iter::from_fn(|| engine.take_change());
+    let slot = changes.find_map(|change| if let Change::Put(slot) = change { Some(slot) } else { None });
+    engine.logged_size(slot.expect("a job was put")) - body_and_tube
+}
+
+#[test]
+fn the_log_counts_the_options_of_a_job_that_has_some() {
+    let mut engine = Engine::new(Limits::NONE);
+    engine.keep_changes();
+    let client = engine.connect();
+    engine.put(client, job(b"body"), NOW).expect("room");
+    assert_eq!(logged_beside(&mut engine, b"default".len() + b"body".len()), 0);
+    for completion in [CompletionPolicy::Drop, CompletionPolicy::Keep] {
+        let dedup_key = DedupKey::Name(b"name".as_slice().into());
+        let options = JobOptions { completion, dedup_key, ..JobOptions::default() };
+        engine.submit(client, format!("{completion:?}").as_bytes(), job(b"body"), options, NOW).expect("room");
+        let beside = logged_beside(&mut engine, b"Drop".len() + b"body".len());
+        assert_eq!(beside, OPTIONS_SIZE + b"name".len(), "{completion:?}");
+    }
+}
+
+#[test]
+fn the_jobs_of_two_tubes_are_added_state_by_state() {
+    let few = JobCounts { urgent: 1, ready: 2, reserved: 3, delayed: 4, buried: 5, finished: 6 };
+    let mut sum = JobCounts { urgent: 10, ready: 20, reserved: 30, delayed: 40, buried: 50, finished: 60 };
+    sum.merge(&few);
+    assert_eq!(sum, JobCounts { urgent: 11, ready: 22, reserved: 33, delayed: 44, buried: 55, finished: 66 });
+}

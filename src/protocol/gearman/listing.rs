@@ -185,14 +185,15 @@ fn host_of(address: &str) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Limits, ReservePolicy, Time};
+    use crate::engine::{Body, Limits, NewJob, ReservePolicy, Span, Time};
     use crate::protocol::{ClientRegistry, Facts, Host, ProtocolSettings, Usage};
 
-    struct Nowhere;
+    #[derive(Default)]
+    struct Nowhere(Facts);
 
     impl Host for Nowhere {
         fn facts(&self) -> &Facts {
-            unreachable!("nobody asks")
+            &self.0
         }
         fn usage(&self) -> Usage {
             unreachable!("nobody asks")
@@ -212,6 +213,7 @@ mod tests {
             }
         }
         let (mut counters, settings, client) = (Default::default(), ProtocolSettings::default(), workers[0]);
+        let nowhere = Nowhere::default();
         let (mut place, mut lines) = (Cursor::default(), 0);
         loop {
             let mut out = Output::new();
@@ -219,7 +221,7 @@ mod tests {
             let mut context = Context::plain(
                 &mut engine,
                 (&mut counters, &mut registry),
-                (&settings, &Nowhere),
+                (&settings, &nowhere),
                 client,
                 Time::default(),
             );
@@ -231,6 +233,32 @@ mod tests {
             }
         }
         assert_eq!(lines, workers.len());
+    }
+
+    /// Steps that a list takes behind so many bytes of other replies.
+    fn steps(kind: ListKind, before: usize) -> u64 {
+        let mut engine = Engine::new(Limits::NONE);
+        let client = engine.connect();
+        for _ in 0..10 {
+            let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(vec![b'x'; 10]) };
+            engine.put(client, new, Time::default()).expect("room for a job");
+        }
+        let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
+        let (settings, nowhere) = (ProtocolSettings::default(), Nowhere::default());
+        let mut out = Output::new();
+        out.text().resize(before, b'x');
+        engine.grant_steps(1_000_000);
+        let mut context =
+            Context::plain(&mut engine, (&mut counters, &mut registry), (&settings, &nowhere), client, Time::default());
+        assert_eq!(list(kind, &mut Cursor::default(), &mut context, &mut out), Progress::Done);
+        engine.steps().used()
+    }
+
+    #[test]
+    fn a_line_takes_as_many_steps_whatever_stands_before_it() {
+        for kind in [ListKind::Status, ListKind::PriorityStatus, ListKind::Jobs, ListKind::UniqueJobs] {
+            assert_eq!(steps(kind, 0), steps(kind, 10_000), "{kind:?}");
+        }
     }
 
     #[test]

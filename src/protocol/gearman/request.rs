@@ -421,4 +421,15 @@ mod tests {
         let lost = Decoder::default().next(&mut input, &limits).expect("an answer");
         assert!(matches!(lost.command, Command::Refused(fault) if fault == reply::NO_MEMORY));
     }
+
+    /// Whoever holds the engine's lock must not read a large body for that.
+    #[test]
+    fn data_that_are_the_unique_id_come_with_their_fingerprint() {
+        for (unique, kept) in [("-", "Body(Some("), ("u", "Name("), ("", "None")] {
+            let [submission] = &whole(&request(7, format!("f\0{unique}\0data").as_bytes()))[..] else {
+                panic!("one request")
+            };
+            assert!(submission.contains(&format!("unique: {kept}")), "{submission}");
+        }
+    }
 }
