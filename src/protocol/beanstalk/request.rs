@@ -407,4 +407,12 @@ mod tests {
         assert!(matches!(request.command, Command::PutRefused { answer: reply::OUT_OF_MEMORY, .. }));
         assert_eq!(input, b"stats");
     }
+
+    #[test]
+    fn a_put_asks_for_its_body_and_what_its_record_takes_beside_it() {
+        for (line, size) in [("put 1 0 9 3\r\nabc\r\n", 303), ("put 1 0 9 0\r\n\r\n", 300), ("delete 1\r\n", 1)] {
+            let request = Decoder::default().next(&mut line.as_bytes(), &LIMITS).expect("a whole request");
+            assert_eq!(request.command.log_size(), size, "{line}");
+        }
+    }
 }

@@ -155,3 +155,15 @@ pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     }
     yaml.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_stand_between_quotes() {
+        let mut out = Vec::new();
+        escape(&mut out, b"a b~\"c\\d\n\x7f\xff");
+        assert_eq!(out, br#"a b~\"c\\d\x0a\x7f\xff"#);
+    }
+}

@@ -235,6 +235,38 @@ mod tests {
         assert_eq!(lines, workers.len());
     }
 
+    #[test]
+    fn a_worker_that_goes_in_the_middle_of_its_line_takes_nothing_from_the_next() {
+        let mut engine = Engine::new(Limits::NONE);
+        let mut registry = ClientRegistry::new(false);
+        let workers = [0, 1].map(|_| engine.connect_as(ReservePolicy::Notified));
+        for worker in workers {
+            registry.enter(worker, Wire::Gearman, &"127.0.0.1:1");
+            for function in 0..10 {
+                engine.watch(worker, format!("f{function}").as_bytes(), Time::default()).expect("few functions");
+            }
+        }
+        let (mut counters, settings, nowhere) = (Default::default(), ProtocolSettings::default(), Nowhere::default());
+        let (mut place, mut out) = (Cursor::default(), Output::new());
+        for (steps, expected) in [(WORKER + 5, Progress::More), (1000, Progress::Done)] {
+            engine.grant_steps(steps);
+            let mut context = Context::plain(
+                &mut engine,
+                (&mut counters, &mut registry),
+                (&settings, &nowhere),
+                workers[1],
+                Time::default(),
+            );
+            assert_eq!(super::workers(&mut place, &mut context, &mut out), expected);
+            if expected == Progress::More {
+                registry.leave(workers[0]);
+            }
+        }
+        let text = String::from_utf8(out.chunks().flatten().copied().collect()).expect("text");
+        let lines: Vec<usize> = text.lines().map(|line| line.split(' ').count()).collect();
+        assert_eq!(lines, [4 + 5, 4 + 10], "{text}");
+    }
+
     /// Steps that a list takes behind so many bytes of other replies.
     fn steps(kind: ListKind, before: usize) -> u64 {
         let mut engine = Engine::new(Limits::NONE);
