@@ -353,6 +353,21 @@ fn a_put_or_an_outcome_goes_into_the_next_segment_if_it_lacks_a_byte() {
     }
 }
 
+#[test]
+fn a_move_goes_into_the_next_segment_if_it_lacks_a_byte() {
+    for lacks in [0, 1] {
+        let mut journal = journal(SIZE);
+        prepare(&mut journal, SIZE);
+        let (mut engine, client) = engine();
+        let id = put(&mut engine, client, 10);
+        journal.append(&mut engine);
+        assert!(engine.move_job(client, id, b"other", (1, Span::ZERO), Time::default()).is_ok());
+        use_bytes(&mut journal, SIZE - MARK as u64 - (CHANGE + b"other".len()) as u64 + lacks);
+        journal.append(&mut engine);
+        assert_eq!(journal.stats().current, 1 + lacks);
+    }
+}
+
 /// Submits a job that is kept when it is over.
 fn kept(engine: &mut Engine, body: usize) -> JobId {
     let leaser = engine.connect_as(ReservePolicy::Lease);
