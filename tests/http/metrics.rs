@@ -128,6 +128,7 @@ fn older_names_tell_the_same() {
         let text = visited.get(&format!("/metrics?names={names}"));
         let found = samples(&text);
         assert_eq!((found[server], found[tube], found[puts]), (1.0, 1.0, 1.0), "{names}");
+        assert_eq!(found.contains_key("beanstalk_up"), names == "pypi", "{names}");
     }
 }
 

@@ -415,4 +415,23 @@ mod tests {
             assert_eq!(request.command.log_size(), size, "{line}");
         }
     }
+
+    #[test]
+    fn a_request_tells_the_numbers_of_its_line_and_its_memory() {
+        let read = |line: &str| Decoder::default().next(&mut line.as_bytes(), &LIMITS).expect("a whole request");
+        for (line, numbers) in [
+            ("pause-tube t 7\r\n", vec![("pause", 7)]),
+            ("reserve-with-timeout 3\r\n", vec![("timeout", 3)]),
+            ("release 1 2 4\r\n", vec![("pri", 2), ("delay", 4)]),
+            ("delete-batch 1 2\r\n", vec![("jobs", 2)]),
+            ("touch 1\r\n", vec![]),
+        ] {
+            assert_eq!(read(line).numbers(), numbers, "{line}");
+        }
+        for (line, bytes) in
+            [("put 1 0 9 3\r\nabc\r\n", 3), ("put 1 0 9 3 idp:x\r\nabc\r\n", 603), ("pause-tube t 7\r\n", 1)]
+        {
+            assert_eq!(read(line).footprint(), bytes, "{line}");
+        }
+    }
 }

@@ -334,3 +334,20 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(Head, Option
     }
     Ok((head, length, expects))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::pieces::LIMITS;
+
+    #[test]
+    fn only_a_command_that_is_understood_takes_space_in_the_log() {
+        let size = |body: &str, path: &str| {
+            let head = "Host: a\r\nContent-Type: application/json\r\nContent-Length";
+            let bytes = format!("POST {path} HTTP/1.1\r\n{head}: {}\r\n\r\n{body}", body.len());
+            Decoder::default().next(&mut bytes.as_bytes(), &LIMITS).expect("a whole request").log_size()
+        };
+        assert_eq!(size(r#"{"body":"abc"}"#, "/api/tubes/t/put"), 304);
+        assert_eq!(size(r#"{"body":"abc"}"#, "/api/tubes/t/nothing"), 0);
+    }
+}
