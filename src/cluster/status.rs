@@ -4,13 +4,15 @@
 //! work from any machine that reaches it, whichever servers run.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog};
 
-/// The most entries that a server may be behind to be promoted: more than a busy queue writes in the two seconds
-/// between two reports of a standby, and few enough to catch up while clients try again.
-const MOST_BEHIND: Seq = 10_000;
+/// How long a server that is to be promoted may take to catch up, and how often it is looked whether it has: a standby
+/// tells how far it is every two seconds.
+const CATCH_UP: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Carries out `status URL`, `promote URL NAME` or `retire URL NAME`, and tells what is to be printed; the error is one
 /// line.
@@ -18,7 +20,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log),
-        ["promote", _, node] => &|log| promote(log, node).map(|()| String::new()),
+        ["promote", _, node] => &|log| promote(log, node, CATCH_UP).map(|()| String::new()),
         ["retire", _, node] => &|log| log.retire(node).map(|()| String::new()),
         _ => return Err("usage: beanpole cluster status URL | promote URL NAME | retire URL NAME".to_owned()),
     };
@@ -51,28 +53,38 @@ fn status(log: &dyn SharedLog) -> io::Result<String> {
     Ok(out)
 }
 
-/// Asks the active server to hand over to this one, unless its copy would keep clients waiting: one that is not there,
-/// or has much to catch up with.
-fn promote(log: &dyn SharedLog, node: &str) -> io::Result<()> {
-    let nodes = log.nodes()?;
+/// Asks the active server to hand over to this one, once its copy has what the active one had written when this was
+/// asked; nobody would serve while it catches up. Refused if it does not get so far in time, or has ended.
+fn promote(log: &dyn SharedLog, node: &str, patience: Duration) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
-    let state_of =
-        |name: &[u8]| nodes.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, state)| state.as_str());
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let Some(state) = state_of(node.as_bytes()) else {
-        return Err(io::Error::new(io::ErrorKind::NotFound, format!("no server has told that its name is {node}")));
-    };
-    if claimant == node.as_bytes() && state.starts_with("active") {
-        return Ok(());
+    let (begin, mut goal) = (Instant::now(), None);
+    loop {
+        let nodes = log.nodes()?;
+        let state_of =
+            |name: &[u8]| nodes.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, state)| &**state);
+        let Some(state) = state_of(node.as_bytes()) else {
+            let problem = format!("no server has told that its name is {node}");
+            return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+        };
+        if claimant == node.as_bytes() && state.starts_with("active") {
+            return Ok(());
+        }
+        if state.starts_with("ended") {
+            return Err(io::Error::other(format!("{node} has ended; start it first")));
+        }
+        let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, last_entry));
+        let behind = goal.saturating_sub(last_entry(state));
+        if behind == 0 {
+            return log.want(node.as_bytes());
+        }
+        if begin.elapsed() >= patience {
+            return Err(io::Error::other(format!(
+                "{node} is {behind} entries behind; ask again when it has caught up"
+            )));
+        }
+        std::thread::sleep(LOOK);
     }
-    let behind = state_of(claimant).map_or(0, last_entry).saturating_sub(last_entry(state));
-    if state.starts_with("ended") {
-        return Err(io::Error::other(format!("{node} has ended; start it first")));
-    }
-    if behind > MOST_BEHIND {
-        return Err(io::Error::other(format!("{node} is {behind} entries behind; ask again when it has caught up")));
-    }
-    log.want(node.as_bytes())
 }
 
 /// The last entry that a server has told.
@@ -99,28 +111,38 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(promote(&log, "c").is_err());
-        promote(&log, "a").expect("it is active");
+        let promote = |node| promote(&log, node, Duration::ZERO);
+        assert!(promote("c").is_err());
+        promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
-        promote(&log, "b").expect("a server");
+        log.tell("b", "standby 12 10.0.0.2:11300").expect("memory");
+        promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
-        // One that was active, and has not told yet that it is not any more.
-        promote(&log, "z").expect("a server");
-        assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"z");
     }
 
     #[test]
     fn a_server_that_is_not_ready_is_not_promoted() {
         let log = MemoryLog::new(Faults::default(), 1);
         log.claim(0, 0, b"a 10.0.0.1:11300", b"").expect("memory");
-        log.tell("a", "active 20000 10.0.0.1:11300").expect("memory");
-        log.tell("b", "standby 9999 10.0.0.2:11300").expect("memory");
-        log.tell("c", "ended 20000 10.0.0.3:11300").expect("memory");
-        let refusal = |node| promote(&log, node).expect_err("it is not ready").to_string();
-        assert_eq!(refusal("b"), "b is 10001 entries behind; ask again when it has caught up");
+        log.tell("a", "active 2000 10.0.0.1:11300").expect("memory");
+        log.tell("b", "standby 1990 10.0.0.2:11300").expect("memory");
+        log.tell("c", "ended 2000 10.0.0.3:11300").expect("memory");
+        let refusal = |node| promote(&log, node, Duration::ZERO).expect_err("it is not ready").to_string();
+        assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
-        log.tell("b", "standby 10000 10.0.0.2:11300").expect("memory");
-        promote(&log, "b").expect("it is ready");
+        // What is written meanwhile does not count: it might never get as far as that.
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| promote(&log, "b", Duration::MAX));
+            while !asked.is_finished() {
+                let written = log.nodes().expect("memory")[0].1.split(' ').nth(1).map(str::parse::<Seq>);
+                let written = written.expect("an entry").expect("a number") + 1;
+                log.tell("a", &format!("active {written} 10.0.0.1:11300")).expect("memory");
+                log.tell("b", &format!("standby {} 10.0.0.2:11300", written - 5)).expect("memory");
+                std::thread::sleep(LOOK / 10);
+            }
+            asked.join().expect("no panic").expect("it is ready");
+        });
+        assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
     }
 }
