@@ -118,7 +118,7 @@ fuzz: ## fuzz with coverage (needs nightly Rust and cargo-fuzz); TARGET=log one 
 	@if ! $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
 	    echo 'nightly Rust or cargo-fuzz is missing: rustup toolchain install nightly; cargo install cargo-fuzz' >&2; exit 1; \
 	fi
-	@set -e; for target in $(TARGET); do \
+	@set -e; for target in $(or $(TARGET),$(notdir $(wildcard tests/fuzz/corpus/*))); do \
 	    mkdir -p '$(FUZZED)/'$$target; \
 	    CARGO_TARGET_DIR='$(abspath $(FUZZED))' $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz/cargo-fuzz -s none $$target \
 	        '$(abspath $(FUZZED))/'$$target 'tests/fuzz/corpus/'$$target -- -max_total_time=$(or $(SECONDS),60) -max_len=2000 \
