@@ -18,9 +18,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // Of all attempts together.
+    let until = Instant::now() + CATCH_UP;
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log),
-        ["promote", _, node] => &|log| promote(log, node, CATCH_UP).map(|()| String::new()),
+        ["promote", _, node] => &|log| promote(log, node, until).map(|()| String::new()),
         ["retire", _, node] => &|log| log.retire(node).map(|()| String::new()),
         _ => return Err("usage: beanpole cluster status URL | promote URL NAME | retire URL NAME".to_owned()),
     };
@@ -55,10 +57,10 @@ fn status(log: &dyn SharedLog) -> io::Result<String> {
 
 /// Asks the active server to hand over to this one, once its copy has what the active one had written when this was
 /// asked; nobody would serve while it catches up. Refused if it does not get so far in time, or has ended.
-fn promote(log: &dyn SharedLog, node: &str, patience: Duration) -> io::Result<()> {
+fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let (begin, mut goal) = (Instant::now(), None);
+    let mut goal = None;
     loop {
         let nodes = log.nodes()?;
         let state_of =
@@ -78,7 +80,7 @@ fn promote(log: &dyn SharedLog, node: &str, patience: Duration) -> io::Result<()
         if behind == 0 {
             return log.want(node.as_bytes());
         }
-        if begin.elapsed() >= patience {
+        if Instant::now() >= until {
             return Err(io::Error::other(format!(
                 "{node} is {behind} entries behind; ask again when it has caught up"
             )));
@@ -111,11 +113,13 @@ mod tests {
             ),
             "{text}"
         );
-        let promote = |node| promote(&log, node, Duration::ZERO);
+        let promote = |node| promote(&log, node, Instant::now());
         assert!(promote("c").is_err());
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
         log.tell("b", "standby 12 10.0.0.2:11300").expect("memory");
+        // It was active, and nobody knows whether it has what was written since.
+        assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.wanted, b"b");
     }
@@ -127,13 +131,13 @@ mod tests {
         log.tell("a", "active 2000 10.0.0.1:11300").expect("memory");
         log.tell("b", "standby 1990 10.0.0.2:11300").expect("memory");
         log.tell("c", "ended 2000 10.0.0.3:11300").expect("memory");
-        let refusal = |node| promote(&log, node, Duration::ZERO).expect_err("it is not ready").to_string();
+        let refusal = |node| promote(&log, node, Instant::now()).expect_err("it is not ready").to_string();
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.wanted.is_empty());
         // What is written meanwhile does not count: it might never get as far as that.
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| promote(&log, "b", Duration::MAX));
+            let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !asked.is_finished() {
                 let written = log.nodes().expect("memory")[0].1.split(' ').nth(1).map(str::parse::<Seq>);
                 let written = written.expect("an entry").expect("a number") + 1;

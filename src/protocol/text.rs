@@ -69,7 +69,7 @@ pub fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-#[inline(always)]
+#[inline(always)] // a put has four numbers
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
     let mut rest = bytes;

@@ -283,6 +283,8 @@ fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
         put_one(&mut life, 10);
         assert!(life.wal.write(&life.access) && life.wal.sync(&life.access));
     }
+    put_one(&mut life, 10);
+    assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
 }
 
 #[test]
