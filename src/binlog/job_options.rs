@@ -14,10 +14,8 @@ const FIXED: usize = 46;
 /// Bytes of what only a job has that is dropped when it is done.
 const OWN: usize = 14;
 
-/// Bytes of a number that no other job may have.
-const ID: usize = 16;
-
-const _: () = assert!(FIXED + ID <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
+// A number that no other job may have takes 16 bytes.
+const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
 pub fn encode(options: &StoredOptions, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
