@@ -156,3 +156,25 @@ impl Held {
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Body, Limits, NewJob, Span};
+    use crate::protocol::Wire;
+
+    /// Of Gearman's `status`, whose lines begin with a name that a client chose.
+    #[test]
+    fn only_of_beanstalk_a_reply_names_a_job() {
+        let (mut engine, mut registry) = (Engine::new(Limits::NONE), ClientRegistry::new(false));
+        let client = engine.connect();
+        let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body: Body::from(b"x".to_vec()) };
+        assert_eq!(engine.put(client, new, Time::default()), Ok(JobId(1)));
+        let mut out = Output::new();
+        out.text().extend_from_slice(b"FOUND 1 of\t0\t0\t0\n.\n");
+        for (wire, tube) in [(Wire::Beanstalk, Some(b"default".to_vec())), (Wire::Gearman, None)] {
+            registry.enter(client, wire, &"here");
+            assert_eq!(Note::told(client, &out, &engine, &registry, Time::default()).subject.tube, tube);
+        }
+    }
+}

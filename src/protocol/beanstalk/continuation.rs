@@ -66,3 +66,23 @@ impl Continuation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_command_counts_what_it_owns() {
+        let mut text = Output::new();
+        text.text().extend_from_slice(b"---\n- default\n");
+        assert!(text.footprint() > 0);
+        let ids = vec![JobId(7); 100].into_boxed_slice();
+        assert_eq!(Continuation::Delete(ids, 3, 2).footprint(), 800);
+        let page = IdPage::new(b"tube".as_slice().into(), crate::engine::State::Ready, 0, 10);
+        assert_eq!(Continuation::ListJobs(page).footprint(), 4 + 8 * 10);
+        let size = text.footprint();
+        assert_eq!(Continuation::ListTubes(5, text).footprint(), size);
+        assert_eq!(Continuation::Stats(Box::default()).footprint(), size_of::<VisibleSums>() as u64);
+        assert_eq!(Continuation::FindReserved(FindReserved::default()).footprint(), 0);
+    }
+}
