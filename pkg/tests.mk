@@ -89,10 +89,13 @@ hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack it, and beanstalkd fo
 	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
 	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
-crash: ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes; KILLS=60 CRASHES=30000 fewer
-	BEANPOLE_KILLS='$(or $(KILLS),170)' $(CARGO) test --release $(CARGOFLAGS) --test durability kill -- --nocapture
-	BEANPOLE_WILD=2000 $(CARGO) test --release $(CARGOFLAGS) --test gearman anything
-	BEANPOLE_CRASHES='$(or $(CRASHES),100000)' $(CARGO) test --release $(CARGOFLAGS) --test crash -- --nocapture
+# A test that need not be optimised as far as the program, which it starts as `make` built it.
+STARTER = BEANPOLE_PROGRAM=$(call q,$(abspath $(PROGRAM))) $(CARGO) test --profile sim $(CARGOFLAGS)
+
+crash: build ## kill it under load, and cut the power of a simulated disk, again and again; takes minutes; KILLS=60 CRASHES=30000 fewer
+	BEANPOLE_KILLS='$(or $(KILLS),170)' $(STARTER) --test durability kill -- --nocapture
+	BEANPOLE_WILD=2000 $(STARTER) --test gearman anything
+	BEANPOLE_CRASHES='$(or $(CRASHES),100000)' $(STARTER) --test crash -- --nocapture
 
 cluster: build $(if $(ETCD),,fetch-etcd) ## lose parts of a shared queue on three etcd servers; takes minutes; ROWS=1,4 ROUNDS=20, or COSTS=1
 	$(if $(findstring 16,$(ROWS)),BEANPOLE_SCHEDULES=1000000 $(CARGO) test --profile sim $(CARGOFLAGS) --test cluster \
@@ -158,11 +161,11 @@ tsan: ## look for data races of the server's threads with ThreadSanitizer (needs
 	$(TSAN_TEST) --lib server:: -- --skip as_many_are_dropped
 	BEANPOLE_WILD=20 $(TSAN_TEST) --test embedding --test mixture
 
-chaos: ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
-	$(CARGO) test --release $(CARGOFLAGS) --test chaos -- --ignored --nocapture --test-threads=1
+chaos: build ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
+	$(STARTER) --test chaos -- --ignored --nocapture --test-threads=1
 
-soak: ## all protocols at once, with a log, for MINUTES=30; nothing may grow or get lost
-	MINUTES='$(MINUTES)' $(CARGO) test --release $(CARGOFLAGS) --test soak -- --ignored --nocapture
+soak: build ## all protocols and extensions at once, with a log, for MINUTES=30; nothing may grow or get lost; TLS=1 with TLS
+	MINUTES='$(MINUTES)' $(STARTER) --test soak -- --ignored --nocapture
 
 bench: ## measure, against beanstalkd and gearmand if they are there; ARGS=--pin stays on one CPU, ARGS=--help tells more
 	@mkdir -p '$(TARGET_DIR)'

@@ -16,6 +16,7 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -33,8 +34,13 @@ use nix::sys::signal::kill;
 pub use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, Pid, SysconfVar};
 
-/// The program under test.
+/// The program that was built with the tests.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
+
+/// The program under test: that one, unless the environment names another.
+fn program() -> OsString {
+    std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
+}
 
 /// A guard against tests that hang: what ought to happen at once may take this long. Only a test that fails takes it
 /// all, so it is longer than anything takes on a machine that does a hundred other things.
@@ -80,7 +86,7 @@ struct Log {
 
 /// The program with these arguments, nothing that a service manager would say in its environment.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program());
     command.args(arguments);
     clean(&mut command);
     command
@@ -89,7 +95,7 @@ pub fn command(arguments: &[&str]) -> Command {
 /// The same, started by a shell: `script` runs it with `exec "$0" "$@"`.
 pub fn shell(script: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", script, PROGRAM]).args(arguments);
+    command.args(["-c", script]).arg(program()).args(arguments);
     clean(&mut command);
     command
 }

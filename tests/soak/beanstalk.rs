@@ -1,0 +1,81 @@
+//! Producers and workers of beanstalk's protocol, who put down which jobs were acknowledged and which were done.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use beanpole::Client;
+
+use crate::{Done, Stage};
+
+/// Jobs that wait at the most, so that what is held is steady.
+const WAITING: usize = 2000;
+
+/// Jobs of one tube.
+#[derive(Default)]
+pub struct Book {
+    /// Those that were acknowledged and not done yet.
+    open: Mutex<BTreeSet<u64>>,
+    pub done: Done,
+}
+
+impl Book {
+    /// Deletes what is open once nobody works any more: each such job must be there.
+    pub fn settle(&self, client: &mut Client, tube: &str) {
+        client.use_tube(tube).expect("a tube");
+        client.kick(1_000_000).expect("an answer");
+        for id in std::mem::take(&mut *self.open.lock().expect("the book")) {
+            client.delete(id).unwrap_or_else(|error| panic!("job {id} was acknowledged, and is gone: {error:?}"));
+        }
+    }
+}
+
+pub fn produce(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &Book) {
+    let mut client = connect();
+    client.use_tube(tube).expect("a tube");
+    let mut number = 0;
+    while stage.goes_on() {
+        if book.open.lock().expect("the book").len() > WAITING {
+            std::thread::yield_now();
+            continue;
+        }
+        number += 1;
+        let body = vec![b'x'; if number % 100 == 0 { 40_000 } else { number % 300 }];
+        // Taken while the book is locked: a worker may have it before its producer hears of it.
+        let mut open = book.open.lock().expect("the book");
+        let id = client.put(&body, number as u32 % 5, u32::from(number % 50 == 0), 60).expect("a job");
+        assert!(open.insert(id), "the id {id} was given twice");
+    }
+}
+
+pub fn work(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &Book) {
+    let begin = || {
+        let mut client = connect();
+        client.use_tube(tube).expect("a tube");
+        client.watch(tube).expect("a tube");
+        if tube != "default" {
+            client.ignore("default").expect("a tube");
+        }
+        client
+    };
+    let mut client = begin();
+    let mut number = 0u64;
+    while stage.goes_on() {
+        let Some(job) = client.reserve(Some(1)).expect("an answer") else { continue };
+        number += 1;
+        match number % 10 {
+            0 => client.release(job.id, 1, 0).expect("a job of ours"),
+            1 => {
+                client.bury(job.id, 1).expect("a job of ours");
+                client.kick_job(job.id).expect("a buried job");
+            }
+            _ => {
+                client.delete(job.id).expect("a job of ours");
+                assert!(book.open.lock().expect("the book").remove(&job.id), "job {} was done twice", job.id);
+                book.done.add(1);
+            }
+        }
+        if number % 500 == 0 {
+            client = begin();
+        }
+    }
+}

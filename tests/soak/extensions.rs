@@ -1,0 +1,99 @@
+//! A client who uses what beanstalkd has not: tags, batches, moves, flushes, lists, limits, weights and waits.
+//!
+//! It is alone in its tubes, so each answer is known.
+
+use beanpole::{Client, PutResult, PutTags, WaitResult};
+
+use crate::{Done, Stage};
+
+/// Jobs that are put in a round, and those of them that may be reserved at a time.
+const JOBS: u64 = 40;
+const AT_A_TIME: u32 = 6;
+
+/// A long run has new keys all the time.
+fn tags(round: u64, number: u64) -> PutTags {
+    PutTags {
+        unique: Some((format!("key-{round}-{number}"), 1)),
+        tube: Some("extended".into()),
+        tries: Some((2, 0)),
+        ttl: Some(3600),
+        concurrency: Some((format!("con-{round}"), AT_A_TIME)),
+    }
+}
+
+fn put(client: &mut Client, round: u64) -> Vec<u64> {
+    let mut ids = Vec::new();
+    for number in 0..JOBS {
+        let tags = tags(round, number);
+        let PutResult::New(id) = client.put_tagged(b"extended", 1, 0, 60, &tags).expect("a job") else {
+            panic!("key {number} of round {round} was never used")
+        };
+        let again = client.put_tagged(b"again", 1, 0, 60, &tags).expect("an answer");
+        assert_eq!(again, PutResult::Duplicate { id, state: "READY".into() });
+        ids.push(id);
+    }
+    ids
+}
+
+/// Some are done in a batch; returns how many.
+fn batch(client: &mut Client) -> u64 {
+    let batch = client.reserve_batch(100, None).expect("a batch");
+    assert_eq!(batch.len(), AT_A_TIME as usize, "so many of a key are reserved at a time");
+    assert_eq!(client.touch_all().expect("an answer"), u64::from(AT_A_TIME));
+    let ids: Vec<u64> = batch.iter().map(|job| job.id).collect();
+    let done = client.delete_batch(&ids).expect("an answer");
+    assert_eq!(done, u64::from(AT_A_TIME));
+    assert!(matches!(client.wait(ids[0], 0), Err(beanpole::ClientError::Refused(_))), "it is gone");
+    done
+}
+
+/// One is tried twice, which buries it, and flushed.
+fn tries(client: &mut Client) -> u64 {
+    let first = client.reserve_batch(1, None).expect("a batch")[0].id;
+    client.release(first, 0, 0).expect("a job of ours");
+    let again = client.reserve(Some(0)).expect("an answer").expect("a job");
+    assert_eq!(again.id, first, "the most urgent job");
+    assert!(client.release(first, 0, 0).is_err(), "the last try buries it");
+    assert_eq!(client.wait(first, 0).expect("an answer"), WaitResult::Buried);
+    client.flush_buried("extended").expect("an answer")
+}
+
+/// The others go to another tube, where they are flushed.
+fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
+    assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
+    let weight = client.watch_weighted("moved", 3).expect("a tube");
+    assert_eq!(weight, 2, "tubes are watched");
+    assert_eq!(client.move_tube("extended", "moved", "ready", 1000).expect("an answer"), left.len() as u64);
+    client.limit_tube("moved", 1).expect("an answer");
+    let more = PutTags { tube: Some("moved".into()), ..PutTags::default() };
+    assert!(client.put_tagged(b"more", 1, 0, 60, &more).is_err(), "the tube is full");
+    client.limit_tube("moved", 0).expect("an answer");
+    let held = client.reserve(Some(0)).expect("an answer").expect("a job");
+    client.move_job(held.id, "moved", 7, 100).expect("a job of ours");
+    client.ignore("moved").expect("a tube");
+    client.flush_tube("moved").expect("an answer")
+}
+
+pub fn run(connect: &dyn Fn() -> Client, stage: &Stage, done: &Done) {
+    let begin = || {
+        let mut client = connect();
+        client.watch("extended").expect("a tube");
+        client.ignore("default").expect("a tube");
+        client
+    };
+    let mut client = begin();
+    let mut round = 0;
+    while stage.goes_on() {
+        round += 1;
+        let ids = put(&mut client, round);
+        let mut ended = batch(&mut client) + tries(&mut client);
+        let left = client.list_jobs("extended", "ready", 0, 1000).expect("a list");
+        assert!(left.iter().all(|id| ids.contains(id)), "jobs of this round");
+        ended += move_and_flush(&mut client, &left);
+        assert_eq!(ended, JOBS, "each job has ended once");
+        done.add(ended);
+        if round % 20 == 0 {
+            client = begin();
+        }
+    }
+}
