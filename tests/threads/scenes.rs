@@ -239,8 +239,8 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     stream
 }
 
-/// Two threads bring deadlines that are due at once, each in a turn that does not see to them itself; the timer's
-/// thread must, after each.
+/// Two threads bring deadlines in turns that do not see to them themselves: a far one, for which the timer's thread
+/// goes on sleeping, and one that is due at once, to which it must see.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
@@ -251,13 +251,19 @@ fn deadlines_reach_the_timer() {
         .map(|place| {
             let hub = hub.clone();
             thread::spawn(move || {
-                hub.turn(&mut TurnScratch, |core, _, _| core.due = Some(Time::from_nanos(500 + place)));
+                for nanos in [5000 + place, 500 + place] {
+                    let due = Time::from_nanos(nanos);
+                    hub.turn(&mut TurnScratch, |core, _, _| {
+                        core.due = Some(core.due.map_or(due, |other| other.min(due)))
+                    });
+                }
             })
         })
         .collect();
     turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
     // Nobody else looks. If the timer sleeps now with something due, this does not end.
-    while hub.core.lock().due.is_some() {
+    let now = hub.clock().now();
+    while hub.core.lock().due.is_some_and(|due| due <= now) {
         thread::yield_now();
     }
     assert!((1..=2).contains(&hub.served.load(Ordering::Acquire)));

@@ -57,10 +57,10 @@ impl Stream {
         0
     }
 
-    /// The peer reads: there is room for so many bytes more. True if a writer had found it full.
+    /// The peer reads: there is room for so many bytes, which is all that it has. True if a writer had found it full.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut pipe = self.0.lock();
-        pipe.room += bytes;
+        pipe.room = pipe.room.max(bytes);
         std::mem::take(&mut pipe.full)
     }
 
