@@ -3,9 +3,10 @@
 //! Owns the odds. Each seed switches features on and off and keeps to that, so that rare things happen often in some
 //! worlds rather than seldom in all. Must not change the world.
 
-use beanpole::internals::binlog::SyncMode;
+use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Engine;
 use beanpole::internals::protocol::Wire;
+use beanpole::Config;
 
 use crate::action::{Action, Crash};
 use crate::disk::{Deed, EIO, ENOSPC};
@@ -69,7 +70,13 @@ impl Setup {
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            turn_steps: if settles { 1024 } else { random.pick(&[16, 64, 1024]) },
+            // With few of them, a command of many jobs takes several turns; of several commands at once, those of other
+            // clients might be carried out in between.
+            turn_steps: match settles {
+                true if log.is_some() && apart.once_in(2) => 16,
+                true => 1024,
+                false => random.pick(&[16, 64, 1024]),
+            },
             clients: 1 + random.below(if log.is_some() { 5 } else { 9 }) as usize,
             breath: if log.is_some() { 1 } else { random.pick(&[1, 3, 5]) },
             pieces,
@@ -79,6 +86,19 @@ impl Setup {
             flips: faults && random.once_in(4),
             largest: random.pick(&[40, 400, 3000]),
         }
+    }
+
+    /// The options of its server.
+    pub fn config(&self) -> Config {
+        let mut config = Config { max_memory: 1 << 30, turn_steps: self.turn_steps, ..Config::embedded() };
+        config.handle_prefix = Some("H:h".to_owned());
+        config.protocols.http.admin = true;
+        config.max_connections = 1000;
+        config.max_tubes = 1 << 20;
+        if let Some((segment_size, mode)) = self.log {
+            config.log = BinlogSettings { segment_size, mode, strict: false };
+        }
+        config
     }
 }
 

@@ -9,14 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanpole::internals::binlog::{BinlogSettings, Health, Storage, SyncMode};
+use beanpole::internals::binlog::{Health, Storage, SyncMode};
 use beanpole::internals::engine::{Engine, Span, Time};
 use beanpole::internals::protocol::Wire;
 use beanpole::internals::server::Stepped;
-use beanpole::Config;
 
 use crate::action::{Action, Crash};
-use crate::books::Books;
+use crate::books::{is_promise, Books};
 use crate::chance::Setup;
 use crate::disk::{Deed, Disk};
 use crate::logged::Logged;
@@ -40,8 +39,9 @@ pub struct Client {
     received: Vec<u8>,
     /// What of it has been read line by line.
     read: usize,
-    /// It has sent something and got nothing since.
+    /// It has sent something and got nothing since; and where the log ended just before.
     asked: bool,
+    asked_at: u64,
     half_closed: bool,
     ended: bool,
 }
@@ -79,18 +79,6 @@ pub struct World {
     pub hash: u64,
 }
 
-fn config(setup: &Setup) -> Config {
-    let mut config = Config { max_memory: 1 << 30, turn_steps: setup.turn_steps, ..Config::embedded() };
-    config.handle_prefix = Some("H:h".to_owned());
-    config.protocols.http.admin = true;
-    config.max_connections = 1000;
-    config.max_tubes = 1 << 20;
-    if let Some((segment_size, mode)) = setup.log {
-        config.log = BinlogSettings { segment_size, mode, strict: false };
-    }
-    config
-}
-
 impl World {
     /// A new server without jobs.
     pub fn new(setup: Setup) -> World {
@@ -120,7 +108,7 @@ impl World {
     fn start(&mut self) -> Result<(), String> {
         let disk = || Arc::new(self.disk.clone()) as Arc<dyn Storage>;
         let storage = self.setup.log.map(|_| disk());
-        let started = Stepped::start(config(&self.setup), storage, self.time, self.setup.settles);
+        let started = Stepped::start(self.setup.config(), storage, self.time, self.setup.settles);
         self.server = Some(started.map_err(|error| error.to_string())?);
         Ok(())
     }
@@ -144,6 +132,19 @@ impl World {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
         self.setup.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
+    }
+
+    /// Where the log ends.
+    fn log_end(&self) -> u64 {
+        let server = self.server.as_ref().expect("a server");
+        self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position()))
+    }
+
+    /// How far the log is safe and where it ends, if each reply waits for that and is read as soon as it comes.
+    fn promised(&self) -> Option<(u64, u64)> {
+        let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
+        let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
+        Some((wal.durable(), self.log_end()))
     }
 
     /// Whether the disk refuses the log.
@@ -256,12 +257,22 @@ impl World {
         }
         let stream = self.server().connect(wire).expect("a pair of sockets");
         let (unsaid, received) = (Vec::new(), Vec::new());
-        self.clients[who] =
-            Some(Client { wire, stream, unsaid, received, read: 0, asked: false, half_closed: false, ended: false });
+        self.clients[who] = Some(Client {
+            wire,
+            stream,
+            unsaid,
+            received,
+            read: 0,
+            asked: false,
+            asked_at: 0,
+            half_closed: false,
+            ended: false,
+        });
         self.ways.iter_mut().for_each(|way| way.connect(who, wire));
     }
 
     fn send(&mut self, who: usize, count: usize, now: Time) {
+        let end = self.log_end();
         let Some(client) = self.clients[who].as_mut().filter(|client| client.speaks()) else { return };
         let count = count.min(client.unsaid.len());
         let sent = match client.stream.write(&client.unsaid[..count]) {
@@ -275,6 +286,7 @@ impl World {
         };
         let bytes: Vec<u8> = client.unsaid.drain(..sent).collect();
         client.asked |= client.wire != Wire::Gearman && !bytes.is_empty();
+        client.asked_at = end;
         self.ways.iter_mut().for_each(|way| way.hear(who, &bytes, now));
         self.tick(now);
     }
@@ -296,6 +308,7 @@ impl World {
 
     /// Reads what is there, and tells the books of whole lines.
     fn read(&mut self, who: usize, most: usize) -> Result<(), String> {
+        let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
         // Replies of HTTP that nobody predicts tell of the process: neither their length nor their words follow from
@@ -326,7 +339,14 @@ impl World {
         if matches!(client.wire, Wire::Beanstalk | Wire::Http) {
             while let Some(length) = client.received[client.read..].iter().position(|&byte| byte == b'\n') {
                 let end = client.read + length + 1;
-                self.books.got(&client.received[client.read..end]);
+                let line = &client.received[client.read..end];
+                self.books.got(line);
+                // Of what is not kept, the log has no record.
+                let early = |(safe, end)| safe <= client.asked_at && end > client.asked_at;
+                if promised.is_some_and(early) && is_promise(line) {
+                    let line = String::from_utf8_lossy(line);
+                    return Err(format!("client {who} was told {line:?} before the log had what that says"));
+                }
                 client.read = end;
             }
         }
@@ -380,6 +400,10 @@ impl World {
                 if self.setup.settles && self.look(Engine::next_deadline) <= now {
                     // What is due at once, the timer's thread does.
                     self.server().pass(Span::ZERO);
+                    continue;
+                }
+                // Who waited for the log may have the rest of a command.
+                if self.setup.log.is_some() && self.server().round() {
                     continue;
                 }
                 if self.setup.log.is_none() || !self.lacks_space() {
