@@ -10,8 +10,8 @@ use crate::disk::Deed;
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect(usize, Wire),
-    /// The client has a command to send.
-    Say(usize, Vec<u8>),
+    /// The client has a command to send, in this protocol; nobody says it who speaks another.
+    Say(usize, Wire, Vec<u8>),
     /// It sends so many bytes of what it has to say.
     Send(usize, usize),
     /// It reads so many bytes at the most.

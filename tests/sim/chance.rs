@@ -73,7 +73,7 @@ impl Setup {
             // With few of them, a command of many jobs takes several turns; of several commands at once, those of other
             // clients might be carried out in between.
             turn_steps: match settles {
-                true if log.is_some() && apart.once_in(2) => 16,
+                true if log.is_some() && apart.once_in(2) => 8,
                 true => 1024,
                 false => random.pick(&[16, 64, 1024]),
             },
@@ -173,7 +173,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let topic = Topic { jobs: &jobs, enough: jobs.len() >= ENOUGH, predicted, extended, largest };
         (0..breath).flat_map(|_| command(wire, random, &topic)).collect()
     });
-    Action::Say(who, words)
+    Action::Say(who, wire, words)
 }
 
 /// With a log, who waits says nothing more.

@@ -85,7 +85,9 @@ fn conversation(seed: u64, actions: &[Action]) -> String {
             text.push_str(&action.told());
             match action {
                 Action::Connect(who, _) => (owed[*who], unsaid[*who]) = (0, Vec::new()),
-                Action::Say(who, words) => unsaid[*who].extend_from_slice(words),
+                Action::Say(who, wire, words) if world.client(*who).is_some_and(|client| client.wire == *wire) => {
+                    unsaid[*who].extend_from_slice(words);
+                }
                 Action::Send(who, count) => {
                     let count = (*count).min(unsaid[*who].len());
                     let bytes: Vec<u8> = unsaid[*who].drain(..count).collect();

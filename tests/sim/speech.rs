@@ -75,7 +75,7 @@ fn beanstalk(random: &mut Random, topic: &Topic) -> Vec<u8> {
         18 | 19 => format!("release {job} {pri} {delay}"),
         20 | 21 => format!("bury {job} {pri}"),
         22 => format!("touch {job}"),
-        23 => format!("kick {}", random.below(4)),
+        23 => format!("kick {}", random.pick(&[0, 1, 2, 30])),
         24 => format!("kick-job {job}"),
         25 | 26 => format!("use {tube}"),
         27..30 => format!("watch {tube}"),

@@ -191,8 +191,8 @@ impl World {
         let now = self.server().now();
         match action {
             Action::Connect(who, wire) => self.connect(*who, *wire),
-            Action::Say(who, words) => {
-                if let Some(client) = &mut self.clients[*who] {
+            Action::Say(who, wire, words) => {
+                if let Some(client) = self.clients[*who].as_mut().filter(|client| client.wire == *wire) {
                     client.unsaid.extend_from_slice(words);
                     self.books_hear(words);
                 }
