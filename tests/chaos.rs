@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use daemon::{wait_until, Daemon, Folder};
 use nix::sys::signal::Signal;
 
-/// Memory that may stay with the allocator, in bytes.
+/// Memory that may stay with the allocator, in bytes; and on the server's account, for tables that have grown.
 const SLACK: u64 = 16 << 20;
+const TABLES: u64 = 64 << 10;
 
 /// Connections of the flood, if there are descriptors for both of their ends.
 const FLOOD: usize = 50_000;
@@ -26,10 +27,22 @@ struct Health {
     files: usize,
     threads: u64,
     rss: u64,
+    /// What the server says that its clients take.
+    account: u64,
 }
 
 fn health(server: &Daemon) -> Health {
-    Health { files: server.open_files(), threads: server.threads(), rss: server.rss() }
+    Health {
+        files: server.open_files(),
+        threads: server.threads(),
+        rss: server.rss(),
+        account: account(server).expect("a figure"),
+    }
+}
+
+/// None if the server has no descriptor to tell it.
+fn account(server: &Daemon) -> Option<u64> {
+    server.client().figure("stats", "current-memory").ok()?.parse().ok()
 }
 
 fn serves(server: &Daemon) {
@@ -52,6 +65,9 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     wait_until("the descriptors are given back", || server.open_files() <= before.files);
     wait_until("the memory is given back", || server.rss() <= before.rss * 13 / 10 + SLACK);
+    wait_until("what clients take is given back", || {
+        account(server).is_some_and(|account| account <= before.account + TABLES)
+    });
     let rests = || {
         let used = server.cpu_time();
         std::thread::sleep(Duration::from_millis(300));
