@@ -153,13 +153,17 @@ TSAN_CARGO = $(if $(NIGHTLY_SOURCE),RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nig
 	RUSTFLAGS='-Zsanitizer=thread $(TSAN_LINK)' /usr/bin/cargo)
 TSAN_TEST = TSAN_OPTIONS=halt_on_error=1 CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/tsan' $(TSAN_CARGO) test --locked -Zbuild-std \
 	--target $(HOST)
-tsan: ## look for data races of the server's threads with ThreadSanitizer (needs the source of Rust's standard library)
+# What measures memory, of which the sanitizer takes much.
+TSAN_MEASURED = tells_itself_very_much does_not_read what_very_many_are_told
+tsan: ## look for data races in the server and the program with ThreadSanitizer (needs the source of Rust's standard library)
 	@if [ -z '$(or $(NIGHTLY_SOURCE),$(DEBIAN_SOURCE))' ]; then \
 	    echo 'the source of the standard library is missing: rustup toolchain install nightly --component rust-src' \
 	        "(Debian, beside rustup's Rust: apt-get install rustc-web cargo-web rust-web-src)" >&2; exit 1; \
 	fi
 	$(TSAN_TEST) --lib server:: -- --skip as_many_are_dropped
-	BEANPOLE_WILD=20 $(TSAN_TEST) --test embedding --test mixture
+	BEANPOLE_WILD=20 $(TSAN_TEST) --test embedding --test mixture --test durability --test http --test access
+	BEANPOLE_WILD=20 $(TSAN_TEST) --test gearman -- $(addprefix --skip ,$(TSAN_MEASURED))
+	$(TSAN_TEST) --test conversations over_a_real
 
 chaos: build ## treat the program badly on purpose, and see whether it is as healthy afterwards; more of it as root
 	$(STARTER) --test chaos -- --ignored --nocapture --test-threads=1

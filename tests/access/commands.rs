@@ -269,7 +269,7 @@ fn of_workq() {
             workq::derive(beanpole::internals::engine::JobId(id)).iter().map(|byte| format!("{byte:02x}")).collect();
         let id = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
         let line = match command {
-            "add" => format!("add {own} {TUBE} 1000 1000 1\r\nx"),
+            "add" => format!("add {own} {TUBE} 60000 60000 1\r\nx"),
             "schedule" => format!("schedule {own} {TUBE} 1000 1000 2100-01-01T00:00:00Z 1\r\nx"),
             "run" => format!("run {own} {TUBE} 1000 1 1\r\nx"),
             "result" => format!("result {id} 0"),
