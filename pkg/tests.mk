@@ -32,7 +32,7 @@ MINUTES =
 FILES = src/engine/** src/binlog/** src/protocol/**
 SHARD =
 
-.PHONY: compat tls hostile crash cluster powercut sim worlds mutants tsan chaos soak bench picture bench-quick bench-tls
+.PHONY: compat tls hostile crash cluster powercut sim worlds mutants tsan chaos soak bench budget picture bench-quick bench-tls
 
 compat: build oracle ## hold it against the original beanstalkd and gearmand and real clients; brings in what is missing if root
 	$(CARGO) test $(CARGOFLAGS) --test oracle -- '$(ORACLE)'
@@ -198,6 +198,9 @@ bench-tls: ## what TLS costs: memory, processor time, handshakes, and bytes of t
 	@cp $(call q,$(PROGRAM)) $(call q,$(TARGET_DIR)/without-tls)
 	$(CARGO) bench --locked --features tls --bench tls -- $(ARGS)
 	@echo "program: $$(wc -c <$(call q,$(PROGRAM))) bytes with TLS, $$(wc -c <$(call q,$(TARGET_DIR)/without-tls)) without"
+
+budget: build ## compare instructions, memory and file size with benches/budget.txt; ARGS=--update changes it; needs valgrind
+	$(CARGO) bench $(CARGOFLAGS) --bench budget -- $(call q,$(abspath $(PROGRAM))) $(ARGS)
 
 bench-quick: ## the same roughly, in a minute at most
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)

@@ -1,0 +1,323 @@
+//! What a request, a job and a connection may cost, held against a table in the tree.
+//!
+//! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. Counts and never times:
+//! instructions outside the kernel come from callgrind, as the difference of a short and a long run of the same work,
+//! so the start of the program and its first allocations cancel out. Memory is the growth of the resident set.
+//! Must not judge anything that depends on how busy the machine is.
+//!
+//! `make budget`, or `cargo bench --bench budget -- PROGRAM` with the path of an optimized program; `--update` after it
+//! writes the measured values into the table. Needs valgrind and Linux.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
+use std::{env, fs};
+
+/// The table, relative to the folder of the package.
+const TABLE: &str = "benches/budget.txt";
+
+/// How far a value may be above its row of the table, in percent, before it exceeds the budget.
+const TOLERANCE: f64 = 2.0;
+
+/// The same with another compiler than that of the table, which generates other code.
+const OTHER_COMPILER: f64 = 10.0;
+
+/// Operations of the short and of the long run.
+const RUNS: [usize; 2] = [1_000, 5_000];
+
+/// Jobs and connections whose memory is measured.
+const JOBS: usize = 200_000;
+const CONNECTIONS: usize = 2_000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let Some(program) = arguments.first().map(PathBuf::from) else {
+        println!("cargo bench --bench budget -- PROGRAM [--update]");
+        return ExitCode::SUCCESS;
+    };
+    let measured = measure(&program);
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
+    if arguments.iter().any(|argument| argument == "--update") {
+        fs::write(&table, written(&measured)).expect("the table can be written");
+        println!("wrote {TABLE}");
+        return ExitCode::SUCCESS;
+    }
+    compare(&measured, &fs::read_to_string(&table).expect("the table can be read"))
+}
+
+/// All values by their names in the table, in its order.
+fn measure(program: &Path) -> Vec<(&'static str, u64)> {
+    let each = |log, work: Work| {
+        let [short, long] = RUNS.map(|operations| instructions(program, log, work, operations));
+        long.saturating_sub(short) / (RUNS[1] - RUNS[0]) as u64
+    };
+    let mut rows = Vec::new();
+    for (name, log, work) in WORKLOADS {
+        rows.push((name, each(log, work)));
+        eprintln!("{name}: {}", rows[rows.len() - 1].1);
+    }
+    rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
+    rows.push(("bytes per idle connection", bytes_per_connection(program)));
+    rows.push(("size of the program in KiB", fs::metadata(program).expect("the program exists").len() / 1024));
+    rows
+}
+
+/// Does a number of operations over one connection.
+type Work = fn(&mut Client, usize);
+
+/// The name of a row of the table, whether the server has a log, and what the client does.
+const WORKLOADS: [(&str, bool, Work); 7] = [
+    ("instructions of a put", false, |client, count| puts(client, count, 1)),
+    ("instructions of a put, pipelined 64", false, |client, count| puts(client, count, 64)),
+    ("instructions of put, reserve and delete", false, cycles),
+    ("instructions of a put and its part of a drain", false, drain),
+    ("instructions of a job through a relay", false, relay),
+    ("instructions of a put with a log", true, |client, count| puts(client, count, 1)),
+    ("instructions of put, reserve and delete with a log", true, cycles),
+];
+
+const PUT: &str = "put 1024 0 60 64\r\n";
+
+fn put(out: &mut Vec<u8>) {
+    out.extend_from_slice(PUT.as_bytes());
+    out.extend_from_slice(&[b'x'; 64]);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Puts `count` jobs, `depth` at a time.
+fn puts(client: &mut Client, count: usize, depth: usize) {
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(depth);
+        let mut out = Vec::new();
+        (0..now).for_each(|_| put(&mut out));
+        client.send(&out);
+        for _ in 0..now {
+            client.line("INSERTED ");
+        }
+        left -= now;
+    }
+}
+
+/// Takes each job out again as soon as it is put.
+fn cycles(client: &mut Client, count: usize) {
+    for _ in 0..count {
+        puts(client, 1, 1);
+        client.send(b"reserve\r\n");
+        let id = client.job();
+        client.send(format!("delete {id}\r\n").as_bytes());
+        client.line("DELETED");
+    }
+}
+
+/// Puts all jobs first, then reserves and deletes them, 64 commands at a time.
+fn drain(client: &mut Client, count: usize) {
+    puts(client, count, 64);
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(64);
+        client.send("reserve\r\n".repeat(now).as_bytes());
+        let ids: Vec<u64> = (0..now).map(|_| client.job()).collect();
+        let deletes = ids.iter().fold(String::new(), |mut text, id| {
+            let _ = write!(text, "delete {id}\r\n");
+            text
+        });
+        client.send(deletes.as_bytes());
+        (0..now).for_each(|_| client.line("DELETED"));
+        left -= now;
+    }
+}
+
+/// Hands each job to a worker that waits for it in another connection.
+fn relay(client: &mut Client, count: usize) {
+    let mut worker = client.another();
+    for _ in 0..count {
+        worker.send(b"reserve\r\n");
+        puts(client, 1, 1);
+        let id = worker.job();
+        worker.send(format!("delete {id}\r\n").as_bytes());
+        worker.line("DELETED");
+    }
+}
+
+/// The instructions of the whole program while it does `operations`.
+fn instructions(program: &Path, log: bool, work: Work, operations: usize) -> u64 {
+    let folder = log.then(|| env::temp_dir().join(format!("beanpole-budget.{}", std::process::id())));
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    if let Some(folder) = &folder {
+        command.arg("-b").arg(folder);
+    }
+    let server = Server::start(command);
+    work(&mut server.client(), operations);
+    let report = server.stop();
+    if let Some(folder) = folder {
+        let _ = fs::remove_dir_all(folder);
+    }
+    let count = report.split_once("Collected :").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("no count of instructions from valgrind: {report}"))
+}
+
+fn bytes_per_job(program: &Path) -> u64 {
+    let server = Server::start(Command::new(program));
+    let mut client = server.client();
+    puts(&mut client, 1_000, 64);
+    let before = server.resident();
+    puts(&mut client, JOBS, 64);
+    (server.resident() - before) / JOBS as u64
+}
+
+fn bytes_per_connection(program: &Path) -> u64 {
+    let server = Server::start(Command::new(program));
+    let mut first = Vec::from_iter((0..100).map(|_| server.client()));
+    first.iter_mut().for_each(|client| client.ask());
+    let before = server.resident();
+    let mut rest = Vec::from_iter((0..CONNECTIONS).map(|_| server.client()));
+    rest.iter_mut().for_each(|client| client.ask());
+    (server.resident() - before) / CONNECTIONS as u64
+}
+
+/// A server of one pool thread on a port that the system chose.
+struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Server {
+        command.args(["-l", "127.0.0.1", "-p", "0", "-t", "1", "-V"]);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("valgrind is installed");
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut server = Server { child, stderr, address: String::new() };
+        let mut line = String::new();
+        while server.address.is_empty() {
+            line.clear();
+            let length = server.stderr.read_line(&mut line).expect("the log is text");
+            assert!(length > 0, "the server did not start");
+            if let Some((_, address)) = line.split_once("is listening on ") {
+                address.trim().clone_into(&mut server.address);
+            }
+        }
+        server
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.address)
+    }
+
+    /// The resident set in bytes.
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux reports it");
+        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+    }
+
+    /// Stops the server as a service manager does, and returns the rest of its log.
+    fn stop(mut self) -> String {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("the server runs");
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).expect("the log is text");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn connect(address: &str) -> Client {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).expect("it is a TCP socket");
+        Client { stream: BufReader::new(stream) }
+    }
+
+    fn another(&self) -> Client {
+        Client::connect(&self.stream.get_ref().peer_addr().expect("connected").to_string())
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).expect("the server reads");
+    }
+
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("the server replies");
+        line
+    }
+
+    fn line(&mut self, expected: &str) {
+        let line = self.reply();
+        assert!(line.starts_with(expected), "{line:?} instead of {expected}");
+    }
+
+    fn ask(&mut self) {
+        self.send(b"list-tube-used\r\n");
+        self.line("USING default");
+    }
+
+    /// The id of the job that `reserve` returns.
+    fn job(&mut self) -> u64 {
+        let line = self.reply();
+        let mut words = line.split_whitespace();
+        assert_eq!(words.next(), Some("RESERVED"), "{line:?}");
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+        let (id, length) = (number(), number());
+        let mut body = vec![0; length as usize + 2];
+        self.stream.read_exact(&mut body).expect("the body follows");
+        id
+    }
+}
+
+fn compiler() -> String {
+    let output = Command::new("rustc").arg("-V").output().expect("rustc is installed");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn written(measured: &[(&str, u64)]) -> String {
+    let mut text = format!(
+        "# What `make budget` allows, x86-64 with glibc. A commit that exceeds a row by more than {TOLERANCE} % changes it \
+         and says why.\n# {}\n",
+        compiler()
+    );
+    for (name, value) in measured {
+        let _ = writeln!(text, "{value:>8}  {name}");
+    }
+    text
+}
+
+/// Prints each row beside its budget. Fails if one exceeds it, or is missing from the table.
+fn compare(measured: &[(&str, u64)], table: &str) -> ExitCode {
+    let same = table.lines().any(|line| line.strip_prefix("# ") == Some(compiler().as_str()));
+    let tolerance = if same { TOLERANCE } else { OTHER_COMPILER };
+    let rows = table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.trim().split_once("  "));
+    let budget: BTreeMap<&str, u64> = rows.filter_map(|(value, name)| Some((name, value.parse().ok()?))).collect();
+    println!("{:>10} {:>10} {:>7}", "measured", "budget", "ratio");
+    let mut exceeded = Vec::new();
+    for (name, value) in measured {
+        let allowed = budget.get(name).copied();
+        let ratio = allowed.map_or(f64::INFINITY, |allowed| *value as f64 / allowed as f64);
+        println!("{value:>10} {:>10} {ratio:>7.3}  {name}", allowed.unwrap_or(0));
+        if ratio > 1.0 + tolerance / 100.0 {
+            exceeded.push(*name);
+        }
+    }
+    if exceeded.is_empty() {
+        println!("within {tolerance} % of {TABLE}");
+        return ExitCode::SUCCESS;
+    }
+    println!("above {TABLE} by more than {tolerance} %: {}", exceeded.join("; "));
+    ExitCode::FAILURE
+}
