@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::right::{Need, Right, Rights, Scope};
-use super::table::{AccessTable, Entry, Proof};
+use super::table::{AccessTable, Digest, Entry, Proof};
 
 /// A client under an access file. Without one, there is none of these, and everybody may do everything.
 #[derive(Debug)]
@@ -51,9 +51,10 @@ impl ClientAccess {
     }
 
     /// Gives a token, by its SHA-256. False: it is wrong, and the client is nobody any more.
-    pub fn authenticate(&mut self, digest: &[u8; 32]) -> bool {
-        let entry = self.table.token(digest).filter(|_| self.takes_tokens);
-        self.known = entry.map(|entry| (entry.clone(), Proof::Token(*digest)));
+    pub fn authenticate(&mut self, digest: Digest) -> bool {
+        let proof = Proof::Token(digest);
+        let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
+        self.known = entry.map(|entry| (entry, proof));
         self.failed = self.known.is_none();
         self.watched_are_checked = false;
         !self.failed
@@ -73,7 +74,7 @@ impl ClientAccess {
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let still = |(old, proof): &(Arc<Entry>, Proof)| {
-            let new = table.name(&old.name).filter(|new| new.proofs.contains(proof))?;
+            let new = table.proof(proof).filter(|new| new.name == old.name)?;
             Some((new.clone(), proof.clone()))
         };
         self.own = self.own.as_ref().and_then(still);

@@ -2,10 +2,12 @@
 //!
 //! Owns its format. Every line that is wrong is told, with line and column, and then none of the file counts.
 
+use std::collections::HashSet;
+
 use super::pattern::{hex, Pattern, PatternError};
 use super::problem::{AccessProblem, FileError};
 use super::right::{Right, Rights};
-use super::table::{AccessTable, Entry, Proof};
+use super::table::{AccessTable, Digest, Entry, Proof};
 
 /// Where the numbers of users and groups come from.
 #[derive(Clone, Copy)]
@@ -28,16 +30,16 @@ type Wrong = (usize, AccessProblem);
 
 /// Reads a whole file. The errors are those of all lines that are wrong, each of which has at least one.
 pub fn parse(bytes: &[u8], accounts: &Accounts) -> Result<AccessTable, Vec<FileError>> {
-    let (mut entries, mut errors) = (Vec::<Entry>::new(), Vec::new());
+    let (mut table, mut errors) = (AccessTable::default(), Vec::new());
     for (place, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let number = place + 1;
-        match read_line(line, number, accounts, &entries) {
-            Ok(entry) => entries.extend(entry),
+        match read_line(line, number, accounts, &table) {
+            Ok(entry) => entry.into_iter().for_each(|entry| table.add(entry)),
             Err((column, problem)) => errors.push(FileError { line: number, column, problem }),
         }
     }
     if errors.is_empty() {
-        Ok(AccessTable::new(entries))
+        Ok(table)
     } else {
         Err(errors)
     }
@@ -62,14 +64,14 @@ fn words(line: &str) -> Vec<Word<'_>> {
 }
 
 /// None: there is nothing on it. `before`: the lines that were right.
-fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &[Entry]) -> Result<Option<Entry>, Wrong> {
+fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &AccessTable) -> Result<Option<Entry>, Wrong> {
     let line = std::str::from_utf8(line).map_err(|error| {
         let good = String::from_utf8_lossy(&line[..error.valid_up_to()]).chars().count();
         (good + 1, AccessProblem::NotText)
     })?;
     let words = words(line);
     let Some((name, rest)) = words.split_first() else { return Ok(None) };
-    if let Some(other) = before.iter().find(|other| *other.name == *name.text) {
+    if let Some(other) = before.name(name.text) {
         return Err((name.column, AccessProblem::SameName(other.line)));
     }
     let end = line.chars().count() + 1;
@@ -77,13 +79,15 @@ fn read_line(line: &[u8], number: usize, accounts: &Accounts, before: &[Entry]) 
     if rest.is_empty() {
         return Err((end, AccessProblem::NoProof));
     }
+    let mut own = HashSet::new();
     let proofs = rest.iter().take_while(|word| is_proof(word.text)).count().max(1);
     for word in &rest[..proofs] {
         let proof = proof(*word, name.text, accounts)?;
-        let same = |other: &&Entry| other.proofs.contains(&proof);
-        if let Some(other) = before.iter().chain([&entry]).find(same) {
-            return Err((word.column, AccessProblem::SameProof(other.line)));
+        let line = before.proof(&proof).map(|other| other.line);
+        if let Some(line) = line.or(own.contains(&proof).then_some(number)) {
+            return Err((word.column, AccessProblem::SameProof(line)));
         }
+        own.insert(proof.clone());
         entry.proofs.push(proof);
     }
     for word in &rest[proofs..] {
@@ -125,7 +129,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Wrong> {
 }
 
 /// `sha256:` and 64 hexadecimal digits.
-fn digest(text: &str) -> Option<[u8; 32]> {
+fn digest(text: &str) -> Option<Digest> {
     let digits = text.strip_prefix("sha256:")?.as_bytes();
     let mut digest = [0; 32];
     if digits.len() != 64 {
@@ -134,7 +138,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
     for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
         *byte = hex(pair)?;
     }
-    Some(digest)
+    Some(Digest(digest))
 }
 
 fn rights(word: Word, granted: &mut Rights) -> Result<(), Wrong> {
@@ -171,6 +175,7 @@ fn rights(word: Word, granted: &mut Rights) -> Result<(), Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::COMPARED;
     use super::*;
 
     const ACCOUNTS: Accounts =
@@ -201,9 +206,8 @@ mod tests {
         assert!(!mailer.allow(&[Right::Look, Right::Admin], b"mail") && !mailer.allow(&[Right::Put], b"push"));
         let web = table.name("web").expect("a line");
         assert!(web.rights.allow(&[Right::Put], b"push.") && !web.rights.allow(&[Right::Put], b"push"));
-        let Proof::Token(digest) = web.proofs[0] else { panic!("{web:?}") };
-        assert_eq!(table.token(&digest).map(|entry| &*entry.name), Some("web"));
-        assert_eq!(table.token(&[0; 32]), None);
+        assert_eq!(table.proof(&web.proofs[0]).map(|entry| &*entry.name), Some("web"));
+        assert_eq!(table.proof(&Proof::Token(Digest([0; 32]))), None);
         let named = |proof: Proof| table.prove(&[proof]).map(|(entry, _)| entry.name.to_string());
         assert_eq!(named(Proof::Certificate("mailer".into())).as_deref(), Some("mailer"));
         assert_eq!(named(Proof::User(0)).as_deref(), Some("ops"));
@@ -247,6 +251,24 @@ mod tests {
         ];
         assert_eq!(errors(text.as_bytes()), expected);
         assert_eq!(errors(b"a\nab \xff\n").last(), Some(&(2, 4, AccessProblem::NotText)));
+    }
+
+    #[test]
+    fn a_search_does_not_depend_on_the_number_of_lines() {
+        const NAMES: u64 = 2000;
+        let token = |number: u64| format!("token:sha256:{:064x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let lines: String = (0..NAMES).map(|number| format!("n{number} {} look\n", token(number))).collect();
+        COMPARED.set(0);
+        let table = table(&lines);
+        // A map compares a digest with what shares its place, and with little else.
+        assert!(COMPARED.get() <= NAMES, "{} comparisons to read {NAMES} lines", COMPARED.get());
+        COMPARED.set(0);
+        for number in 0..2 * NAMES {
+            let digest = digest(&token(number)["token:".len()..]).expect("a digest");
+            let expected = (number < NAMES).then(|| format!("n{number}"));
+            assert_eq!(table.proof(&Proof::Token(digest)).map(|entry| entry.name.to_string()), expected);
+        }
+        assert!(COMPARED.get() <= 4 * NAMES, "{} comparisons for {} tokens", COMPARED.get(), 2 * NAMES);
     }
 
     #[test]

@@ -15,4 +15,4 @@ pub use client::{ClientAccess, Denied};
 pub use file::{parse, Accounts};
 pub use problem::{AccessProblem, FileError};
 pub use right::{Need, Right, Rights, Scope};
-pub use table::{AccessTable, Entry, Proof};
+pub use table::{AccessTable, Digest, Entry, Proof};

@@ -1,20 +1,54 @@
 //! The access file as it is used: names, what proves them, and their rights.
 //!
-//! Owns the search for who has proven what. The first line that fits counts, but a token fits one line only.
+//! Owns the search for who has proven what. The first line that fits counts, but a token fits one line only. Must not
+//! read the file.
 
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::hint::black_box;
 use std::sync::Arc;
 
 use super::right::Rights;
 
+/// The SHA-256 of a token. A comparison takes the same time wherever two of them differ.
+#[derive(Clone, Copy, Eq, Debug)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    pub fn of(token: &[u8]) -> Digest {
+        Digest(hmac_sha256::Hash::hash(token))
+    }
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, other: &Digest) -> bool {
+        #[cfg(test)]
+        COMPARED.with(|count| count.set(count.get() + 1));
+        let pairs = self.0.iter().zip(&other.0);
+        black_box(pairs.fold(0, |wrong, (left, right)| black_box(wrong | (left ^ right)))) == 0
+    }
+}
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Comparisons of digests on this thread.
+    pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// What shows that a client has a name.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
     /// A certificate for this name, signed by the authority that the server was given.
     Certificate(Box<str>),
     /// A token with this SHA-256.
-    Token([u8; 32]),
+    Token(Digest),
     /// A process of this user, by number, at a Unix socket.
     User(u32),
     /// A process of this group, by number, at a Unix socket.
@@ -33,14 +67,22 @@ pub struct Entry {
     pub rights: Rights,
 }
 
+/// All lines, with indexes so that no search depends on how many there are. The values of the indexes are places in
+/// `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
     entries: Vec<Arc<Entry>>,
+    names: HashMap<Box<str>, usize>,
+    proofs: HashMap<Proof, usize>,
 }
 
 impl AccessTable {
-    pub fn new(entries: Vec<Entry>) -> AccessTable {
-        AccessTable { entries: entries.into_iter().map(Arc::new).collect() }
+    /// Adds a line behind the others. Its name and its proofs must be new.
+    pub(super) fn add(&mut self, entry: Entry) {
+        let place = self.entries.len();
+        self.names.insert(entry.name.clone(), place);
+        self.proofs.extend(entry.proofs.iter().map(|proof| (proof.clone(), place)));
+        self.entries.push(Arc::new(entry));
     }
 
     /// All lines, in the order of the file.
@@ -50,27 +92,17 @@ impl AccessTable {
 
     /// The line of a name.
     pub fn name(&self, name: &str) -> Option<&Arc<Entry>> {
-        self.entries.iter().find(|entry| *entry.name == *name)
+        self.entries.get(*self.names.get(name)?)
+    }
+
+    /// The line that has this proof.
+    pub fn proof(&self, proof: &Proof) -> Option<&Arc<Entry>> {
+        self.entries.get(*self.proofs.get(proof)?)
     }
 
     /// The first line that one of these proofs fits, and that proof.
     pub fn prove(&self, proofs: &[Proof]) -> Option<(&Arc<Entry>, Proof)> {
-        let found = |entry: &Arc<Entry>| entry.proofs.iter().find(|proof| proofs.contains(proof)).cloned();
-        self.entries.iter().find_map(|entry| Some((entry, found(entry)?)))
-    }
-
-    /// The line of a token, by its SHA-256. It takes the same time whatever the token is.
-    pub fn token(&self, digest: &[u8; 32]) -> Option<&Arc<Entry>> {
-        let mut found = None;
-        for entry in &self.entries {
-            for proof in &entry.proofs {
-                if let Proof::Token(expected) = proof {
-                    let wrong =
-                        expected.iter().zip(digest).fold(0, |wrong, (left, right)| black_box(wrong | (left ^ right)));
-                    found = if black_box(wrong) == 0 { Some(entry) } else { found };
-                }
-            }
-        }
-        found
+        let found = proofs.iter().filter_map(|proof| Some((self.proof(proof)?, proof.clone())));
+        found.min_by_key(|(entry, _)| entry.line)
     }
 }

@@ -6,6 +6,7 @@ use std::fs;
 
 use super::socket::Listener;
 use super::StartError;
+use crate::access::Digest;
 use crate::config::Config;
 use crate::protocol::Wire;
 
@@ -29,7 +30,7 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(fail(format!("the first line must be a token of at least {SHORTEST} visible letters of ASCII")));
     }
-    config.protocols.http.token = Some(token.as_bytes().into());
+    config.protocols.http.token = Some(Digest::of(token.as_bytes()));
     Ok(())
 }
 

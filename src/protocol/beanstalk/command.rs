@@ -2,6 +2,7 @@
 //!
 //! Owns the parsed form, and what it costs in memory and in the binlog. Must not know how it is framed.
 
+use crate::access::Digest;
 use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
@@ -93,7 +94,7 @@ pub enum Command {
         weighted: bool,
     },
     /// The SHA-256 of the token, which itself is kept nowhere.
-    Auth([u8; 32]),
+    Auth(Digest),
     Quit,
     BadFormat,
     UnknownCommand,

@@ -4,11 +4,9 @@
 //! decides what the odd ones mean ("statsx" is a malformed `stats`, "putx" is unknown). Parsing, statistics and tests
 //! walk it.
 
-use hmac_sha256::Hash;
-
 use super::command::Command;
 use super::extensions::{Extension, Extensions};
-use crate::access::Need;
+use crate::access::{Digest, Need};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, name_run, next_word, number, number32, past, strtoul32};
 
@@ -149,7 +147,7 @@ pub const COMMANDS: [CommandRow; 40] = [
     row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
     row(CommandName::Quit, Need::OPEN, "quit", "", |_, _| Some(Command::Quit), "close the connection"),
     row(CommandName::PauseTube, Need::ADMIN_NAMED, "pause-tube", " <tube> <seconds>", pause_tube, "give out no job of a tube for so long"),
-    row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Hash::hash(token))), "prove with a token who one is, under --access"),
+    row(CommandName::Auth, Need::OPEN, "auth ", "<token>", |token, _| Some(Command::Auth(Digest::of(token))), "prove with a token who one is, under --access"),
 ];
 
 /// The end of a chain of rows.

@@ -8,7 +8,7 @@ use super::extensions::Extension;
 use super::figures::QueueFigures;
 use super::request::Request;
 use super::{extended, reply, yaml};
-use crate::access::Denied;
+use crate::access::{Denied, Digest};
 use crate::engine::{
     Engine, Event, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, NewJob, Progress, Refused, Reserve,
     Span, State, Tagged, Tags, TouchAll,
@@ -80,7 +80,7 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
             return go_on(Continuation::Move(MoveJobs::new(from, to, state, bound)), context, out);
         }
         Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
-        Command::Auth(digest) => return auth(&digest, context, out),
+        Command::Auth(digest) => return auth(digest, context, out),
         Command::Quit => return Flow::Close,
         Command::BadFormat => reply::words(out, reply::BAD_FORMAT),
         Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
@@ -120,7 +120,7 @@ fn stats(mut sums: Box<VisibleSums>, context: &mut Context, out: &mut Output) ->
 }
 
 /// Without an access file there are no names, and the word is unknown, as it is to beanstalkd.
-fn auth(digest: &[u8; 32], context: &mut Context, out: &mut Output) -> Flow {
+fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
         reply::words(out, reply::UNKNOWN_COMMAND);
         return Flow::Next;

@@ -21,6 +21,7 @@ pub use routes::{Route, ROUTES};
 pub use session::{execute, go_on, Continuation};
 
 use super::Wire;
+use crate::access::Digest;
 
 /// What HTTP clients may see and do.
 #[derive(Clone, Debug)]
@@ -29,8 +30,8 @@ pub struct HttpSettings {
     pub admin: bool,
     /// Names by which they may call the server, beside its addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// What they must show, if anything.
-    pub token: Option<Box<[u8]>>,
+    /// The token that they must show, if any.
+    pub token: Option<Digest>,
     /// Tubes that the metrics tell of at most.
     pub metrics_tubes: usize,
     /// The protocols that the server speaks; with Gearman, the metrics have its names too.

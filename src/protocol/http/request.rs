@@ -5,7 +5,7 @@
 
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
-use crate::access::Need;
+use crate::access::{Digest, Need};
 use crate::json::Object;
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
@@ -43,8 +43,7 @@ impl Request {
     pub fn footprint(&self) -> u64 {
         let head = &self.head;
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        let token = head.token.as_ref().map_or(0, |token| token.len());
-        let own = size_of::<Head>() + text(&head.host) + text(&head.origin) + token;
+        let own = size_of::<Head>() + text(&head.host) + text(&head.origin);
         own as u64 + self.command.as_ref().map_or(0, Command::footprint)
     }
 
@@ -302,7 +301,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(Head, Option
                 text.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         } else if is("authorization") {
             let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            head.token = token.map(|(_, token)| token.trim().as_bytes().into());
+            head.token = token.map(|(_, token)| Digest::of(token.trim().as_bytes()));
         } else if is("connection") {
             let mut words = text.split(',').map(str::trim);
             head.close = words.clone().any(|word| word.eq_ignore_ascii_case("close"))

@@ -2,6 +2,8 @@
 //!
 //! Owns the words alone. Must not read or write them.
 
+use crate::access::Digest;
+
 /// How something is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
@@ -24,7 +26,7 @@ pub struct Head {
     pub is_marked: bool,
     pub is_json: bool,
     /// The token that it shows.
-    pub token: Option<Box<[u8]>>,
+    pub token: Option<Digest>,
 }
 
 /// Why a request is not carried out.
