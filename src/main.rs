@@ -260,6 +260,7 @@ fn serve(server: &Server, mut signals: Signals, watched: bool, hang_up: HangUp, 
                     log::info!("draining: no more jobs are taken");
                 }
                 SignalAction::HangUp if hang_up.reopens || hang_up.reloads => hang_up.carry_out(server),
+                SignalAction::HangUp if systemd::is_managed() => log::info!("SIGHUP ignored: nothing to read again"),
                 SignalAction::HangUp | SignalAction::Stop => break,
             }
         }

@@ -57,7 +57,8 @@ fn follow(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, troubles: Vec::new() };
     loop {
-        if signals.pending().any(|signal| signals::is_end(signal) && !(reloads && signal == SIGHUP)) {
+        let goes_on = |signal| signal == SIGHUP && (reloads || systemd::is_managed());
+        if signals.pending().any(|signal| signals::is_end(signal) && !goes_on(signal)) {
             systemd::notify("STOPPING=1");
             return Ok(Turn::Ended(ExitCode::SUCCESS));
         }

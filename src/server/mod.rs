@@ -82,6 +82,9 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// The exit status if another attempt may succeed without a change to the settings; EX_TEMPFAIL in sysexits(3).
+const NOT_YET: u8 = 75;
+
 impl StartError {
     /// Something about an address for this protocol.
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
@@ -96,9 +99,11 @@ impl StartError {
             io::ErrorKind::PermissionDenied if !is_unix => {
                 "; ports below 1024 need root: start as root with -u USER".to_owned()
             }
+            io::ErrorKind::AddrNotAvailable => "; no interface of this machine has the address (yet)".to_owned(),
             _ => String::new(),
         };
-        StartError { code: 111, message: format!("cannot listen on {name}: {error}{hint}") }
+        let code = if error.kind() == io::ErrorKind::AddrNotAvailable { NOT_YET } else { 111 };
+        StartError { code, message: format!("cannot listen on {name}: {error}{hint}") }
     }
 
     fn log(folder: Option<&std::path::Path>, error: &OpenError) -> StartError {
@@ -394,7 +399,9 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
 /// Takes the first of the addresses of a name that can be had.
 fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
     let mut failed = None;
-    for address in name.to_socket_addrs()? {
+    // A name server that cannot be reached at boot is like an address that is not assigned yet.
+    let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
+    for address in addresses {
         match Bound::tcp(address) {
             Ok(bound) => return Ok(bound),
             Err(error) => failed = failed.or(Some(error)),

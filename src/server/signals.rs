@@ -1,7 +1,7 @@
 //! Signals: the only way to talk to a running server from outside its sockets.
 //!
-//! Owns their meaning: TERM and INT end the server in order, and HUP too unless there is something to open or read
-//! again; USR1 makes it refuse new jobs for good.
+//! Owns their meaning: TERM and INT end the server in order. HUP opens and reads files again; without any, it
+//! ends a server that was started by hand, and a service ignores it. USR1 makes it refuse new jobs for good.
 
 use std::io;
 use std::sync::Arc;

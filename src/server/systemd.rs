@@ -56,6 +56,11 @@ fn take(number: RawFd) -> io::Result<Listener> {
     }
 }
 
+/// Returns `true` if a service manager started this process and expects notifications.
+pub fn is_managed() -> bool {
+    env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// Tells systemd how the server is, for example `READY=1`.
 pub fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };

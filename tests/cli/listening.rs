@@ -127,12 +127,6 @@ fn one_address_that_cannot_be_had_is_one_too_many() {
 }
 
 #[test]
-fn an_address_of_another_machine_ends_with_111() {
-    let ended = run(&["-l", "192.0.2.1", "-p", "0"]);
-    ended.failed(NO_ADDRESS, &[" ERROR ", "192.0.2.1:0"]);
-}
-
-#[test]
 fn a_port_for_root_only_ends_with_111_and_the_way_out() {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if !is_root() || first.trim() == "0" {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use beanpole::Client;
 
-use super::daemon::{run_command, shell, Daemon, Folder, Signal, PATIENCE};
+use super::daemon::{run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
 /// One socket, from stdin.
@@ -197,6 +197,29 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert_eq!(told(socket), "STOPPING=1");
     socket.set_nonblocking(true).unwrap();
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
+}
+
+/// What `systemctl reload` sends to a service without certificates or an access file.
+#[test]
+fn a_service_ignores_a_hangup_without_anything_to_read_again() {
+    let folder = Folder::new();
+    let path = folder.file("notify");
+    let _manager = UnixDatagram::bind(&path).unwrap();
+    let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", path.to_str().expect("a plain path"))], &[]);
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("SIGHUP ignored");
+    daemon.client().put(b"x", 0, 0, 60).unwrap();
+    stops(&daemon);
+}
+
+/// An address of a documentation network, which no interface has, may appear later. The service tries again.
+#[test]
+fn an_address_that_is_not_assigned_yet_has_its_own_status() {
+    run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
+    let unit = std::fs::read_to_string("pkg/systemd/beanpole.service").expect("the unit");
+    let prevented = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).expect("the setting");
+    assert!(prevented.split(' ').all(|status| status != "75"), "{prevented}");
+    assert!(unit.contains("RestartSec=1\n") && unit.contains("StartLimitIntervalSec=0\n"), "{unit}");
 }
 
 #[test]
