@@ -46,7 +46,12 @@ ARGS =
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 NEEDED_RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 MANPAGES := $(wildcard man/*.[1-8])
-UNITS := beanpole.service beanpole.socket
+UNITS := beanpole.service beanpole.socket beanpole@.service
+
+# beanpole@NAME is another queue beside beanpole.service, with the same restrictions and files of its own.
+INSTANCE = sed -e 's|^Description=.*|Description=Work queue %i that speaks the beanstalk protocol|' \
+	-e '/^\# The package that replaces/,/^Condition/d' -e 's|-p 11300 -b /var/lib/beanpole|-p %i -b /var/lib/beanpole-%i|' \
+	-e 's|^EnvironmentFile=.*|&@%i|' -e 's/^\(State\|Runtime\)Directory=.*/&-%i/' pkg/systemd/beanpole.service
 
 # A word for the shell, whatever is in it.
 q = '$(subst ','\'',$(1))'
@@ -187,7 +192,9 @@ install: ## install what `make` built; compiles nothing; GEARMAND=1 adds a link 
 	$(if $(SYSTEMDUNITDIR),$(INSTALL) -d $(call q,$(DESTDIR)$(DEFAULTSDIR)) && \
 	    { [ -e $(call q,$(DESTDIR)$(DEFAULTSDIR)/beanpole) ] || \
 	    $(INSTALL) -m 644 pkg/beanpole.default $(call q,$(DESTDIR)$(DEFAULTSDIR)/beanpole); })
-	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),$(call put,644,pkg/systemd/$(unit),$(SYSTEMDUNITDIR)/$(unit))$(newline)\
+	$(if $(SYSTEMDUNITDIR),$(foreach unit,$(UNITS),$(if $(findstring @,$(unit)),@echo $(call q,$(SYSTEMDUNITDIR)/$(unit)) && \
+	    $(INSTANCE) >$(call q,$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)) && chmod 644 $(call q,$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit)),\
+	    $(call put,644,pkg/systemd/$(unit),$(SYSTEMDUNITDIR)/$(unit)))$(newline)\
 	sed -i 's|@BINDIR@|$(BINDIR)|' $(call q,$(DESTDIR)$(SYSTEMDUNITDIR)/$(unit))$(newline)))
 	$(if $(SYSTEMDUNITDIR),@echo 'to run it: systemd-sysusers && systemctl daemon-reload && systemctl enable --now beanpole')
 
