@@ -14,15 +14,21 @@ QUEUE_PORT ?= 0
 QUEUE_OPTIONS ?=
 QUEUE_WAIT ?= 10
 
+# Succeeds if the process in `pid` is this queue: after a reboot, its number may belong to another process. The command line
+# of the queue names the port file of this folder.
+QUEUE_FILE = "$$(cd '$(QUEUE_DIR)' && pwd)/port"
+QUEUE_RUNS = pid=$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null) && kill -0 "$$pid" 2>/dev/null && \
+	{ tr '\0' ' ' <"/proc/$$pid/cmdline" || ps -o args= -p "$$pid"; } 2>/dev/null | grep -qF -e "--port-file "$(QUEUE_FILE)
+
 .PHONY: queue-start queue-wait queue-stop
 
 queue-start:
 	@mkdir -p '$(QUEUE_DIR)'
-	@if [ -e '$(QUEUE_DIR)/pid' ] && kill -0 "$$(cat '$(QUEUE_DIR)/pid')" 2>/dev/null; then \
+	@if $(QUEUE_RUNS); then \
 	    echo "the queue runs already, on port $$(cat '$(QUEUE_DIR)/port')"; \
 	else \
 	    rm -f '$(QUEUE_DIR)/port'; \
-	    nohup $(BEANPOLE) -p $(QUEUE_PORT) --port-file '$(QUEUE_DIR)/port' $(QUEUE_OPTIONS) \
+	    nohup $(BEANPOLE) -p $(QUEUE_PORT) --port-file $(QUEUE_FILE) $(QUEUE_OPTIONS) \
 	        >'$(QUEUE_DIR)/log' 2>&1 </dev/null & echo $$! >'$(QUEUE_DIR)/pid'; \
 	    $(MAKE) -s queue-wait && echo "the queue listens on port $$(cat '$(QUEUE_DIR)/port')"; \
 	fi
@@ -35,5 +41,4 @@ queue-wait:
 	done
 
 queue-stop:
-	@pid=$$(cat '$(QUEUE_DIR)/pid' 2>/dev/null) || exit 0; \
-	kill "$$pid" 2>/dev/null; while kill -0 "$$pid" 2>/dev/null; do sleep 0.1; done; rm -f '$(QUEUE_DIR)/pid'
+	@if $(QUEUE_RUNS); then kill "$$pid"; while kill -0 "$$pid" 2>/dev/null; do sleep 0.1; done; fi; rm -f '$(QUEUE_DIR)/pid'

@@ -72,4 +72,14 @@ fn a_makefile_has_a_queue() {
     assert!(!folder.file(".queue/port").exists());
     assert!(client.figure("stats", "pid").is_err());
     make("queue-stop");
+    // After a reboot, the number may belong to another process.
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
+    assert!(make("queue-start").contains("listens"));
+    make("queue-stop");
+    std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
+    make("queue-stop");
+    assert!(other.try_wait().unwrap().is_none(), "queue-stop killed a process that is not the queue");
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
