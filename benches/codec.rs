@@ -65,7 +65,6 @@ const INTAKE: DecodeLimits = DecodeLimits {
     max_packet: 0,
     fingerprints: Fingerprints::new(1),
     extensions: Extensions::ALL,
-    is_stranger: false,
 };
 
 /// Whole requests, a batch at a time.

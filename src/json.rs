@@ -5,9 +5,10 @@
 
 use std::borrow::Cow;
 
+use hifijson::str::LexAlloc;
 use hifijson::token::Lex;
 use hifijson::value::{parse_bounded, Value};
-use hifijson::SliceLexer;
+use hifijson::{Expect, SliceLexer};
 
 use crate::base64;
 
@@ -180,25 +181,42 @@ fn find<'v, 'a>(members: &'v [(Cow<'a, str>, Read<'a>)], key: &str) -> Option<&'
     members.iter().find(|(found, _)| found == key).map(|(_, value)| value)
 }
 
-/// An object that was read.
+/// Why an object cannot be read.
+struct Malformed(String);
+
+impl<E: Into<hifijson::Error>> From<E> for Malformed {
+    fn from(error: E) -> Malformed {
+        Malformed(format!("no JSON: {}", error.into()))
+    }
+}
+
+/// What becomes of members that are not asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strays {
+    /// The first one ends the reading.
+    Refused,
+    /// They are read to their end and dropped, one at a time.
+    Ignored,
+}
+
+/// An object that was read. Its members are texts, numbers, truths and nulls, at most as many as were asked for.
 #[derive(Debug, Default)]
 pub struct Object<'a>(Vec<(Cow<'a, str>, Read<'a>)>);
 
 impl<'a> Object<'a> {
-    /// Reads one in UTF-8, in which no key stands twice; the error says what is wrong with it.
-    pub fn parse(bytes: &'a [u8]) -> Result<Object<'a>, String> {
-        let Value::Object(members) = read(bytes)? else { return Err("no object of JSON".to_owned()) };
-        let mut keys: Vec<&str> = members.iter().map(|(key, _)| &**key).collect();
-        keys.sort_unstable();
-        match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(format!("the key {} stands twice", pair[0].escape_debug())),
-            None => Ok(Object(members)),
-        }
-    }
-
-    /// A key that is none of these.
-    pub fn stray(&self, known: &[&str]) -> Option<&str> {
-        self.0.iter().map(|(key, _)| &**key).find(|key| !known.contains(key))
+    /// Reads one in UTF-8, of which only the members in `known` are kept. The error says what is wrong with it. Lists,
+    /// objects within it, and a key that occurs twice are refused at once, so that what is kept is never more than the
+    /// texts in `bytes`.
+    pub fn parse(bytes: &'a [u8], known: &[&str], strays: Strays) -> Result<Object<'a>, String> {
+        std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
+        let mut members = Vec::new();
+        let read = SliceLexer::new(bytes).exactly_one(Lex::ws_peek, |next, lexer| match next {
+            b'{' => lexer
+                .discarded()
+                .seq(b'}', Lex::ws_peek, |next, lexer| read_member(next, lexer, &mut members, known, strays)),
+            _ => Err(Malformed("no JSON object".to_owned())),
+        });
+        read.map(|()| Object(members)).map_err(|Malformed(text)| text)
     }
 
     /// A member that is a text; an error if it is something else.
@@ -207,6 +225,15 @@ impl<'a> Object<'a> {
         match find(&self.0, key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(()),
+        }
+    }
+
+    /// The same, taken out of the object, so that a long text need not be copied.
+    pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
+        match self.0.iter_mut().find(|(found, _)| found == key) {
+            None => Ok(None),
+            Some((_, Value::String(text))) => Ok(Some(std::mem::take(text))),
             Some(_) => Err(()),
         }
     }
@@ -220,6 +247,38 @@ impl<'a> Object<'a> {
             Some(_) => Err(()),
         }
     }
+}
+
+/// Letters of an unknown key that are shown.
+const SHOWN_KEY: usize = 100;
+
+fn read_member<'a>(
+    next: u8,
+    lexer: &mut SliceLexer<'a>,
+    members: &mut Vec<(Cow<'a, str>, Read<'a>)>,
+    known: &[&str],
+    strays: Strays,
+) -> Result<(), Malformed> {
+    lexer.expect(|_| Some(next), b'"').ok_or(Expect::String)?;
+    let key = lexer.str_string().map_err(hifijson::Error::Str)?;
+    lexer.expect(Lex::ws_peek, b':').ok_or(Expect::Colon)?;
+    let value = lexer.ws_peek().ok_or(Expect::Value)?;
+    let shown = |key: &str| key.chars().take(SHOWN_KEY).collect::<String>();
+    if !known.contains(&&*key) {
+        if strays == Strays::Refused {
+            return Err(Malformed(format!("unknown in the body: {}", shown(&key))));
+        }
+        parse_bounded(DEPTH, value, lexer)?;
+        return Ok(());
+    }
+    if find(members, &key).is_some() {
+        return Err(Malformed(format!("the key {} stands twice", key.escape_debug())));
+    }
+    if matches!(value, b'[' | b'{') {
+        return Err(Malformed(format!("{key}: neither lists nor objects are read here")));
+    }
+    members.push((key, parse_bounded(1, value, lexer)?));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -236,7 +295,8 @@ mod tests {
             members.bytes("body", b"\xff");
         });
         assert!(!line.chars().any(char::is_control));
-        let read = Object::parse(line.as_bytes()).expect("an object");
+        let known = ["all", "most", "yes", "body-base64"];
+        let read = Object::parse(line.as_bytes(), &known, Strays::Refused).expect("an object");
         assert_eq!(read.text("all"), Ok(Some(all.as_str())));
         assert_eq!(read.text("body-base64"), Ok(Some("/w==")));
         assert_eq!(read.number("most"), Ok(Some(u64::MAX)));
@@ -284,12 +344,14 @@ mod tests {
 
     #[test]
     fn objects_are_read_or_refused() {
-        let object = Object::parse(br#" {"a":"\u0041\n","n":12,"f":1.5,"\u0062":"\ud83e\udd80","x":[1,{}]} "#);
-        let object = object.expect("an object");
+        fn parse(bytes: &[u8]) -> Result<Object<'_>, String> {
+            Object::parse(bytes, &["a", "b", "n", "f"], Strays::Refused)
+        }
+        let mut object = parse(br#" {"a":"\u0041\n","n":12,"f":1.5,"\u0062":"\ud83e\udd80"} "#).expect("an object");
         assert_eq!((object.text("a"), object.text("b")), (Ok(Some("A\n")), Ok(Some("\u{1f980}"))));
         assert_eq!((object.text("n"), object.text("none")), (Err(()), Ok(None)));
         assert_eq!((object.number("n"), object.number("f"), object.number("a")), (Ok(Some(12)), Err(()), Err(())));
-        assert_eq!(object.stray(&["a", "n", "b", "x"]), Some("f"));
+        assert_eq!((object.take_text("a"), object.take_text("n")), (Ok(Some("A\n".into())), Err(())));
         for wrong in [
             "",
             "[]",
@@ -304,12 +366,30 @@ mod tests {
             "{\"a\":\"\u{1}",
             "{\"a\":1,\"a\":2}",
             "{\"a\":\"\\ud800\"}",
+            "{\"a\":[]}",
+            "{\"a\":{}}",
+            "{\"x\":1}",
         ] {
-            assert!(Object::parse(wrong.as_bytes()).is_err(), "{wrong}");
+            assert!(parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
-        assert!(Object::parse(b"{\"a\":\"\xff\"}").is_err());
+        assert!(parse(b"{\"a\":\"\xff\"}").is_err());
         for deep in ["{\"a\":", "["] {
-            assert!(Object::parse(deep.repeat(100_000).as_bytes()).is_err());
+            assert!(parse(deep.repeat(100_000).as_bytes()).is_err());
         }
+        let strays = br#"{"x":[1,{"y":[]}],"a":"b"}"#;
+        assert_eq!(Object::parse(strays, &["a"], Strays::Ignored).expect("an object").text("a"), Ok(Some("b")));
+    }
+
+    #[test]
+    fn a_list_ends_the_reading_where_it_begins() {
+        // Behind the list nothing is looked at, or it would be something else that is wrong.
+        let text = format!("{{\"a\":[{}", "0,".repeat(500_000));
+        for (known, expected) in [(&["a"][..], "a: neither lists"), (&[], "unknown in the body: a")] {
+            let error = Object::parse(text.as_bytes(), known, Strays::Refused).expect_err("a list");
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let key = "k".repeat(100_000);
+        let error = Object::parse(format!("{{\"{key}\":1}}").as_bytes(), &["a"], Strays::Refused).expect_err("unknown");
+        assert!(error.len() < 200, "{} bytes", error.len());
     }
 }

@@ -4,7 +4,7 @@
 
 use super::yaml::Figures;
 use crate::engine::State;
-use crate::json::{self, Object};
+use crate::json::{self, Object, Strays};
 
 /// What happened to a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
@@ -81,7 +81,8 @@ pub struct ImportLine {
 impl ImportLine {
     /// Reads one; the error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
-        let object = Object::parse(line)?;
+        let known = ["tube", "state", "pri", "delay", "ttr", "body", "body-base64"];
+        let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),
             Ok(Some(number)) => u32::try_from(number).map_err(|_| format!("{key}: {number} is too large")),

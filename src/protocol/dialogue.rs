@@ -98,7 +98,10 @@ impl Dialogue {
     /// The part of an arriving body that is still to come, to be read in place; there are `room` bytes of memory for
     /// it.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
-        self.upload()?.gap(room)
+        match self {
+            Dialogue::Http(decoder) => decoder.gap(room),
+            _ => self.upload()?.gap(room),
+        }
     }
 
     /// So many bytes of the gap have come.
@@ -144,9 +147,22 @@ impl Dialogue {
         if context.access.is_none() {
             return self.carry_out(request, context, out);
         }
+        let introduces = matches!(&request, Request::Http(request) if request.introduces);
         match guard::check(request, context, out) {
             Ok(request) => self.carry_out(request, context, out),
-            Err(flow) => flow,
+            Err(flow) => {
+                if introduces {
+                    self.answer(false);
+                }
+                flow
+            }
+        }
+    }
+
+    /// Says whether the body of a request is wanted, if one asked.
+    pub fn answer(&mut self, is_wanted: bool) {
+        if let Dialogue::Http(decoder) = self {
+            decoder.answer(is_wanted);
         }
     }
 
@@ -160,7 +176,7 @@ impl Dialogue {
                 gearman::execute(request, &mut both.1, context, out)
             }
             (Dialogue::Workq(_), Request::Workq(request)) => workq::execute(*request, context, out),
-            (Dialogue::Http(_), Request::Http(request)) => http::execute(*request, context, out),
+            (Dialogue::Http(decoder), Request::Http(request)) => http::execute(*request, decoder, context, out),
             (_, Request::Continue(rest)) => match *rest {
                 Continuation::Beanstalk(rest) => beanstalk::go_on(rest, context, out),
                 Continuation::Gearman(rest) => gearman::go_on(rest, context, out),
@@ -249,7 +265,7 @@ impl Request {
             Request::Beanstalk(request) => request.place(),
             Request::Gearman(request) => request.place,
             Request::Workq(request) => request.place(),
-            Request::Http(request) => request.place.map(CommandPlace::http),
+            Request::Http(request) => request.counted().map(CommandPlace::http),
             Request::Continue(_) => None,
         }
     }

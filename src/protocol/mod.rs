@@ -274,8 +274,6 @@ pub struct DecodeLimits {
     pub extensions: beanstalk::Extensions,
     /// Bytes that are left for bodies still to come, by the account of memory.
     pub room: u64,
-    /// Nobody knows the client yet.
-    pub is_stranger: bool,
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,
 }

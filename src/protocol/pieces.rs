@@ -9,7 +9,6 @@ use crate::engine::Fingerprints;
 pub const LIMITS: DecodeLimits = DecodeLimits {
     max_job_size: 10,
     room: 100_000,
-    is_stranger: false,
     max_packet: 50_000,
     fingerprints: Fingerprints::new(1),
     extensions: Extensions::ALL,

@@ -416,7 +416,6 @@ impl Connection {
         if is_stranger {
             // Nothing of its would be kept.
             limits.room = 0;
-            limits.is_stranger = true;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.pending.len() + 1 < BATCH {

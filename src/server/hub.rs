@@ -293,8 +293,8 @@ impl Hub {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
         let extensions = protocols.extensions;
-        let (max_job_size, fingerprints, is_stranger) = (*max_job_size, self.fingerprints, false);
-        DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions, is_stranger }
+        let (max_job_size, fingerprints) = (*max_job_size, self.fingerprints);
+        DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions }
     }
 
     pub fn admission(&self) -> &Admission {

@@ -96,6 +96,39 @@ fn who_waits_for_a_word_before_a_body_gets_it() {
 }
 
 #[test]
+fn a_client_that_is_refused_hears_so_before_it_has_sent_a_body() {
+    let visited = serve(|config| config.protocols.http.admin = false);
+    let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json";
+    for (path, status) in [("/api/tubes/t/put", 403), ("/nothing", 404), ("/api/tubes", 405), ("/api/jobs/x/kick", 400)]
+    {
+        let mut visitor = visited.visitor();
+        visitor.send(format!("POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: 100000\r\n\r\n{{").as_bytes());
+        assert_eq!(visitor.reply().status, status, "{path}");
+        // The rest of the body is skipped, and what is behind it is understood.
+        visitor.send(&[b'['; 99_999]);
+        assert_eq!(visitor.get("/healthz").status, 200, "{path}");
+        // A client that waits for a word before the body may send it or not.
+        let expecting =
+            format!("POST {path} HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+        visitor.send(expecting.as_bytes());
+        let reply = visitor.reply();
+        assert!(reply.status == status && reply.head.contains("Connection: close"), "{path}: {reply:?}");
+        assert!(visitor.is_closed(), "{path}");
+    }
+}
+
+#[test]
+fn lists_and_nested_objects_are_refused() {
+    let visited = serve(|_| ());
+    let mut visitor = visited.visitor();
+    for body in [r#"{"body":[0]}"#, r#"{"body":{}}"#, r#"{"x":[[]]}"#, "[]"] {
+        let reply = visitor.post("/api/tubes/t/put", body);
+        assert_eq!(reply.status, 400, "{body}: {reply:?}");
+    }
+    assert_eq!(visitor.post("/api/tubes/t/put", r#"{"body":"\u005b"}"#).status, 200);
+}
+
+#[test]
 fn of_many_connections_the_last_is_told_so() {
     let visited = serve(|_| ());
     let mut visitors: Vec<_> = (0..64).map(|_| visited.visitor()).collect();
@@ -125,14 +158,8 @@ impl Chance {
 /// What a decoder makes of bytes that come in pieces of up to this length.
 fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
-    let limits = DecodeLimits {
-        max_job_size: 100,
-        room: 1 << 20,
-        is_stranger: false,
-        max_packet: 0,
-        fingerprints,
-        extensions: Extensions::ALL,
-    };
+    let limits =
+        DecodeLimits { max_job_size: 100, room: 1 << 20, max_packet: 0, fingerprints, extensions: Extensions::ALL };
     let mut dialogue = Dialogue::new(Wire::Http);
     let (mut rest, mut found) = (Vec::new(), Vec::new());
     let mut left = bytes;
@@ -142,6 +169,7 @@ fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
         rest.extend_from_slice(piece);
         let mut input = rest.as_slice();
         while let Some(request) = dialogue.next(&mut input, &limits) {
+            dialogue.answer(true);
             let Request::Http(request) = &request else { panic!("{request:?}") };
             found.push(format!("{request:?}"));
             assert!(found.len() <= bytes.len(), "requests without end");

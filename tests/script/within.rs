@@ -126,7 +126,6 @@ impl Within {
             max_packet,
             fingerprints: self.engine.fingerprints(),
             extensions: self.settings.extensions,
-            is_stranger: false,
         };
         loop {
             let peer = self.peers.get_mut(who).expect("a connected peer");

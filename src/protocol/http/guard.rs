@@ -8,7 +8,6 @@ use core::net::IpAddr;
 
 use super::reply;
 use super::request::Request;
-use super::routes::Command;
 use super::types::{Failure, Head};
 use super::HttpSettings;
 use crate::access::{Denied, Right};
@@ -36,9 +35,8 @@ pub fn deny(request: &Request, denied: Denied, out: &mut Output) -> Flow {
         Denied::Unknown if head.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // A guess is the last of its connection, and a body that nobody has asked for is not read.
-    let is_introduction = matches!(request.command, Ok(Command::Introduction | Command::GoAhead));
-    head.close |= denied == Denied::Unknown && (head.token.is_some() || is_introduction);
+    // A guess is the last request of its connection. The body of a change by an unknown client is not read.
+    head.close |= denied == Denied::Unknown && (head.token.is_some() || request.introduces);
     reply::failure(out, &Failure::new(status, text), &head)
 }
 

@@ -6,10 +6,9 @@
 use super::routes::{self, Command, RequestTarget, Route, Routed, ROUTES};
 use super::types::{Failure, Head, Method};
 use crate::access::{Digest, Need};
-use crate::json::Object;
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
-use crate::protocol::upload::Upload;
+use crate::protocol::upload::{swallow, Upload};
 use crate::protocol::{DecodeLimits, LogSubject};
 
 /// Bytes of the longest head: request line and headers.
@@ -17,6 +16,9 @@ pub const MAX_HEAD: usize = 8 * 1024;
 
 /// Bytes of the longest body that is read, of JSON. Larger jobs come by the other protocols.
 pub const MAX_BODY: usize = 1 << 20;
+
+/// Bytes of a body that is taken however short memory is, since what gives memory back has a short one.
+const SHORT_BODY: u64 = 4 * 1024;
 
 /// Headers that are read; more are refused.
 const MAX_HEADERS: usize = 64;
@@ -29,6 +31,8 @@ pub struct Request {
     pub command: Result<Command, Failure>,
     /// The place of its row in the table of paths, if that has one.
     pub place: Option<usize>,
+    /// It has a body that has not been read: [`Decoder::answer`] says whether it will be.
+    pub introduces: bool,
     /// Where it stands among the connection's bytes is not known any more: it must close.
     pub is_last: bool,
 }
@@ -81,9 +85,15 @@ impl Request {
         }
     }
 
+    /// As what it is counted; what comes again with its body is counted then.
+    pub fn counted(&self) -> Option<usize> {
+        self.place.filter(|_| !self.introduces)
+    }
+
     fn new(head: Head, found: Routed) -> Request {
         let place = found.as_ref().ok().map(|(place, _)| *place);
-        Request { head: head.into(), command: found.map(|(_, command)| command), place, is_last: false }
+        let command = found.map(|(_, command)| command);
+        Request { head: head.into(), command, place, introduces: false, is_last: false }
     }
 }
 
@@ -94,13 +104,27 @@ enum Stage {
     #[default]
     Head,
     Body(Box<(Head, RequestTarget, Upload)>),
-    /// Before a body of this size, while it is asked who sends it.
-    Introduced(Box<(Head, RequestTarget, usize)>),
+    /// Before a body, while it is asked whether the client may ask for this.
+    Introduced(Box<Introduced>),
+    /// In a body of a request that was refused, before its last bytes.
+    Refused(u64),
     /// Nothing that comes is understood any more.
     Over,
 }
 
-/// Takes bytes and gives requests.
+/// A request whose head was read, and the size of its body.
+#[derive(Debug)]
+struct Introduced {
+    head: Head,
+    target: RequestTarget,
+    size: usize,
+    /// The client sends the body when it is told to.
+    expects: bool,
+    /// The client may ask for this, so the body is read next.
+    is_admitted: bool,
+}
+
+/// Takes bytes and gives requests. Behind one that introduces itself it takes none until that was answered.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -118,25 +142,43 @@ struct Found {
 }
 
 impl Decoder {
+    /// The part of an arriving body that is still to come.
+    pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
+        self.upload()?.gap(room.max(SHORT_BODY))
+    }
+
     /// The body that is arriving.
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => Some(&mut parts.2),
-            Stage::Introduced(_) | Stage::Head | Stage::Over => None,
+            Stage::Introduced(_) | Stage::Refused(_) | Stage::Head | Stage::Over => None,
         }
     }
 
     pub fn uploading(&self) -> u64 {
         match &self.stage {
             Stage::Body(parts) => parts.2.footprint() + size_of::<(Head, RequestTarget, Upload)>() as u64,
-            Stage::Introduced(_) => size_of::<(Head, RequestTarget, usize)>() as u64,
-            Stage::Head | Stage::Over => 0,
+            Stage::Introduced(_) => size_of::<Introduced>() as u64,
+            Stage::Refused(_) | Stage::Head | Stage::Over => 0,
         }
     }
 
     /// How many requests were understood, and whether the body of one is arriving.
     pub fn progress(&self) -> (u64, bool) {
-        (self.count, matches!(self.stage, Stage::Body(_) | Stage::Introduced(_)))
+        (self.count, matches!(self.stage, Stage::Body(_) | Stage::Introduced(_) | Stage::Refused(_)))
+    }
+
+    /// Says whether the body of a request that introduced itself is wanted. If not, the body is skipped, or nothing
+    /// more is read if the client may not send it at all.
+    pub fn answer(&mut self, is_wanted: bool) {
+        let Stage::Introduced(parts) = &mut self.stage else { return };
+        if is_wanted {
+            parts.is_admitted = true;
+        } else if parts.expects {
+            self.stage = Stage::Over;
+        } else {
+            self.stage = Stage::Refused(parts.size as u64);
+        }
     }
 
     /// Understands the next request, of which it takes the bytes; none if it is not all there.
@@ -161,30 +203,40 @@ impl Decoder {
                     Ok(None) => None,
                     Ok(Some(found)) => {
                         *bytes = past(bytes, found.length);
-                        self.begin(found, bytes, limits)
+                        self.begin(found, limits)
                     }
                     Err(failure) => Some(self.give_up(Head::default(), failure)),
                 }
             }
             Stage::Body(parts) => {
-                parts.2.take(bytes, limits.room)?;
+                parts.2.take(bytes, with_short_body(limits).room)?;
                 let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
                 let (head, target, upload) = *parts;
                 let found = match upload.finish() {
                     None => Err(Failure::new(503, "there is no memory for this")),
-                    Some(body) => read_body(&head, target, body.bytes(), limits),
+                    Some(body) => routes::find(&target, body.bytes(), &with_short_body(limits)),
                 };
                 Some(Request::new(head, found))
             }
+            Stage::Introduced(parts) if !parts.is_admitted => None,
             Stage::Introduced(_) => {
                 let Stage::Introduced(parts) = std::mem::take(&mut self.stage) else { unreachable!("it was there") };
-                let (head, target, size) = *parts;
-                self.begin_body(head, target, size, limits).or_else(|| self.read(bytes, limits))
+                let Introduced { head, target, size, .. } = *parts;
+                let Some(upload) = Upload::begin(size, with_short_body(limits).room) else {
+                    return Some(self.give_up(head, Failure::new(503, "there is no memory for this")));
+                };
+                self.stage = Stage::Body(Box::new((head, target, upload)));
+                self.read(bytes, limits)
+            }
+            Stage::Refused(left) => {
+                swallow(left, bytes)?;
+                self.stage = Stage::Head;
+                self.read(bytes, limits)
             }
         }
     }
 
-    fn begin(&mut self, found: Found, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+    fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
         let Found { head, target, body, expects, .. } = found;
         let target = match (target, body) {
             // Its body, if there is one, is not read.
@@ -193,8 +245,8 @@ impl Decoder {
             (Ok(target), _) => target,
         };
         let size = match (target.method, body) {
-            (Method::Get, None | Some(0)) => {
-                let found = routes::find(&target, &Object::default(), limits);
+            (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
+                let found = routes::find(&target, b"", limits);
                 return Some(Request::new(head, found));
             }
             (Method::Get, Some(_)) => {
@@ -209,31 +261,11 @@ impl Decoder {
             let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
             return Some(self.give_up(head, failure));
         }
-        let first = match (expects, limits.is_stranger) {
-            (true, _) => Some(Command::GoAhead),
-            (false, true) => Some(Command::Introduction),
-            (false, false) => None,
-        };
-        let first = first.map(|command| Request {
-            head: head.clone().into(),
-            command: Ok(command),
-            place: None,
-            is_last: false,
-        });
-        if limits.is_stranger {
-            self.stage = Stage::Introduced(Box::new((head, target, size)));
-            return first;
-        }
-        self.begin_body(head, target, size, limits).or(first).or_else(|| self.read(bytes, limits))
-    }
-
-    /// Makes ready for a body; what is answered if it cannot be taken.
-    fn begin_body(&mut self, head: Head, target: RequestTarget, size: usize, limits: &DecodeLimits) -> Option<Request> {
-        let Some(upload) = Upload::begin(size, limits.room) else {
-            return Some(self.give_up(head, Failure::new(503, "there is no memory for this")));
-        };
-        self.stage = Stage::Body(Box::new((head, target, upload)));
-        None
+        // A client that is refused before it sends its body may send it or not, so that what comes is unknown.
+        let asked = Head { close: head.close || expects, ..head.clone() };
+        let introduction = Request { introduces: true, ..Request::new(asked, routes::introduce(&target, expects)) };
+        self.stage = Stage::Introduced(Box::new(Introduced { head, target, size, expects, is_admitted: false }));
+        Some(introduction)
     }
 
     fn give_up(&mut self, mut head: Head, failure: Failure) -> Request {
@@ -243,14 +275,9 @@ impl Decoder {
     }
 }
 
-fn read_body(head: &Head, target: RequestTarget, body: &[u8], limits: &DecodeLimits) -> Routed {
-    if !head.is_json {
-        // A guard says so; nothing is parsed that is not said to be JSON.
-        return routes::unread(&target);
-    }
-    let object = if body.is_empty() { Ok(Object::default()) } else { Object::parse(body) };
-    let object = object.map_err(|wrong| Failure::new(400, wrong))?;
-    routes::find(&target, &object, limits)
+/// These limits, with room for a short body.
+fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
+    DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
 /// Reads a head; none if it is not all there. After an error nobody knows where the next one begins.
@@ -340,11 +367,38 @@ mod tests {
     use crate::protocol::pieces::LIMITS;
 
     #[test]
+    fn a_short_body_is_taken_though_there_is_no_memory() {
+        let limits = DecodeLimits { room: 0, ..LIMITS };
+        for (size, expected) in [(2, Ok(())), (SHORT_BODY, Ok(())), (SHORT_BODY + 1, Err(503))] {
+            let head = format!("POST /api/tubes/t/kick HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
+            let body = format!("{{{}}}", " ".repeat(size as usize - 2));
+            for (in_place, bytes) in [(true, head.clone()), (false, format!("{head}{body}"))] {
+                let (mut decoder, mut bytes) = (Decoder::default(), bytes.as_bytes());
+                decoder.next(&mut bytes, &limits).expect("a head");
+                decoder.answer(true);
+                let mut found = decoder.next(&mut bytes, &limits);
+                if let (true, Some(gap)) = (in_place, decoder.gap(0)) {
+                    gap.copy_from_slice(body.as_bytes());
+                    decoder.upload().expect("a body").filled(body.len());
+                    found = decoder.next(&mut bytes, &limits);
+                }
+                let found = found.expect("a request").command;
+                assert_eq!(found.map(drop).map_err(|failure| failure.status), expected, "{size} bytes");
+            }
+        }
+    }
+
+    #[test]
     fn only_a_command_that_is_understood_takes_space_in_the_log() {
         let size = |body: &str, path: &str| {
             let head = "Host: a\r\nContent-Type: application/json\r\nContent-Length";
             let bytes = format!("POST {path} HTTP/1.1\r\n{head}: {}\r\n\r\n{body}", body.len());
-            Decoder::default().next(&mut bytes.as_bytes(), &LIMITS).expect("a whole request").log_size()
+            let (mut decoder, mut bytes) = (Decoder::default(), bytes.as_bytes());
+            let introduction = decoder.next(&mut bytes, &LIMITS).expect("a whole head");
+            assert!(introduction.introduces && introduction.log_size() == 0);
+            assert!(decoder.next(&mut bytes, &LIMITS).is_none(), "nothing is read before the answer");
+            decoder.answer(introduction.command.is_ok());
+            decoder.next(&mut bytes, &LIMITS).map_or(0, |request| request.log_size())
         };
         assert_eq!(size(r#"{"body":"abc"}"#, "/api/tubes/t/put"), 304);
         assert_eq!(size(r#"{"body":"abc"}"#, "/api/tubes/t/nothing"), 0);

@@ -5,9 +5,9 @@
 
 use super::metrics::Names;
 use super::types::{Failure, Method};
-use crate::access::Need;
+use crate::access::{Need, Scope};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
-use crate::json::Object;
+use crate::json::{Object, Strays};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
@@ -22,10 +22,8 @@ const USUAL_TTR: u64 = 60;
 
 #[derive(Debug)]
 pub enum Command {
-    /// The client waits for a word before it sends a body.
-    GoAhead,
-    /// The head of a request of somebody who is not known yet; what it asks for comes again, with its body.
-    Introduction,
+    /// The head of a request whose body is read only if the client may ask for this; it comes again with its body.
+    Introduction(Introduction),
     Page,
     Health,
     Ready,
@@ -70,6 +68,21 @@ pub enum Command {
     BuryJob(JobId),
 }
 
+/// What is known of a request before its body is read.
+#[derive(Debug)]
+pub struct Introduction {
+    /// The client waits for a word before it sends the body.
+    pub expects: bool,
+    about: About,
+}
+
+/// The first tube or the job that a path names.
+#[derive(Debug)]
+enum About {
+    Tube(Box<[u8]>),
+    Job(JobId),
+}
+
 impl Command {
     /// Bytes that it may take in a log before it stops once more.
     pub fn log_size(&self) -> u64 {
@@ -94,6 +107,10 @@ impl Command {
             Tube(tube) | Jobs { tube, .. } | Peek(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => {
                 tube.len()
             }
+            Introduction(introduction) => match &introduction.about {
+                About::Tube(tube) => tube.len(),
+                About::Job(_) => 0,
+            },
             _ => 0,
         };
         bytes as u64
@@ -113,9 +130,11 @@ impl Command {
             Put(tube, _) | Kick(tube, _) | Pause(tube, _) | Clear(tube, _) => Subject::Tube(tube),
             Move { tube, to, .. } => Subject::TwoTubes(tube, to),
             Job(id) | Body(id) | KickJob(id) | DeleteJob(id) | BuryJob(id) => Subject::Job(Some(*id)),
-            GoAhead | Introduction | Page | Health | Ready | Metrics(_, None) | Server | Tubes { .. } => {
-                Subject::Nothing
-            }
+            Introduction(introduction) => match &introduction.about {
+                About::Tube(tube) => Subject::Tube(tube),
+                About::Job(id) => Subject::Job(Some(*id)),
+            },
+            Page | Health | Ready | Metrics(_, None) | Server | Tubes { .. } => Subject::Nothing,
         }
     }
 }
@@ -142,7 +161,7 @@ pub struct Route {
     pub need: Need,
     /// What it does, in one line.
     pub summary: &'static str,
-    read: fn(&Arguments) -> Result<Command, Failure>,
+    read: Read,
 }
 
 impl Route {
@@ -152,7 +171,7 @@ impl Route {
     }
 }
 
-type Read = fn(&Arguments) -> Result<Command, Failure>;
+type Read = fn(&mut Arguments) -> Result<Command, Failure>;
 
 const fn row(
     (word, method, path): (&'static str, Method, &'static str),
@@ -239,7 +258,7 @@ fn decode(text: &str, plus: bool) -> Option<Box<[u8]>> {
 struct Arguments<'a> {
     parts: Vec<&'a [u8]>,
     target: &'a RequestTarget,
-    object: &'a Object<'a>,
+    object: Object<'a>,
     limits: &'a DecodeLimits,
 }
 
@@ -290,26 +309,27 @@ fn queued(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }
 
-fn metrics(it: &Arguments) -> Result<Command, Failure> {
+fn metrics(it: &mut Arguments) -> Result<Command, Failure> {
     let names = it.query("names").map_or(Ok(Names::Native), |text| Names::read(text).ok_or_else(|| wrong("names")))?;
     Ok(Command::Metrics(names, it.query("tube").map(Into::into)))
 }
 
-fn tubes(it: &Arguments) -> Result<Command, Failure> {
+fn tubes(it: &mut Arguments) -> Result<Command, Failure> {
     let after = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
     let limit = it.query_number("limit", 1000)?.clamp(1, 1000) as usize;
     Ok(Command::Tubes { after, filter: it.query("filter").unwrap_or_default().into(), limit })
 }
 
-fn jobs(it: &Arguments) -> Result<Command, Failure> {
+fn jobs(it: &mut Arguments) -> Result<Command, Failure> {
     let from = u32::try_from(it.query_number("from", 0)?).map_err(|_| wrong("from"))?;
     Ok(Command::Jobs { tube: it.part(0), state: it.query("state").map(state).transpose()?, from })
 }
 
-fn put(it: &Arguments) -> Result<Command, Failure> {
+fn put(it: &mut Arguments) -> Result<Command, Failure> {
     let tube = new_tube(&it.part(0))?;
-    let bytes = match (it.text("body")?, it.text("body-base64")?) {
-        (Some(text), None) => text.as_bytes().to_vec(),
+    let mut text = |key| it.object.take_text(key).map_err(|()| wrong(key));
+    let bytes = match (text("body")?, text("body-base64")?) {
+        (Some(text), None) => text.into_owned().into_bytes(),
         (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or_else(|| wrong("body-base64"))?,
         _ => return Err(wrong("body, or body-base64")),
     };
@@ -330,7 +350,7 @@ fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
     }
 }
 
-fn clear(it: &Arguments) -> Result<Command, Failure> {
+fn clear(it: &mut Arguments) -> Result<Command, Failure> {
     let state = it.text("state")?.map(|text| queued(text.as_bytes())).transpose()?;
     let states: &[State] = match state {
         Some(State::Ready) => &[State::Ready],
@@ -342,7 +362,7 @@ fn clear(it: &Arguments) -> Result<Command, Failure> {
     Ok(Command::Clear(it.part(0), states))
 }
 
-fn move_jobs(it: &Arguments) -> Result<Command, Failure> {
+fn move_jobs(it: &mut Arguments) -> Result<Command, Failure> {
     let to = new_tube(it.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
     let state = queued(it.text("state")?.ok_or_else(|| wrong("state"))?.as_bytes())?;
     if *to == *it.part(0) {
@@ -384,22 +404,31 @@ fn find_row(target: &RequestTarget) -> Result<(usize, &'static Route, Vec<&[u8]>
 /// What is asked for, and the place of its row.
 pub type Routed = Result<(usize, Command), Failure>;
 
-pub fn find(target: &RequestTarget, object: &Object, limits: &DecodeLimits) -> Routed {
+/// Takes a request apart, with its body. The body's texts are copied at most once.
+pub fn find(target: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Routed {
     let (place, route, parts) = find_row(target)?;
     let known = |key: &[u8]| route.method == Method::Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = target.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
     }
-    if let Some(key) = object.stray(route.arguments) {
-        return Err(Failure::new(400, format!("unknown in the body: {key}")));
-    }
-    (route.read)(&Arguments { parts, target, object, limits }).map(|command| (place, command))
+    let object = match body {
+        [] => Ok(Object::default()),
+        _ if body.len() as u64 > limits.room => return Err(Failure::new(503, "there is no memory for this")),
+        _ => Object::parse(body, route.arguments, Strays::Refused),
+    };
+    let object = object.map_err(|wrong| Failure::new(400, wrong))?;
+    (route.read)(&mut Arguments { parts, target, object, limits }).map(|command| (place, command))
 }
 
-/// What is wrong with a request whose body cannot be read.
-pub fn unread(target: &RequestTarget) -> Routed {
-    find_row(target)?;
-    Err(Failure::new(415, "the Content-Type must be application/json"))
+/// What a request is about whose body has not been read.
+pub fn introduce(target: &RequestTarget, expects: bool) -> Routed {
+    let (place, route, parts) = find_row(target)?;
+    let first = parts.first().copied().unwrap_or_default();
+    let about = match route.need.scope {
+        Scope::Job => About::Job(whole_number(first).map(JobId).ok_or_else(|| wrong("id"))?),
+        _ => About::Tube(first.into()),
+    };
+    Ok((place, Command::Introduction(Introduction { expects, about })))
 }
 
 #[cfg(test)]
@@ -409,8 +438,7 @@ mod tests {
 
     fn read(method: Method, path: &str, body: &str) -> Result<Command, u16> {
         let target = RequestTarget::read(method, path).ok_or(0_u16)?;
-        let object = Object::parse(body.as_bytes()).expect("an object");
-        find(&target, &object, &LIMITS).map(|(_, command)| command).map_err(|failure| failure.status)
+        find(&target, body.as_bytes(), &LIMITS).map(|(_, command)| command).map_err(|failure| failure.status)
     }
 
     #[test]
@@ -431,8 +459,8 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused() {
         for (method, path, body, status) in [
-            (Method::Get, "/nothing", "{}", 404),
-            (Method::Get, "/api/tubes/", "{}", 404),
+            (Method::Get, "/nothing", "", 404),
+            (Method::Get, "/api/tubes/", "", 404),
             (Method::Get, "/api/tubes/a/put", "{}", 405),
             (Method::Post, "/", "{}", 405),
             (Method::Get, "/metrics?name=x", "{}", 400),
@@ -449,6 +477,7 @@ mod tests {
             (Method::Post, "/api/tubes/-a/put", r#"{"body":"x"}"#, 400),
             (Method::Post, "/api/tubes/a/move", r#"{"to":"a","state":"ready"}"#, 400),
             (Method::Post, "/api/tubes/a/clear?state=ready", "{}", 400),
+            (Method::Post, "/api/tubes/a/clear", r#"{"state":["ready"]}"#, 400),
         ] {
             assert_eq!(read(method, path, body).err(), Some(status), "{path} {body}");
         }

@@ -7,7 +7,7 @@ use super::guard;
 use super::metrics::{self, Scrape};
 use super::page::PAGE;
 use super::reply::{self, Kind};
-use super::request::Request;
+use super::request::{Decoder, Request};
 use super::routes::{Command, CHANGE};
 use super::types::{Failure, Head};
 use crate::access::{ClientAccess, Right};
@@ -131,13 +131,18 @@ impl Continuation {
 }
 
 /// Carries out one request and appends its reply.
-pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flow {
-    // What cannot be framed is not guarded either: nothing of it is known. What comes again is guarded then.
-    let is_guarded = !request.is_last && !matches!(request.command, Ok(Command::Introduction));
-    let allowed = if is_guarded { guard::check(&request, &context.settings.http) } else { Ok(()) };
-    let Request { head, command, .. } = request;
-    match allowed.and(command) {
-        Ok(command) if is_asleep(&command, context) => reply::failure(out, &Failure::new(503, STANDING_BY), &head),
+pub fn execute(request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
+    // What cannot be framed is not guarded: nothing of it is known.
+    let allowed = if request.is_last { Ok(()) } else { guard::check(&request, &context.settings.http) };
+    let Request { head, command, introduces, .. } = request;
+    let command = match allowed.and(command) {
+        Ok(command) if is_asleep(&command, context) => Err(Failure::new(503, STANDING_BY)),
+        command => command,
+    };
+    if introduces {
+        decoder.answer(command.is_ok());
+    }
+    match command {
         Ok(command) => carry_out(command, head, context, out),
         Err(failure) => reply::failure(out, &failure, &head),
     }
@@ -145,8 +150,8 @@ pub fn execute(request: Request, context: &mut Context, out: &mut Output) -> Flo
 
 /// Whether the request is about a queue that is not here: a server that stands by tells of itself alone.
 fn is_asleep(command: &Command, context: &Context) -> bool {
-    use Command::{GoAhead, Health, Introduction, Metrics, Ready};
-    let is_own = matches!(command, GoAhead | Introduction | Health | Ready | Metrics(..));
+    use Command::{Health, Metrics, Ready};
+    let is_own = matches!(command, Health | Ready | Metrics(..));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
 }
 
@@ -160,9 +165,10 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
 fn carry_out(command: Command, head: Box<Head>, context: &mut Context, out: &mut Output) -> Flow {
     let now = context.now;
     let step = match command {
-        Command::Introduction => return Flow::Next,
-        Command::GoAhead => {
-            reply::go_ahead(out);
+        Command::Introduction(introduction) => {
+            if introduction.expects {
+                reply::go_ahead(out);
+            }
             return Flow::Next;
         }
         Command::Page => Step::Done(bytes(Kind::Page, PAGE)),
