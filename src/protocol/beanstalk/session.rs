@@ -186,7 +186,16 @@ pub fn go_on(rest: Continuation, context: &mut Context, out: &mut Output) -> Flo
     Flow::Next
 }
 
+/// Lists all tubes in beanstalkd's order if they fit into one turn. A turn that earlier commands have nearly used up
+/// leaves the list to the next turn, so that the order does not depend on what the client sent before.
 fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
+    match list_few_tubes(context, out) {
+        true => Flow::Next,
+        false => Continuation::ListTubes(0, yaml::list()).later(),
+    }
+}
+
+fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
     let mut text = yaml::list();
     let Context { engine, access, .. } = context;
     let listed = engine.walk_few_tubes(|name| {
@@ -194,14 +203,16 @@ fn list_tubes(context: &mut Context, out: &mut Output) -> Flow {
             yaml::item(&mut text, name);
         }
     });
-    if !listed {
-        return list_more_tubes(0, text, context, out);
+    if listed {
+        reply::list(out, text);
     }
-    reply::list(out, text);
-    Flow::Next
+    listed
 }
 
 fn list_more_tubes(mut from: u32, mut text: Output, context: &mut Context, out: &mut Output) -> Flow {
+    if from == 0 && list_few_tubes(context, out) {
+        return Flow::Next;
+    }
     let Context { engine, access, now, .. } = context;
     let progress = engine.walk_tubes(&mut from, *now, |tube| match protocol::sees(access, tube.name) {
         true => yaml::item(&mut text, tube.name),
