@@ -18,7 +18,7 @@ mod access {
 
     use beanpole::{Address, Config, Server};
 
-    use super::daemon::{Folder, PATIENCE};
+    use super::daemon::{wait_until, Folder, PATIENCE};
 
     /// The token of somebody who may do everything.
     const OPERATOR: &str = "the operator's token";
@@ -41,6 +41,15 @@ mod access {
     impl Guarded {
         /// With these lines beside that of the operator.
         fn start(lines: &str) -> Guarded {
+            Guarded::start_by(lines, |config| Server::with(config).expect("a server"))
+        }
+
+        /// Starts the server on a clock that stands still, so that no delayed job becomes ready during the test.
+        fn start_frozen(lines: &str) -> Guarded {
+            Guarded::start_by(lines, |config| Server::with_manual_clock(config).expect("a server").0)
+        }
+
+        fn start_by(lines: &str, start: impl FnOnce(Config) -> Server) -> Guarded {
             let folder = Folder::new();
             let unix = |name| vec![Address::Unix(folder.file(name))];
             let mut config = Config {
@@ -54,8 +63,7 @@ mod access {
             };
             config.protocols.http.admin = true;
             write_file(&folder, lines);
-            let server = Server::with(config).expect("a server");
-            Guarded { server, folder }
+            Guarded { server: start(config), folder }
         }
 
         /// Has the server read other lines.
@@ -135,6 +143,12 @@ mod access {
             let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));
             let body = self.take(size.parse::<usize>().expect("a length") + 2);
             String::from_utf8(body).expect("text")
+        }
+
+        /// Waits until the server has forgotten all connections but this one, which it may do some time after they
+        /// were closed.
+        fn wait_until_alone(&mut self) {
+            wait_until("all others are gone", || self.body("stats").contains("\ncurrent-connections: 1\n"));
         }
 
         /// Whatever else comes until the stream ends.

@@ -61,8 +61,10 @@ const BEANSTALK: [(&str, &[&str]); 40] = [
     ("move-tube", &[]),
 ];
 
-/// What the figures of the whole server show that no command of the client under test may change.
+/// What the figures of the whole server show that no command of the client under test may change, once that client and
+/// those before it are gone.
 fn figures(operator: &mut Talk) -> Vec<String> {
+    operator.wait_until_alone();
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
     let also = ["memory", "current-producers", "cmd-use:", "cmd-list-tube-used:", "cmd-watch:", "cmd-stats-tube"];
     let ages = ["-age:", "-left:"];
@@ -80,7 +82,7 @@ fn new_job(operator: &mut Talk) -> u64 {
 
 /// Walks all commands with one right after the other. `one` gives a command; whether it was refused.
 pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
-    let guarded = Guarded::start("");
+    let guarded = Guarded::start_frozen("");
     for right in RIGHTS {
         guarded.change(&format!("me {} {right}:{TUBE}", user()));
         for (command, rights) in rows {
@@ -271,7 +273,7 @@ fn of_workq() {
         let line = match command {
             "add" => format!("add {own} {TUBE} 60000 60000 1\r\nx"),
             "schedule" => format!("schedule {own} {TUBE} 1000 1000 2100-01-01T00:00:00Z 1\r\nx"),
-            "run" => format!("run {own} {TUBE} 1000 1 1\r\nx"),
+            "run" => format!("run {own} {TUBE} 1000 0 1\r\nx"),
             "result" => format!("result {id} 0"),
             "lease" => format!("lease {TUBE} 0"),
             "complete" | "fail" => format!("{command} {id} 1\r\nx"),
