@@ -5,13 +5,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{fchown, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
+use beanpole::internals::files::{FileEntry, FilePlace};
+use nix::fcntl::OFlag;
 use nix::sys::wait::{waitpid, WaitStatus};
-use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, geteuid, setsid, ForkResult, User};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult};
 
 /// What goes on after [`detach`].
 pub enum Side {
@@ -61,18 +62,18 @@ impl Ready {
     }
 }
 
-/// The file with the number of the process. It goes with the process, if that may take it away then.
+/// The process ID file. Removed at the end of the process, if the process may still remove it.
 pub struct PidFile {
     file: File,
-    path: PathBuf,
+    entry: FileEntry,
     written: bool,
 }
 
 impl PidFile {
-    /// Opens it, before the program becomes a user who may not; what is in it stays until [`PidFile::write`].
+    /// Opens the file before privileges are dropped. Its content is kept until [`PidFile::write`].
     pub fn open(path: &Path) -> io::Result<PidFile> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path)?;
-        Ok(PidFile { file, path: path.to_owned(), written: false })
+        let (file, _, entry) = FilePlace::open(path, OFlag::O_WRONLY)?;
+        Ok(PidFile { file, entry, written: false })
     }
 
     /// Writes the number of this process.
@@ -88,15 +89,7 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         let is_empty = self.file.metadata().is_ok_and(|facts| facts.len() == 0);
         if self.written || is_empty {
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.entry.remove();
         }
-    }
-}
-
-/// Gives a file that root has opened to the user that the program will become, who is to open it again.
-pub fn give(path: &Path, user: Option<&str>) {
-    let user = user.filter(|_| geteuid().is_root()).and_then(|name| User::from_name(name).ok().flatten());
-    if let (Some(user), Ok(file)) = (user, File::open(path)) {
-        let _ = fchown(&file, Some(user.uid.as_raw()), None);
     }
 }

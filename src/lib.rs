@@ -21,6 +21,8 @@ mod ctl;
 #[allow(missing_docs)]
 mod engine;
 #[allow(missing_docs)]
+mod files;
+#[allow(missing_docs)]
 mod gearmand;
 mod json;
 mod lease;
@@ -74,6 +76,9 @@ pub mod internals {
     }
     pub mod engine {
         pub use crate::engine::*;
+    }
+    pub mod files {
+        pub use crate::files::*;
     }
     pub mod gearmand {
         pub use crate::gearmand::*;

@@ -102,15 +102,14 @@ fn run_gearmand(wanted: Gearmand) -> ExitCode {
         }
     }
     let user = wanted.settings.config.user.clone();
-    let (target, file) = match wanted.log {
-        gearmand::Log::Stderr => (None, None),
-        gearmand::Log::File(path) => (Some(Target::File(path.clone())), Some(path)),
-        gearmand::Log::Syslog => (Some(Target::Syslog("gearmand".to_owned())), None),
-        gearmand::Log::Nowhere => (Some(Target::Nowhere), None),
+    let target = match wanted.log {
+        gearmand::Log::Stderr => None,
+        gearmand::Log::File(path) => Some(Target::File(path, host::user_id(user.as_deref()))),
+        gearmand::Log::Syslog => Some(Target::Syslog("gearmand".to_owned())),
+        gearmand::Log::Nowhere => Some(Target::Nowhere),
     };
     let keeps_stderr = target.is_none();
     with_log(wanted.level, server_log::LogForm::Text, target, || {
-        file.iter().for_each(|file| daemon::give(file, user.as_deref()));
         let pid_file = wanted.pid_file.as_deref().map(|path| PidFile::open(path).map_err(|error| (path, error)));
         let mut pid_file = match pid_file.transpose() {
             Ok(pid_file) => pid_file,

@@ -3,14 +3,14 @@
 //! Owns the file with the port, the line that says that the server listens, and the wait for the end of the parent.
 //! Must not know the server: it is told the addresses.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use beanpole::internals::files::{FileEntry, FilePlace};
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, FdFlag};
 use nix::libc::{self, c_long};
@@ -58,37 +58,21 @@ impl ReadyFile {
     }
 }
 
-/// The file with the number of the TCP port. It goes with the process, unless another has been put in its place.
-pub struct PortFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
+/// The port file. Removed at the end of the process, unless another file has taken its place.
+pub struct PortFile(FileEntry);
 
 impl PortFile {
-    /// Writes the port of this address. Who sees the file sees all of it.
+    /// Writes the port of this address. Readers never see a part of it.
     pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
         let port = address.map(|address| address.port());
         let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}", std::process::id()));
-        let fresh = path.with_file_name(name);
-        let written = fs::write(&fresh, format!("{port}\n")).and_then(|()| fs::rename(&fresh, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&fresh);
-        }
-        written?;
-        let made = fs::symlink_metadata(path)?;
-        Ok(PortFile { path: path.to_owned(), device: made.dev(), inode: made.ino() })
+        Ok(PortFile(FilePlace::find(path)?.replace(format!("{port}\n").as_bytes())?))
     }
 }
 
 impl Drop for PortFile {
     fn drop(&mut self) {
-        let now = fs::symlink_metadata(&self.path);
-        if now.is_ok_and(|it| (it.dev(), it.ino()) == (self.device, self.inode)) {
-            let _ = fs::remove_file(&self.path);
-        }
+        let _ = self.0.remove();
     }
 }
 

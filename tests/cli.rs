@@ -12,6 +12,7 @@ mod cli {
     mod log;
     mod memory;
     mod options;
+    mod planted;
     mod signals;
     mod starter;
     mod stopping;

@@ -101,7 +101,10 @@ impl Storage for Folder {
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => return Err(busy(&holder(File::open(path).ok()))),
             Err((_, error)) => return Err(error.into()),
         };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        // What root writes there must not be another file's content.
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(path);
         *self.lock.lock() = match file {
             Ok(file) => Some((folder, Some(lock_against_beanstalkd(file)?))),
             // Where nothing can be written, no beanstalkd writes either.
@@ -256,6 +259,16 @@ pub(super) mod tests {
         let path = std::env::temp_dir().join(format!("beanpole-storage-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         (Folder::new(path.clone()), Temporary(path))
+    }
+
+    #[test]
+    fn the_lock_file_is_no_link() {
+        let (folder, temporary) = temporary("link");
+        let target = temporary.path().join("target");
+        fs::write(&target, "precious").expect("a file");
+        std::os::unix::fs::symlink(&target, temporary.path().join(LOCK)).expect("a link");
+        folder.lock().expect_err("a link is refused");
+        assert_eq!(fs::read_to_string(&target).expect("a file"), "precious");
     }
 
     #[test]

@@ -2,10 +2,8 @@
 //!
 //! Owns what clients are told about it. What the machine allows is `machine`'s business.
 
-use std::fs::DirBuilder;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,12 +11,13 @@ use nix::libc;
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
-use nix::unistd::{chown, getegid, geteuid, setgid, setgroups, setuid, Gid, Uid, User};
+use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, Gid, Uid, User};
 use parking_lot::Mutex;
 use portable_atomic::{AtomicU64, Ordering};
 
 use crate::config::Config;
 use crate::engine::{Histogram, Span, Time};
+use crate::files::FilePlace;
 use crate::machine;
 use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Latencies, Usage};
@@ -192,16 +191,20 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
 /// Makes the last folder of the path, for its owner alone. A missing parent is a typing error, or a disk that is not
 /// mounted.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => log::info!("made the folder {}", path.display()),
+    let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
+    match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
+        Ok(true) => log::info!("made the folder {}", path.display()),
+        Ok(false) => {}
         // Whatever is wrong with what is there, the binlog tells better.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists || path.is_dir() => return Ok(()),
+        Err(_) if path.is_dir() => {}
         Err(error) => return Err(error),
     }
-    match owner {
-        Some((user, group)) if geteuid().is_root() => Ok(chown(path, Some(user), Some(group))?),
-        _ => Ok(()),
-    }
+    Ok(())
+}
+
+/// Returns the ID of the user that the process is to become, if there is such a user.
+pub fn user_id(name: Option<&str>) -> Option<u32> {
+    name.and_then(|name| identify(name).ok()).map(|(user, _)| user.as_raw())
 }
 
 /// The user and group that are meant by a name, by a number, or by two numbers with a colon. Numbers need no list of

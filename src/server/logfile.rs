@@ -2,10 +2,10 @@
 //!
 //! Owns those. Must not know the form of a line in a file, which is `log`'s.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -13,6 +13,7 @@ use log::Level;
 use parking_lot::Mutex;
 
 use super::log::text_line;
+use crate::files;
 
 /// Where the system's log takes lines.
 const SYSLOG: &str = "/dev/log";
@@ -22,7 +23,8 @@ const DAEMONS: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    File(PathBuf),
+    /// To this file. If root creates it, it belongs to the user with this ID.
+    File(PathBuf, Option<u32>),
     /// To the system's log, under this name.
     Syslog(String),
     Nowhere,
@@ -43,7 +45,7 @@ static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
     let place = match target {
-        Target::File(path) => Place::File { file: open_file(&path)?, path },
+        Target::File(path, owner) => Place::File { file: open_file(&path, owner)?, path },
         Target::Syslog(name) => Place::Syslog { name, socket: None },
         Target::Nowhere => Place::Nowhere,
     };
@@ -53,13 +55,13 @@ pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
 /// Opens the file again, after somebody has moved it away; the old one stays if that fails.
 pub fn reopen() -> io::Result<()> {
     if let Some(Place::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
-        *file = open_file(path)?;
+        *file = open_file(path, None)?;
     }
     Ok(())
 }
 
-fn open_file(path: &PathBuf) -> io::Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
+fn open_file(path: &Path, owner: Option<u32>) -> io::Result<File> {
+    let opened = files::open_log(path, owner);
     opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 

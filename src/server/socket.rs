@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,9 +18,12 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::SFlag;
+use nix::unistd::geteuid;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::config::Keepalive;
+use crate::files::{self, FileEntry, FilePlace};
 
 /// Connections that may wait to be accepted. The kernel cuts it to its own limit.
 const BACKLOG: i32 = 1024;
@@ -148,13 +151,11 @@ pub enum Listener {
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that we made, by its path and by what it is: somebody may have put another in its place. Removed when
-/// it is dropped.
+/// A socket file that we made. Removed when it is dropped, unless another file has taken its place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    entry: FileEntry,
 }
 
 /// An address that is taken. Nobody can connect over TCP before [`Bound::listen`]; a Unix socket listens at once, so
@@ -187,24 +188,23 @@ impl Bound {
 
     /// Takes a path, with this mode. A socket file that nobody listens on any more is replaced.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
+        let place = FilePlace::find(path)?;
         // Of two that find the same dead socket, the second must see the first one's.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let _turn = turn_in(folder);
-        if let Ok(found) = fs::symlink_metadata(path) {
-            if !found.file_type().is_socket() {
+        let _turn = turn_in(&place, path);
+        if let Some(found) = place.status()? {
+            if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
             }
             if is_alive(path)? {
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server is listening on it"));
             }
             log::info!("removing the socket file {} that nobody listens on", path.display());
-            fs::remove_file(path)?;
+            place.remove()?;
         }
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.bind(&SockAddr::unix(path)?)?;
-        let made = fs::symlink_metadata(path)?;
-        let file = SocketFile { path: path.to_owned(), device: made.dev(), inode: made.ino() };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let address = SockAddr::unix(path)?;
+        bind_with_mode(path, mode, || socket.bind(&address))?;
+        let file = SocketFile { path: path.to_owned(), entry: place.into_entry()? };
         socket.listen(BACKLOG)?;
         Ok(Bound { socket, file: Some(file), tls: false })
     }
@@ -313,11 +313,8 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let now = fs::symlink_metadata(&self.path);
-        if now.is_ok_and(|it| (it.dev(), it.ino()) == (self.device, self.inode)) {
-            if let Err(error) = fs::remove_file(&self.path) {
-                log::warn!("the socket file {} stays behind: {error}", self.path.display());
-            }
+        if let Err(error) = self.entry.remove() {
+            log::warn!("the socket file {} stays behind: {error}", self.path.display());
         }
     }
 }
@@ -349,8 +346,8 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
 
 /// Our turn to bind a socket in this folder, if it can be had. A wait without end would hang the start, deaf to
 /// signals, in a script that has locked the folder itself.
-fn turn_in(folder: &Path) -> Option<Flock<File>> {
-    let mut file = File::open(folder).ok()?;
+fn turn_in(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
+    let mut file = place.open_folder().ok()?;
     for _ in 0..TURN_TRIES {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(turn) => return Some(turn),
@@ -359,8 +356,19 @@ fn turn_in(folder: &Path) -> Option<Flock<File>> {
         }
         std::thread::sleep(TURN_STEP);
     }
-    log::warn!("the folder {} stays locked by somebody else; going on without its lock", folder.display());
+    let folder = path.parent().unwrap_or(path).display();
+    log::warn!("the folder {folder} stays locked by somebody else; going on without its lock");
     None
+}
+
+/// Calls `bind`, which creates the socket file at `path`, and sets the mode of that file.
+fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    if geteuid().is_root() {
+        // Another file may be at `path` afterwards.
+        return files::with_mode(mode, bind);
+    }
+    bind()?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
 /// Whether somebody listens on a socket file. Only a refusal says that nobody does: who is busy, or does not let us in,
@@ -419,5 +427,30 @@ mod tests {
         assert!(stream.unsent() > 0);
         (&theirs).read_exact(&mut [0; 5]).expect("hello");
         assert_eq!(stream.unsent(), 0);
+    }
+
+    /// Another user, who owns the folder, puts a link in the place of the socket file as soon as it exists.
+    #[test]
+    fn root_sets_the_mode_of_no_other_file() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can do this");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("beanpole-socket-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        let (path, moved, target) = (folder.join("s"), folder.join("moved"), folder.join("target"));
+        fs::write(&target, "precious").expect("a file");
+        fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).expect("our file");
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        bind_with_mode(&path, 0o666, || {
+            socket.bind(&SockAddr::unix(&path)?)?;
+            fs::rename(&path, &moved)?;
+            std::os::unix::fs::symlink(&target, &path)
+        })
+        .expect("a socket file");
+        let mode = |path: &Path| fs::metadata(path).expect("our file").permissions().mode() & 0o777;
+        let modes = (mode(&moved), mode(&target));
+        fs::remove_dir_all(&folder).expect("our folder");
+        assert_eq!(modes, (0o666, 0o600));
     }
 }

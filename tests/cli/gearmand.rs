@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
 
 /// The program under that name, with no file of options but those that are named.
-fn gearmand(arguments: &[&str]) -> Command {
+pub fn gearmand(arguments: &[&str]) -> Command {
     let mut program = command(&["--config-file=/dev/null"]);
     program.arg0("/usr/sbin/gearmand").args(arguments).env_remove("GEARMAND_PORT");
     program

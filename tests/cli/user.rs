@@ -20,7 +20,7 @@ pub fn nobody() -> User {
 }
 
 /// The program started by nobody, out of a folder that everybody can read. For root.
-fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
+pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
     // By a program of its own: a file that is open for writing anywhere, if only in a child of another test that is
     // about to begin, cannot be run.

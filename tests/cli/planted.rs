@@ -1,0 +1,184 @@
+//! Root starts the program, which creates files in a folder of the user that it becomes: that user must not lead root
+//! to files of its own choice. Only root can try it.
+
+use std::fs;
+use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
+use super::gearmand::gearmand;
+use super::is_root;
+use super::user::{as_nobody, nobody};
+
+/// A folder of nobody's, and root's folder with a file that only root may read.
+struct Planted {
+    theirs: Folder,
+    ours: Folder,
+}
+
+impl Planted {
+    fn new() -> Planted {
+        let (theirs, ours) = (Folder::new(), Folder::new());
+        let user = nobody();
+        chown(theirs.file(""), Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("our folder");
+        let planted = Planted { theirs, ours };
+        fs::write(planted.secret(), "precious").expect("a file");
+        fs::set_permissions(planted.secret(), fs::Permissions::from_mode(0o600)).expect("our file");
+        planted
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.ours.file("secret")
+    }
+
+    /// Each of these is a way to the file: a link, and a second name.
+    fn ways(&self) -> [PathBuf; 2] {
+        let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
+        symlink(self.secret(), &soft).expect("a link");
+        fs::hard_link(self.secret(), &hard).expect("a second name");
+        [soft, hard]
+    }
+
+    /// A link to root's folder.
+    fn detour(&self) -> PathBuf {
+        let link = self.theirs.file("detour");
+        symlink(self.ours.file(""), &link).expect("a link");
+        link
+    }
+
+    fn is_untouched(&self) {
+        let facts = fs::metadata(self.secret()).expect("our file");
+        assert_eq!((facts.uid(), facts.mode() & 0o777), (0, 0o600));
+        assert_eq!(fs::read_to_string(self.secret()).expect("our file"), "precious");
+        assert_eq!(fs::read_dir(self.ours.file("")).expect("our folder").count(), 1, "something was created");
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path that is text")
+}
+
+/// gearmand as this user, with these options.
+fn gearmand_as_nobody(options: &[&str]) -> Command {
+    let mut program = gearmand(&["-u", "nobody", "-L", "127.0.0.1", "-p", "0"]);
+    program.args(options);
+    program
+}
+
+#[test]
+fn the_log_is_no_file_of_root_s() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    for way in planted.ways() {
+        run_command(gearmand_as_nobody(&["-l", text(&way)])).failed(1, &["log", text(&way), "root follows no link"]);
+        fs::remove_file(way).expect("our link");
+    }
+    let detour = planted.detour().join("new");
+    run_command(gearmand_as_nobody(&["-l", text(&detour)])).failed(1, &["root follows no link"]);
+    planted.is_untouched();
+}
+
+#[test]
+fn the_file_with_the_number_of_the_process_is_no_file_of_root_s() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    for way in planted.ways() {
+        run_command(gearmand_as_nobody(&["-P", text(&way)])).failed(1, &[text(&way), "root follows no link"]);
+        fs::remove_file(way).expect("our link");
+    }
+    planted.is_untouched();
+}
+
+#[test]
+fn no_socket_is_made_in_root_s_folder() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    let option = format!("unix:{}", planted.detour().join("s").display());
+    run(&["-u", "nobody", "-l", &option]).failed(super::NO_ADDRESS, &[&option, "root follows no link"]);
+    planted.is_untouched();
+}
+
+#[test]
+fn no_folder_for_the_binlog_is_made_in_root_s_folder() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    let folder = planted.detour().join("jobs");
+    run(&["-p", "0", "-u", "nobody", "-b", text(&folder)]).failed(10, &[text(&folder), "root follows no link"]);
+    planted.is_untouched();
+}
+
+/// Its name while it is written can be guessed.
+#[test]
+fn the_port_file_is_no_file_of_root_s() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    let (port, secret) = (planted.theirs.file("port"), planted.secret());
+    let script = format!("ln -s {} {}.$$; exec \"$0\" \"$@\"", secret.display(), port.display());
+    let daemon = Daemon::spawn(shell(&script, &["-p", "0", "--port-file", text(&port)]));
+    assert_eq!(fs::read_to_string(&port).expect("a port file"), format!("{}\n", daemon.address().port()));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a folder").count(), 0);
+    planted.is_untouched();
+}
+
+/// The rule is about links that others can place: all files can be in a folder of the user's, and links of root's are
+/// followed.
+#[test]
+fn files_are_where_the_administrator_wants_them() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    fs::set_permissions(planted.theirs.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
+    let way = planted.ours.file("way");
+    symlink(planted.theirs.file(""), &way).expect("a link");
+    let socket = format!("unix:{}", way.join("s").display());
+    let binlog = way.join("jobs");
+    let mut program = command(&["-u", "nobody", "-l", &socket, "-b", text(&binlog)]);
+    program.args(["--gearman=127.0.0.1:0", "--port-file"]).arg(way.join("port"));
+    let daemon = Daemon::spawn(program);
+    for name in ["port", "jobs"] {
+        assert_eq!(fs::metadata(planted.theirs.file(name)).expect("a file").uid(), nobody().uid.as_raw(), "{name}");
+    }
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a folder").count(), 1, "but the binlog, all is gone");
+    // The log's own link leads to a file that does not exist yet.
+    let log = planted.ours.file("log");
+    symlink(planted.theirs.file("log"), &log).expect("a link");
+    let pid = planted.theirs.file("pid");
+    let mut program = gearmand_as_nobody(&["-l", text(&log), "-P", text(&pid)]);
+    let mut child = program.spawn().expect("a program");
+    super::daemon::wait_until("its number is there", || {
+        fs::read_to_string(&pid).is_ok_and(|text| text == format!("{}\n", child.id()))
+    });
+    assert_eq!(fs::metadata(planted.theirs.file("log")).expect("a log").uid(), nobody().uid.as_raw());
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+}
+
+/// A power cut must not take a new folder away with the jobs in it. Whether its entry is synced shows in a parent
+/// folder that cannot be opened for that.
+#[test]
+fn the_entry_of_a_new_folder_for_the_binlog_is_synced() {
+    if !is_root() {
+        return;
+    }
+    let planted = Planted::new();
+    fs::set_permissions(planted.theirs.file(""), fs::Permissions::from_mode(0o333)).expect("our folder");
+    let (program, folder) = (Folder::new(), planted.theirs.file("jobs"));
+    let daemon = Daemon::spawn(as_nobody(&program, &["-p", "0", "-b", text(&folder)]));
+    assert!(daemon.log().contains("cannot sync the folder above jobs"), "{}", daemon.log());
+}
