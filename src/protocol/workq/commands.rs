@@ -51,11 +51,22 @@ pub struct CommandRow {
     pub summary: &'static str,
 }
 
+/// Arguments that are kept apart, one more than any command but `lease` has. A line may have half a million words, and
+/// a list of them would take sixteen times the memory of the line.
+const KEPT_ARGUMENTS: usize = 7;
+
+/// Flags that a line may have, known or not.
+const MAX_FLAGS: usize = 64;
+
 /// The words of a line behind those that name the command.
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// Without the words that name the command.
+    /// The first ones, without the words that name the command.
     pub arguments: Vec<&'a [u8]>,
+    /// The number of all arguments.
+    count: usize,
+    /// Everything behind the first word.
+    text: &'a [u8],
     /// Keys without their hyphen, and values.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
@@ -100,12 +111,18 @@ pub const COMMANDS: [CommandRow; 14] = [
 /// be.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
     // Between words stand spaces, any number of them, and nothing else; the first word begins the line.
-    let mut words = line.split(|byte| *byte == b' ');
-    let word = words.next().unwrap_or_default();
-    let mut taken = Line::default();
-    for word in words.filter(|word| !word.is_empty()) {
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let (word, text) = line.split_at(end);
+    let mut taken = Line { text, ..Line::default() };
+    for word in words(text) {
         match flag(word) {
-            None => taken.arguments.push(word),
+            None => {
+                taken.count += 1;
+                if taken.count <= KEPT_ARGUMENTS {
+                    taken.arguments.push(word);
+                }
+            }
+            Some(_) if taken.flags.len() == MAX_FLAGS => return Err(reply::INVALID_FLAGS),
             Some(flag) => taken.flags.push(flag),
         }
     }
@@ -121,13 +138,19 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
         _ if taken.arguments.is_empty() => return Err(reply::INVALID_ARGS),
         _ => {
             let object = taken.arguments.remove(0);
+            taken.count -= 1;
             rows.find(|row| row.object.as_bytes() == object).ok_or(reply::UNKNOWN_COMMAND)?
         }
     };
-    match (row.fewest..=row.most).contains(&taken.arguments.len()) {
+    match (row.fewest..=row.most).contains(&taken.count) {
         true => Ok((row, taken)),
         false => Err(reply::INVALID_ARGS),
     }
+}
+
+/// The words of a text with spaces between them.
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
 /// A word that begins with a hyphen and has an equals sign somewhere: what stands before the first one, and from there
@@ -138,14 +161,10 @@ fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// Sorted, because a line may hold half a million of them.
+/// The number of flags is bounded.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
-    if flags.len() < 2 {
-        return false;
-    }
-    let mut keys: Vec<_> = flags.iter().map(|(key, _)| key).collect();
-    keys.sort_unstable();
-    keys.windows(2).any(|pair| matches!(pair, [one, other] if one == other))
+    let repeats = |(place, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(place).any(|(other, _)| other == key);
+    flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
@@ -190,13 +209,18 @@ fn result(line: &Line) -> Result<Command, Words> {
 }
 
 fn lease(line: &Line) -> Result<Command, Words> {
-    let Some((wait, names)) = line.arguments.split_last() else { return Err(reply::INVALID_ARGS) };
-    let wait = fields::wait(wait)?;
-    for name in names {
-        fields::name(name)?;
+    let arguments = || words(line.text).filter(|word| flag(word).is_none());
+    let wait = fields::wait(arguments().last().unwrap_or_default())?;
+    // In one piece, and no longer than the line: there may be half a million.
+    let mut names = Vec::new();
+    names.try_reserve_exact(line.text.len()).map_err(|_| reply::OUT_OF_MEMORY)?;
+    for word in arguments().take(line.count - 1) {
+        if !names.is_empty() {
+            names.push(b' ');
+        }
+        names.extend_from_slice(fields::name(word)?);
     }
-    // In one piece: there may be half a million.
-    Ok(Command::Lease { names: names.join(&b' ').into(), wait })
+    Ok(Command::Lease { names: names.into(), wait })
 }
 
 fn complete_job(line: &Line, done: bool) -> Result<Command, Words> {
@@ -250,6 +274,21 @@ mod tests {
             assert_eq!(row.arguments.contains("-size>"), row.data.is_some(), "{:?}", row.name);
             assert_eq!(row.arguments.matches('[').count(), row.flags, "{:?}", row.name);
         }
+    }
+
+    #[test]
+    fn a_line_of_many_words_takes_no_list_of_them() {
+        let most = COMMANDS.iter().filter(|row| row.most != usize::MAX).map(|row| row.most).max();
+        assert!(most < Some(KEPT_ARGUMENTS));
+        let names = "q ".repeat(500_000);
+        let line = format!("lease -a=b {names} 10");
+        let (row, line) = read(line.as_bytes()).expect("a command");
+        assert_eq!((line.count, line.arguments.len(), line.arguments.capacity()), (500_001, KEPT_ARGUMENTS, 8));
+        let Ok(Command::Lease { names: found, wait }) = (row.parse)(&line) else { panic!("no lease") };
+        assert_eq!((&*found, wait), (names.trim_end().as_bytes(), crate::engine::Span::from_millis(10)));
+        let flags = |count: usize| (0..count).map(|flag| format!(" -{flag}=x")).collect::<String>();
+        assert_eq!(name(&format!("delete x{}", flags(MAX_FLAGS))), Ok(CommandName::Delete));
+        assert!(name(&format!("delete x{}", flags(MAX_FLAGS + 1))).is_err());
     }
 
     #[test]
