@@ -5,12 +5,16 @@
 
 mod daemon;
 
+#[path = "memory/growth.rs"]
+mod growth;
+
 mod tls {
     mod bytes;
     mod certificates;
     mod client;
     mod crowd;
     mod files;
+    mod memory;
 
     use std::io::{Read, Write};
     use std::net::TcpStream;

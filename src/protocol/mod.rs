@@ -130,6 +130,8 @@ pub struct Usage {
     /// Resident memory in bytes, as it was read last; zero if never.
     pub resident: u64,
     pub failed_auths: u64,
+    /// Connections dropped because memory was short.
+    pub dropped_connections: u64,
 }
 
 /// How long things take that the engine does not measure; none if nobody wants to know.

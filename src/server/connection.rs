@@ -256,7 +256,7 @@ impl Connection {
         let next = self.work_through(&mut input, hub, thread);
         self.put_down(&input, thread);
         let pending = if self.pending.is_empty() { 0 } else { self.pending.iter().map(Request::footprint).sum() };
-        self.charge(self.rest.0.len() as u64 + pending, hub);
+        self.charge(self.rest.0.len() as u64 + pending + self.outbox.encryption(), hub);
         next
     }
 

@@ -225,6 +225,15 @@ impl Outbox {
         self.tls.as_ref()
     }
 
+    /// Bytes that the peer's TLS takes beside what every session takes; 0 without TLS.
+    pub fn encryption(&self) -> u64 {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return tls.lock().footprint();
+        }
+        0
+    }
+
     /// Sends what is encrypted and not gone; false if the peer is gone.
     pub fn push(&self) -> bool {
         #[cfg(feature = "tls")]

@@ -29,6 +29,7 @@ pub struct Process {
     facts: Facts,
     rejected: AtomicU64,
     failed_auths: AtomicU64,
+    dropped: AtomicU64,
     /// Bytes, as they were read last.
     resident: AtomicU64,
     /// None if nobody wants to know.
@@ -62,8 +63,8 @@ impl Process {
             max_connections: config.max_connections,
         };
         let turns = (!config.http.is_empty()).then(|| Mutex::new(Histogram::new(&TURN_BOUNDS)));
-        let (rejected, failed_auths, resident) = Default::default();
-        Process { facts, rejected, failed_auths, resident, turns, syncs: None, role: config.role.clone() }
+        let (rejected, failed_auths, dropped, resident) = Default::default();
+        Process { facts, rejected, failed_auths, dropped, resident, turns, syncs: None, role: config.role.clone() }
     }
 
     /// From now on, these are the lengths of syncs.
@@ -90,6 +91,11 @@ impl Process {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// One connection was dropped because memory was short.
+    pub fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// One connection was turned away.
     pub fn count_rejected(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
@@ -109,6 +115,7 @@ impl Host for Process {
             system_micros: times.map_or(0, |times| micros(times.system_time())),
             rejected_connections: self.rejected.load(Ordering::Relaxed),
             failed_auths: self.failed_auths.load(Ordering::Relaxed),
+            dropped_connections: self.dropped.load(Ordering::Relaxed),
             resident: self.resident.load(Ordering::Relaxed),
         }
     }

@@ -168,6 +168,11 @@ impl Memory {
         self.waiting() > self.max / BUFFERS
     }
 
+    /// `true` if what connections hold, arriving bodies included, takes more than the part for buffers.
+    pub fn is_overburdened(&self) -> bool {
+        self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
+    }
+
     /// Whether connections take so much that some may have to go when memory gets short.
     pub fn has_burden(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2

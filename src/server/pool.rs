@@ -43,6 +43,9 @@ const CROWD: usize = 32;
 const RELIEF: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long memory may be short before those that do send or read are dropped as well.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Connections that are told of a new access file before others have their turn.
 const RENEWALS: usize = 1024;
 
@@ -89,6 +92,8 @@ pub struct PoolThread {
     scratch: ThreadScratch,
     /// When it was last looked who must go.
     relieved: Option<Instant>,
+    /// Since when memory has been short.
+    tight_since: Option<Instant>,
     /// Who waits until this thread finds nothing to do.
     quiescing: Vec<Sender<()>>,
     /// None if clients may be silent without end.
@@ -145,6 +150,7 @@ impl PoolThread {
             turns: 0,
             scratch: ThreadScratch::default(),
             relieved: None,
+            tight_since: None,
             operators: Operators::default(),
             probation: Probation::default(),
             renewal: None,
@@ -242,11 +248,14 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// While memory is short: drops connections of this thread that have neither sent nor read anything for a while,
-    /// those first that take the most, until it no longer is. Tells when to look again.
+    /// While memory is short: drops connections of this thread, those first that have not proven who they are, then
+    /// those that take the most. They must have neither sent nor read anything for a while. If that was not enough for
+    /// long, and connections take more than their part, what they send or read does not protect them any more. Returns
+    /// when to look again.
     fn relieve(&mut self) -> Option<Duration> {
         let memory = self.hub.memory().clone();
         if !memory.is_tight() {
+            self.tight_since = None;
             // Another thread may make it so, and its connections be lighter than ours.
             return memory.has_burden().then_some(PATIENCE);
         }
@@ -254,30 +263,41 @@ impl PoolThread {
         if self.relieved.is_some_and(|at| now.duration_since(at) < RELIEF) {
             return Some(RELIEF);
         }
-        let mut burdens: Vec<(u64, Duration, usize)> = Vec::new();
-        for (number, connection) in &self.connections {
-            let (bytes, since) = connection.burden();
-            let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            if bytes > LIGHT && still >= PATIENCE {
-                burdens.push((bytes, still, number));
-            }
-        }
-        burdens.sort_unstable_by(|one, other| other.cmp(one));
-        for &(bytes, still, number) in burdens.iter().take(DROPPED) {
+        let tight_since = *self.tight_since.get_or_insert(now);
+        let is_over = now.duration_since(tight_since) >= LAST_PATIENCE && memory.is_overburdened();
+        let burdens = self.burdens(now, if is_over { Duration::ZERO } else { PATIENCE });
+        // One that is busy goes at a time: it may be enough.
+        for &(_, bytes, still, number) in burdens.iter().take(if is_over { 1 } else { DROPPED }) {
             if !memory.is_tight() {
                 break;
             }
             let peer = self.connections[number].peer();
             log::warn!(
-                "{peer}: dropped, since memory is short: {bytes} bytes wait for it, and it has neither sent nor read any for {} s",
+                "{peer}: dropped, since memory is short: it holds {bytes} bytes, and was last active {} s ago",
                 still.as_secs()
             );
+            self.hub.process.count_dropped();
             self.close(number);
         }
         // Others have their turns before the next of very many are dropped.
-        let has_more = burdens.len() > DROPPED && memory.is_tight();
+        let has_more = !is_over && burdens.len() > DROPPED && memory.is_tight();
         self.relieved = (!has_more).then_some(now);
         Some(if has_more { Duration::ZERO } else { RELIEF })
+    }
+
+    /// The connections that take much and have neither sent nor read anything for this long, in the order in which they
+    /// are dropped: whether each is on probation, its bytes, how long it has been still, and its number.
+    fn burdens(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
+        let mut burdens = Vec::new();
+        for (number, connection) in &self.connections {
+            let (bytes, since) = connection.burden();
+            let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            if bytes > LIGHT && still >= patience {
+                burdens.push((connection.is_on_probation(), bytes, still, number));
+            }
+        }
+        burdens.sort_unstable_by(|one, other| other.cmp(one));
+        burdens
     }
 
     /// Closes connections that had to prove something and have not, and lets go of answers that were kept back. Tells
@@ -500,6 +520,7 @@ mod tests {
     use super::super::clock::Clock;
     use super::*;
     use crate::config::Config;
+    use crate::protocol::Host;
 
     const MAX: u64 = 256 << 20;
     const CLIENTS: usize = 300;
@@ -585,6 +606,43 @@ mod tests {
         while memory.buffers() > MAX / 4 {
             thread.hub.clear_discarded();
         }
+        assert_eq!(thread.hub.process.usage().dropped_connections, CLIENTS as u64 / 3);
         drop(clients);
+    }
+
+    /// A thread whose clients ask for more than their sockets take and read nothing of it, while others take so much
+    /// that one of them is too many.
+    fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
+        let (mut thread, mut clients) = thread_with_clients(10);
+        clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(250)));
+        while thread.round() {}
+        let memory = thread.hub.memory();
+        memory.charge(0, MAX / 4 - memory.waiting() + 1);
+        assert!(memory.is_tight());
+        (thread, clients)
+    }
+
+    #[test]
+    fn a_client_that_has_not_proven_who_it_is_goes_first() {
+        let (mut thread, _clients) = crowded_thread();
+        let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.burden().0);
+        let number = lightest.expect("a connection").0;
+        let place = Stranger::enter(&thread.hub.strangers);
+        thread.connections[number].put_on_probation(Instant::now() + LAST_PATIENCE, place);
+        std::thread::sleep(PATIENCE);
+        thread.relieve();
+        assert!(!thread.connections.contains(number) && thread.connections.len() == 9);
+        assert!(!thread.hub.memory().is_tight());
+    }
+
+    #[test]
+    fn a_busy_client_goes_only_when_memory_has_been_short_for_long() {
+        let (mut thread, _clients) = crowded_thread();
+        assert!(thread.burdens(Instant::now(), Duration::from_secs(3600)).is_empty());
+        thread.tight_since = Instant::now().checked_sub(LAST_PATIENCE);
+        assert!(thread.tight_since.is_some());
+        let heaviest = thread.burdens(Instant::now(), Duration::ZERO)[0].3;
+        thread.relieve();
+        assert!(!thread.connections.contains(heaviest) && thread.connections.len() == 9);
     }
 }

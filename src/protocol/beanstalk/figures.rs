@@ -81,7 +81,7 @@ use FigureValue::{Micros, Number, Text, Truth, Word};
 /// Those of the server; clients demand the keys of the binlog without one as well. What beanstalkd has not stands
 /// behind the rest, and behind all of it the counts of the commands of extensions; see [`extended_counts`].
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [Figure<OfServer>; 66] = [
+pub const SERVER_FIGURES: [Figure<OfServer>; 67] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
     row("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
     row("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
@@ -147,6 +147,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 66] = [
     row("memory-watches", |it| Number(it.stats.memory.watches)),
     row("memory-buffers", |it| Number(it.stats.memory.buffers)),
     row("failed-auths", |it| Number(it.usage.failed_auths)),
+    row("dropped-connections", |it| Number(it.usage.dropped_connections)),
     row("total-expired", |it| Number(it.stats.evicted)),
 ];
 

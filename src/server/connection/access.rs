@@ -26,6 +26,11 @@ impl Connection {
         self.probation = Some((until, place));
     }
 
+    /// `true` if the client has not proven yet who it is.
+    pub fn is_on_probation(&self) -> bool {
+        self.probation.is_some()
+    }
+
     /// Whether it must have proven who it is by then, and has not.
     pub fn must_prove_by(&self, until: Instant) -> bool {
         self.probation.as_ref().is_some_and(|(at, _)| *at == until)

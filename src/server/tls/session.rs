@@ -22,6 +22,9 @@ use crate::server::socket::Stream;
 /// Bytes of account of a session beside those of a connection.
 pub const SESSION_COST: u64 = 4096;
 
+/// Bytes of account of a handshake beside what the peer has sent: keys, hashes, and the answer as it is put together.
+const HANDSHAKE_COST: u64 = 4096;
+
 /// Bytes encrypted before the socket is asked to take them: a few whole records.
 const SEAL: usize = 64 * 1024;
 
@@ -48,8 +51,11 @@ pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
-    /// The beginning of a record.
+    /// The beginning of a record, or of the messages of a handshake.
     incoming: Vec<u8>,
+    /// Bytes that the state of the encryption holds for the peer: during the handshake at most what the peer has sent,
+    /// then its certificates.
+    held: u64,
     /// Encrypted bytes that the socket has not taken.
     outgoing: Vec<u8>,
     /// So many bytes of the output are in there. They count as not sent until all of it is gone.
@@ -85,13 +91,19 @@ impl TlsSession {
     /// Of a connection that has just been accepted.
     pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>, unit: Unit) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
-        let (incoming, outgoing, pledged, left, broken) = Default::default();
-        Ok(TlsSession { connection, incoming, outgoing, pledged, unit, left, lease, broken })
+        let (incoming, held, outgoing, pledged, left, broken) = Default::default();
+        Ok(TlsSession { connection, incoming, held, outgoing, pledged, unit, left, lease, broken })
     }
 
     /// Whether it is not known yet who is at the other end.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
+    }
+
+    /// Bytes of memory beside [`SESSION_COST`].
+    pub fn footprint(&self) -> u64 {
+        let handshake = if self.is_handshaking() { HANDSHAKE_COST } else { 0 };
+        (self.incoming.capacity() + self.outgoing.capacity()) as u64 + self.held + handshake
     }
 
     /// The names that the peer's certificate has, if it has shown one.
@@ -114,7 +126,14 @@ impl TlsSession {
             if count == 0 {
                 return Ok(Arrived { count, more: false, ended: true });
             }
+            let was_handshaking = self.is_handshaking();
             let understood = self.understand(&mut buffer[..begun + count], take);
+            if was_handshaking {
+                self.held = match self.is_handshaking() {
+                    true => self.held + (begun + count - self.incoming.len()) as u64,
+                    false => self.certificates(),
+                };
+            }
             // Also what is wrong is told.
             let sent = self.push(stream);
             let ended = understood?;
@@ -127,6 +146,12 @@ impl TlsSession {
             }
             Ok(Arrived { count, more: count == end - begun, ended })
         })
+    }
+
+    /// Bytes of the certificates that the peer has shown.
+    fn certificates(&self) -> u64 {
+        let chain = self.connection.peer_certificates().unwrap_or_default();
+        chain.iter().map(|certificate| (certificate.len() + size_of_val(certificate)) as u64).sum()
     }
 
     /// Takes in all whole records; whether the peer has said that it will send no more.

@@ -1,0 +1,172 @@
+//! Memory of the real program: everything that it reads, half finished and held by many connections, is on its account.
+//!
+//! A protocol that is added needs its inputs in [`inputs`]. Those of TLS are in `tests/tls/memory.rs`.
+
+mod daemon;
+
+#[path = "memory/growth.rs"]
+mod growth;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use beanpole::internals::protocol::Wire;
+use daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
+use growth::Growth;
+
+/// What a client sends and does not finish.
+struct Input {
+    name: &'static str,
+    bytes: Vec<u8>,
+    connections: usize,
+    /// Whether the server keeps what has come, so that the account must show at least half of it.
+    is_kept: bool,
+}
+
+/// The half of a text, which leaves out its end.
+fn half(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
+    Input { name, bytes: bytes.into(), connections, is_kept: true }
+}
+
+/// Something that is whole, which is answered or refused.
+fn whole(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
+    Input { name, bytes: bytes.into(), connections, is_kept: false }
+}
+
+fn joined(head: &str, filling: &str, count: usize) -> Vec<u8> {
+    format!("{head}{}", filling.repeat(count)).into_bytes()
+}
+
+/// A packet that announces more than comes.
+fn packet(kind: u32, announced: u32, data: &[u8]) -> Vec<u8> {
+    [&b"\0REQ"[..], &kind.to_be_bytes(), &announced.to_be_bytes(), data].concat()
+}
+
+/// Everything that the server reads from clients of a protocol.
+fn inputs(wire: Wire) -> Vec<Input> {
+    const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
+    let filling = vec![b'x'; 500_000];
+    match wire {
+        Wire::Beanstalk => vec![
+            half("line", 500, joined("use ", "x", 180)),
+            half("list of ids", 300, joined("delete-batch", " 1", 100)),
+            half("tags", 500, joined("put 0 0 60 5 idp:", "k", 150)),
+            half("body", 400, joined("put 0 0 60 65535\r\n", "x", 60_000)),
+            whole("waiting commands", 50, joined("reserve\r\n", "use some.tube\r\n", 2000)),
+        ],
+        Wire::Gearman => vec![
+            half("line of text", 500, joined("sta", "x", 180)),
+            half("packet", 500, packet(1, 64, b"func")),
+            half("body", 50, packet(7, 600_000, &[b"f\0u\0", &filling[..]].concat())),
+        ],
+        Wire::Workq => vec![
+            half("line", 500, joined("add ", "x", 180)),
+            half("lease of many names", 25, joined("lease", " name", 180_000)),
+            half("body", 25, joined(&format!("add {ID} ping 1000 60000 1048576\r\n"), "x", 900_000)),
+            whole(
+                "whole lease of many names",
+                1,
+                joined("lease", " q", 520_000).into_iter().chain(*b" 1\r\n").collect::<Vec<u8>>(),
+            ),
+            whole("many flags", 1, joined("delete", " -a=b", 200_000).into_iter().chain(*b"\r\n").collect::<Vec<u8>>()),
+        ],
+        Wire::Http => {
+            let post = "POST /api/tubes/t/put HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n\
+                Content-Type: application/json\r\nContent-Length: 1048576\r\n\r\n";
+            let list =
+                |head: &str| [post.as_bytes(), head.as_bytes(), &b"0,".repeat(524_288 - head.len() / 2)].concat();
+            vec![
+                half("head", 50, joined("GET / HTTP/1.1\r\nA: ", "b", 8000)),
+                half("body", 30, [post, "{\"body\":\"", &"x".repeat(1_000_000)].concat()),
+                whole("list", 1, list("{\"body\":[ ")),
+                whole("unknown list", 1, list("{\"list\":[ ")),
+                whole("nested objects", 1, [post.as_bytes(), &b"{\"body\":".repeat(131_072)].concat()),
+            ]
+        }
+    }
+}
+
+/// Serves all protocols on two threads.
+fn start() -> Daemon {
+    let places = ["--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "--http=127.0.0.1:0", "--http-admin"];
+    Daemon::start(&[&["-t", "2", "--max-memory", "256M", "--max-job-size", "1M"], &places[..]].concat())
+}
+
+/// Where it serves this protocol.
+fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
+    let sign = match wire {
+        Wire::Beanstalk => return daemon.tcp(),
+        Wire::Gearman => "(Gearman)",
+        Wire::Workq => "(Workq)",
+        Wire::Http => "http://",
+    };
+    let name = daemon.names().iter().find(|name| name.contains(sign)).unwrap_or_else(|| panic!("{:?}", daemon.names()));
+    let address = name.trim_start_matches("http://").split([' ', '/']).next().expect("an address");
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
+    stream
+}
+
+/// All that was sent has been read.
+fn has_read(stream: &TcpStream) -> bool {
+    let mut unsent = 0;
+    // SAFETY: the descriptor is open, and the kernel writes one number.
+    #[allow(unsafe_code)]
+    let asked = unsafe { nix::libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(stream), nix::libc::TIOCOUTQ, &mut unsent) };
+    asked == 0 && unsent == 0
+}
+
+#[test]
+fn every_input_is_on_the_account_as_it_comes() {
+    for wire in Wire::ALL {
+        for input in inputs(wire) {
+            let what = format!("{}: {}", wire.name(), input.name);
+            let daemon = start();
+            drop(connect(&daemon, wire));
+            let growth = Growth::begin(&daemon);
+            let streams: Vec<TcpStream> = (0..input.connections).map(|_| connect(&daemon, wire)).collect();
+            for mut stream in &streams {
+                // One that is refused may be closed before all of it was sent.
+                let sent = stream.write_all(&input.bytes);
+                assert!(sent.is_ok() || !input.is_kept, "{what}: {sent:?}");
+            }
+            if input.is_kept {
+                wait_until("all of it has arrived", || streams.iter().all(has_read));
+                let least = (input.bytes.len() * input.connections) as u64 / 2;
+                growth.check(&what, streams, least);
+            } else if input.connections == 1 {
+                let mut answer = BufReader::new(&streams[0]);
+                let mut line = String::new();
+                answer.read_line(&mut line).expect("an answer");
+                println!("{what}: {}", line.trim_end());
+                growth.check_peak(&what);
+            } else {
+                growth.check(&what, streams, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_access_file_that_is_read_again_takes_no_more() {
+    const NAMES: usize = 2000;
+    let folder = Folder::new();
+    let path = folder.file("access");
+    let line = |number: usize| format!("n{number} token:sha256:{number:064x} put:tube{number} take:tube{number}*\n");
+    let right: String = (0..NAMES).map(line).chain(["* none look\n".to_owned()]).collect();
+    std::fs::write(&path, &right).expect("a file");
+    let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
+    let growth = Growth::begin(&daemon);
+    // Wrong from some line on, as one is that is half written, and long.
+    let wrong = right.clone() + &"half a line\n".repeat(100_000);
+    for round in 1..=10 {
+        for (text, answer) in [(&wrong, "still counts"), (&right, "read again who is let in")] {
+            let before = daemon.log().matches(answer).count();
+            std::fs::write(&path, text).expect("a file");
+            daemon.signal(Signal::SIGHUP);
+            wait_until("it has been read", || daemon.log().matches(answer).count() > before);
+        }
+        println!("{round}: {}", daemon.rss());
+    }
+    growth.check("access file", Vec::new(), 0);
+}

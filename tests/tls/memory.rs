@@ -1,0 +1,93 @@
+//! Memory of the real program while TLS is half finished: records and handshakes are on its account as they come, and
+//! those who hold them go when others need the memory.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use super::{address, ask, connect, folder, start};
+use crate::daemon::{wait_until, Daemon, Folder};
+use crate::growth::{figure, Growth};
+
+/// Connections that hold something.
+const HOLDERS: usize = 500;
+
+/// A server that observers reach without TLS.
+fn observed(folder: &Folder, memory: &str) -> Daemon {
+    start(folder, &["-l", "127.0.0.1:0", "-t", "2", "--max-memory", memory])
+}
+
+/// Has shaken hands, and sent a record but for its last byte.
+fn half_record(folder: &Folder, at: &str) -> TcpStream {
+    let mut client = connect(folder, at, None);
+    assert_eq!(ask(&mut client, "use a").expect("an answer"), "USING a");
+    client.conn.writer().write_all(&[b'x'; 16_000]).expect("room");
+    let mut record = Vec::new();
+    client.conn.write_tls(&mut record).expect("a record");
+    client.sock.write_all(&record[..record.len() - 1]).expect("a peer that reads");
+    client.sock
+}
+
+/// Has sent a greeting of sixty thousand bytes but for its last ones, in as many records as that needs.
+fn half_hello(at: &str) -> TcpStream {
+    let mut message = vec![0; 60_000];
+    message[..4].copy_from_slice(&[1, 0, 0xea, 0x60]);
+    let mut records = Vec::new();
+    for part in message.chunks(16_000) {
+        records.extend_from_slice(&[22, 3, 1]);
+        records.extend_from_slice(&(part.len() as u16).to_be_bytes());
+        records.extend_from_slice(part);
+    }
+    let mut stream = TcpStream::connect(at).expect("a connection");
+    stream.write_all(&records).expect("a peer that reads");
+    stream
+}
+
+/// Has sent a whole greeting, and nothing after the server's answer.
+fn hello(folder: &Folder, at: &str) -> TcpStream {
+    let mut client = connect(folder, at, None);
+    client.conn.write_tls(&mut client.sock).expect("a peer that reads");
+    client.sock
+}
+
+#[test]
+fn records_and_handshakes_are_on_the_account_as_they_come() {
+    type Begin = fn(&Folder, &str) -> TcpStream;
+    let cases: [(&str, Begin, usize); 3] = [
+        ("half a record", half_record, 16_000),
+        ("half a greeting", |_, at| half_hello(at), 60_000),
+        ("a greeting", hello, 4_000),
+    ];
+    for (what, begin, least) in cases {
+        let folder = folder();
+        let daemon = observed(&folder, "512M");
+        let at = address(&daemon, "");
+        drop(half_record(&folder, &at));
+        let growth = Growth::begin(&daemon);
+        let streams = (0..HOLDERS).map(|_| begin(&folder, &at)).collect();
+        growth.check(what, streams, (least * HOLDERS) as u64);
+    }
+}
+
+#[test]
+fn holders_of_half_records_go_when_others_need_the_memory() {
+    let folder = folder();
+    let daemon = observed(&folder, "16M");
+    let at = address(&daemon, "");
+    let mut observer = daemon.client();
+    // One that holds little stays, whatever becomes of the others.
+    let mut light = connect(&folder, &at, None);
+    assert_eq!(ask(&mut light, "use a").expect("an answer"), "USING a");
+    let holders: Vec<TcpStream> = (0..HOLDERS).map(|_| half_record(&folder, &at)).collect();
+    let quarter = figure(&mut observer, "max-memory") / 4;
+    wait_until("some are dropped", || figure(&mut observer, "dropped-connections") > 0);
+    wait_until("what is held is within its part", || figure(&mut observer, "memory-buffers") <= quarter + (1 << 20));
+    let dropped = figure(&mut observer, "dropped-connections");
+    assert!(dropped < HOLDERS as u64, "{dropped}: more than it took");
+    let logged = || daemon.log().matches("dropped, since memory is short").count() as u64;
+    wait_until("each of them is logged", || logged() >= dropped);
+    for _ in 0..4000 {
+        observer.put(&[b'x'; 1000], 0, 0, 60).expect("a job that is taken");
+    }
+    assert_eq!(ask(&mut light, "list-tube-used").expect("an answer"), "USING a");
+    drop(holders);
+}
