@@ -37,6 +37,8 @@ pub struct LogFigures {
     pub written: u64,
     /// Stretches that could not be read at the start.
     pub skipped: u64,
+    /// Segments that were removed by somebody else while the server ran.
+    pub lost: u64,
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
     /// Bytes of all segments on the disk.

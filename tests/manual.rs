@@ -402,6 +402,7 @@ fn the_pages_tell_of_the_binlog() {
         ".Xr beanpole-binlog 5",
         ".Ql binlog-state",
         ".Ql binlog-records-skipped",
+        ".Ql binlog-segments-lost",
         ".Ql binlog-size",
         ".It 10\n",
         ".Fl -strict",

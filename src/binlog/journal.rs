@@ -65,12 +65,14 @@ struct Segment {
     evacuating: bool,
     /// Because it is damaged: it is set aside then.
     damaged: bool,
+    /// Because its file was removed.
+    missing: bool,
 }
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
         let (key, lists) = (Key::new(log, number), [SegmentJobs::EMPTY; 4]);
-        Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false }
+        Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
 
@@ -109,6 +111,7 @@ pub struct Journal {
     migrated: u64,
     written: u64,
     skipped: u64,
+    lost: u64,
     required: Required,
     /// How far the log is synced, as of the last time that bytes were taken, and as the log says.
     synced: Synced,
@@ -433,6 +436,7 @@ impl Journal {
             migrated: self.migrated,
             written: self.written,
             skipped: self.skipped,
+            lost: self.lost,
             segment_size: self.segment_size,
             disk: self.disk(),
             live: self.live,

@@ -11,12 +11,12 @@ use std::time::Duration;
 use super::journal::Journal;
 use super::migrate::{self, flush};
 use super::reading::Reading;
-use super::segment::{segment_name, Place, ASIDE, NEAR, VERSION};
+use super::segment::{segment_name, Place, NEAR, VERSION};
 use super::storage::{LogFile, Storage};
 use super::survey::{for_each_used, is_bad_disk, Survey};
 use super::types::{OpenError, RecoveryProgress, Report};
 use super::wal::Wal;
-use super::writer::{SyncMode, Writer};
+use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
 /// With less space than this behind the end of the log, a new segment is made at the start.
@@ -170,7 +170,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     }
     for &number in &survey.foreign {
         let name = segment_name(number);
-        storage.rename(&name, &format!("{ASIDE}/{name}")).map_err(|error| OpenError::File(name, error))?;
+        set_aside(storage, &name).map_err(|error| OpenError::File(name, error))?;
     }
     Ok(())
 }

@@ -43,9 +43,11 @@ impl Source for &[u8] {
 pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match source.read_at(at + filled as u64, rest)? {
-            0 => break,
-            read => filled += read,
+        match source.read_at(at + filled as u64, rest) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(filled)
@@ -246,6 +248,27 @@ mod tests {
     fn append(record: &Record, bytes: &mut Vec<u8>) {
         let at = bytes.len() as u64;
         encode(record, key(), at, bytes);
+    }
+
+    /// Bytes that come one at a time, each after a signal.
+    struct Interrupted<'a>(&'a [u8], Cell<bool>);
+
+    impl Source for Interrupted<'_> {
+        fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+            if self.1.replace(!self.1.get()) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let count = bytes.len().min(1);
+            self.0.read_at(at, &mut bytes[..count])
+        }
+    }
+
+    #[test]
+    fn short_and_interrupted_reads_are_continued() {
+        let mut bytes = [0; 8];
+        let source = Interrupted(b"0123456789", Cell::new(true));
+        assert_eq!((fill(&source, 1, &mut bytes).expect("bytes"), &bytes), (8, b"12345678"));
+        assert_eq!((fill(&source, 5, &mut bytes).expect("bytes"), &bytes[..5]), (5, &b"56789"[..]));
     }
 
     /// A segment with deletes of the jobs 0 to 9.

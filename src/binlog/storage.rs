@@ -4,18 +4,22 @@
 //! size, written at a place, cut, synced, renamed and removed; tests put a faulty memory in its place. Must not know
 //! what the bytes mean.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
-use nix::fcntl::{fcntl, FcntlArg, Flock, FlockArg};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{fcntl, openat, renameat, AtFlags, FcntlArg, Flock, FlockArg, OFlag};
 use nix::libc;
+use nix::sys::stat::{fstatat, mkdirat, Mode};
+use nix::unistd::{unlinkat, UnlinkatFlags};
 
-use super::replay::Source;
+use super::replay::{fill, Source};
 
 /// A file of the log that is open for writing. Writes and syncs may come from different threads at a time.
 pub trait LogFile: Send + Sync {
@@ -25,19 +29,24 @@ pub trait LogFile: Send + Sync {
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Returns when everything written before the call is on the disk for good.
     fn sync(&self) -> io::Result<()>;
-    /// Whether it is still in the folder.
-    fn is_linked(&self) -> io::Result<bool> {
-        Ok(true)
-    }
 }
 
 pub trait Storage: Send + Sync {
-    /// Takes the folder for this process alone; the error names the holder.
+    /// Takes the folder for this process alone; the error names the holder. If it is taken already and another folder
+    /// has replaced it, takes that one, which must be empty.
     fn lock(&self) -> io::Result<()>;
+    /// Returns `false` if the locked folder was removed, renamed or replaced.
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(true)
+    }
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
+    /// The names of all files, or `None` if certainly none has come or gone since the last call.
+    fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
+        self.list().map(Some)
+    }
     fn length(&self, name: &str) -> io::Result<u64>;
-    /// Fills `bytes` from this place of a file on, or a part of them; tells how many, none only at its end.
+    /// Fills `bytes` from this place of a file on, and returns how many there were: fewer only at the end of the file.
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
     /// Makes a new file of so many zero bytes, with space for all of them, on the disk for good.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
@@ -67,12 +76,28 @@ impl Source for StoredFile<'_> {
     }
 }
 
-/// A folder on a real disk.
+/// A folder on a real disk. It is opened once, and its files are reached through that descriptor, so that all of them
+/// are in one folder whatever becomes of the path.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Held for life: the folder's lock, and that of the file in it.
-    lock: parking_lot::Mutex<Option<(Flock<File>, Option<File>)>>,
+    opened: parking_lot::Mutex<Option<Arc<Opened>>>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    folder: File,
+    /// Held for life.
+    locks: Option<Locks>,
+    /// When files came or went last, as of the last complete list; `None` if a later change may have the same time.
+    listed: parking_lot::Mutex<Option<SystemTime>>,
+}
+
+/// The lock of the folder, which a file system may lack, and that of the file in it.
+#[derive(Debug)]
+struct Locks {
+    _folder: Option<Flock<File>>,
+    _file: Option<File>,
 }
 
 /// The name of the file that is locked as well, as beanstalkd does, and that tells whose process has the folder.
@@ -81,90 +106,229 @@ const LOCK: &str = "lock";
 /// Zero bytes written at a time.
 const ZEROS: usize = 64 * 1024;
 
+/// Changes of a folder that are closer together than this may have the same time: clocks of file systems are coarse.
+const COARSE: Duration = Duration::from_millis(100);
+
 impl Folder {
-    /// The folder at `path`, which must exist.
+    /// The folder at `path`, which must exist when it is first used.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
-        Folder { path: path.into(), lock: parking_lot::Mutex::new(None) }
+        Folder { path: path.into(), opened: parking_lot::Mutex::default() }
     }
 
-    fn sync_entries(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+    fn opened(&self) -> io::Result<Arc<Opened>> {
+        let mut opened = self.opened.lock();
+        if let Some(opened) = &*opened {
+            return Ok(opened.clone());
+        }
+        let new = Arc::new(Opened::at(&self.path)?);
+        *opened = Some(new.clone());
+        Ok(new)
+    }
+
+    /// Whether the path leads to this folder.
+    fn leads_to(&self, opened: &Opened) -> io::Result<bool> {
+        let ours = opened.folder.metadata()?;
+        match fs::metadata(&self.path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Opened {
+    fn at(path: &PathBuf) -> io::Result<Opened> {
+        Ok(Opened { folder: File::open(path)?, locks: None, listed: parking_lot::Mutex::default() })
+    }
+
+    /// Opens a file of the folder.
+    fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        open_in(&self.folder, name, flags)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut entries = uninterrupted(|| Dir::openat(&self.folder, ".", flags, Mode::empty()))?;
+        let mut names = Vec::new();
+        for entry in entries.iter() {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn lock(&self) -> io::Result<Locks> {
+        // The folder itself, since a file in it can be removed.
+        let folder = match lock_folder(&self.folder) {
+            Err(Errno::EWOULDBLOCK) => return Err(busy(&holder(self.file(LOCK, OFlag::O_RDONLY).ok()))),
+            result => result,
+        };
+        // What root writes there must not be another file's content.
+        Locks::of(folder, || self.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW))
+    }
+}
+
+impl Locks {
+    /// One of the two locks is enough, since all servers try both; no lock may be held by somebody else.
+    fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
+        let folder = match folder {
+            Ok(folder) => Some(folder),
+            Err(error) if has_no_locks(error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let file = match file() {
+            Ok(file) => Some(lock_against_beanstalkd(file)?),
+            // Where no file can be made, no beanstalkd makes one either.
+            Err(error) if is_no_room(&error) && folder.is_some() => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Locks { _folder: folder, _file: file })
     }
 }
 
 impl Storage for Folder {
     fn lock(&self) -> io::Result<()> {
-        // The folder itself, since a file in it can be removed.
-        let path = self.path.join(LOCK);
-        let folder = match Flock::lock(File::open(&self.path)?, FlockArg::LockExclusiveNonblock) {
-            Ok(folder) => folder,
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => return Err(busy(&holder(File::open(path).ok()))),
-            Err((_, error)) => return Err(error.into()),
-        };
-        // What root writes there must not be another file's content.
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(path);
-        *self.lock.lock() = match file {
-            Ok(file) => Some((folder, Some(lock_against_beanstalkd(file)?))),
-            // Where nothing can be written, no beanstalkd writes either.
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Some((folder, None)),
-            Err(error) => return Err(error),
-        };
+        let before = self.opened.lock().clone().filter(|opened| opened.locks.is_some());
+        if let Some(before) = &before {
+            if self.leads_to(before)? {
+                return Ok(());
+            }
+        }
+        let mut opened = Opened::at(&self.path)?;
+        opened.locks = Some(opened.lock()?);
+        if before.is_some() {
+            let others = opened.names()?.into_iter().filter(|name| name != LOCK);
+            if let Some(name) = others.into_iter().next() {
+                let problem = format!("another directory with files ('{name}') has replaced the log's");
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+            }
+        }
+        *self.opened.lock() = Some(Arc::new(opened));
         Ok(())
     }
 
+    fn is_in_place(&self) -> io::Result<bool> {
+        self.leads_to(&*self.opened()?)
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
-        let entries = fs::read_dir(&self.path)?;
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        self.opened()?.names()
+    }
+
+    fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
+        let opened = self.opened()?;
+        let changed = opened.folder.metadata()?.modified()?;
+        let mut listed = opened.listed.lock();
+        if *listed == Some(changed) {
+            return Ok(None);
+        }
+        let age = SystemTime::now().duration_since(changed).unwrap_or_default();
+        let names = opened.names()?;
+        *listed = (age > COARSE).then_some(changed);
+        Ok(Some(names))
     }
 
     fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(fs::metadata(self.path.join(name))?.len())
+        Ok(self.opened()?.file(name, OFlag::O_RDONLY)?.metadata()?.len())
     }
 
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        File::open(self.path.join(name))?.read_at(bytes, place)
+        fill(&self.opened()?.file(name, OFlag::O_RDONLY)?, place, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
-        let path = self.path.join(name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let filled = fill(&file, size).and_then(|()| file.sync_all()).and_then(|()| self.sync_entries());
-        if let Err(error) = filled {
+        let opened = self.opened()?;
+        let file = opened.file(name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
+        let filled = fill_with_zeros(&file, size).and_then(|()| file.sync_all());
+        if let Err(error) = filled.and_then(|()| opened.folder.sync_all()) {
             // A file that could not be filled would only take space from the next try.
-            let _ = fs::remove_file(&path);
+            let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
         Ok(Arc::new(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.path.join(name))?))
+        Ok(Arc::new(self.opened()?.file(name, OFlag::O_RDWR)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut target = self.path.join(to);
+        let opened = self.opened()?;
+        let (subfolder, to) = match to.split_once('/') {
+            Some((subfolder, name)) => (Some(subfolder_of(&opened.folder, subfolder)?), name),
+            None => (None, to),
+        };
+        let target = subfolder.as_ref().unwrap_or(&opened.folder);
         // What is kept aside is evidence, or an original: never overwritten.
+        let mut name = to.to_owned();
         for number in 2.. {
-            if !target.exists() {
-                break;
+            match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(_) => name = format!("{to}.{number}"),
+                Err(Errno::ENOENT) => break,
+                Err(error) => return Err(error.into()),
             }
-            target = self.path.join(format!("{to}.{number}"));
         }
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
-            fs::rename(self.path.join(from), &target)?;
-            File::open(parent)?.sync_all()?;
+        renameat(&opened.folder, from, target, name.as_str())?;
+        if let Some(subfolder) = &subfolder {
+            subfolder.sync_all()?;
         }
-        self.sync_entries()
+        opened.folder.sync_all()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))?;
+        let opened = self.opened()?;
+        unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
         // Segments must go in order, even through a power cut.
-        self.sync_entries()
+        opened.folder.sync_all()
     }
+}
+
+/// Opens a file, which only its owner may read if it is new.
+fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_LARGEFILE;
+    Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
+}
+
+fn subfolder_of(folder: &File, name: &str) -> io::Result<File> {
+    match mkdirat(folder, name, Mode::S_IRWXU | Mode::S_IRWXG | Mode::S_IRWXO) {
+        Ok(()) | Err(Errno::EEXIST) => open_in(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Repeats a call that a signal has interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
+    }
+}
+
+fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
+    let mut folder = folder.try_clone().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+    loop {
+        match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((again, Errno::EINTR)) => folder = again,
+            Err((_, error)) => return Err(error),
+        }
+    }
+}
+
+/// Whether a file system refuses every lock of a folder. The lock of the file in it must do then.
+fn has_no_locks(error: Errno) -> bool {
+    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS, EOPNOTSUPP};
+    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | EOPNOTSUPP)
+}
+
+/// Whether no file can be made here, for now or at all.
+fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
 fn busy(holder: &str) -> io::Error {
@@ -175,7 +339,7 @@ fn busy(holder: &str) -> io::Error {
 /// The digits in a lock file, whatever else is in it.
 fn holder(file: Option<File>) -> String {
     let mut bytes = [0; 20];
-    let count = file.map_or(0, |file| file.read_at(&mut bytes, 0).unwrap_or(0));
+    let count = file.map_or(0, |file| fill(&file, 0, &mut bytes).unwrap_or(0));
     bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
@@ -184,7 +348,7 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     if let Some(process) = held_by_beanstalkd(&file)? {
         return Err(busy(&process.to_string()));
     }
-    fcntl(&file, FcntlArg::F_SETLK(&whole_file()))?;
+    uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole_file())))?;
     // Only a hint for people: a full disk does not matter.
     let _ = file.set_len(0).and_then(|()| file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0));
     Ok(file)
@@ -201,11 +365,11 @@ fn whole_file() -> libc::flock {
 
 fn held_by_beanstalkd(file: &File) -> io::Result<Option<i32>> {
     let mut lock = whole_file();
-    fcntl(file, FcntlArg::F_GETLK(&mut lock))?;
+    uninterrupted(|| fcntl(file, FcntlArg::F_GETLK(&mut lock)))?;
     Ok((lock.l_type != libc::F_UNLCK as i16).then_some(lock.l_pid))
 }
 
-fn fill(file: &File, size: u64) -> io::Result<()> {
+fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(size as usize)];
     let mut place = 0;
     while place < size {
@@ -214,6 +378,12 @@ fn fill(file: &File, size: u64) -> io::Result<()> {
         place += count;
     }
     Ok(())
+}
+
+impl Source for File {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(self, bytes, at)
+    }
 }
 
 impl LogFile for File {
@@ -227,10 +397,6 @@ impl LogFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
-    }
-
-    fn is_linked(&self) -> io::Result<bool> {
-        Ok(self.metadata()?.nlink() > 0)
     }
 }
 
@@ -280,7 +446,7 @@ pub(super) mod tests {
             assert_eq!(folder.length(&name).expect("a length"), size);
         }
         let file = File::create_new(folder.path.join("filled")).expect("a file");
-        fill(&file, ZEROS as u64 + 77).expect("space");
+        fill_with_zeros(&file, ZEROS as u64 + 77).expect("space");
         assert_eq!(folder.length("filled").expect("a length"), ZEROS as u64 + 77);
         let mut bytes = [1; 100];
         assert_eq!(folder.read_at("filled", ZEROS as u64, &mut bytes).expect("bytes"), 77);
@@ -315,11 +481,68 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_tells_when_it_is_in_the_folder_no_more() {
-        let (folder, _temporary) = temporary("linked");
-        let file = folder.create("file", 10).expect("a file");
-        assert!(file.is_linked().expect("a look"));
-        folder.remove("file").expect("a file");
-        assert!(!file.is_linked().expect("a look"));
+    fn one_lock_is_enough_where_the_other_cannot_be_had() {
+        let (folder, temporary) = temporary("locks");
+        let opened = folder.opened().expect("a folder");
+        let file = || opened.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+        let fail = |error: Errno| move || Err(io::Error::from(error));
+        // No inode, no quota, and a disk that is only read: the folder is locked.
+        for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {
+            let _locks = Locks::of(lock_folder(&opened.folder), fail(error)).expect("a lock");
+            assert!(Folder::new(temporary.path()).lock().is_err(), "a second server");
+        }
+        // A file system that locks no folders: the file is locked.
+        for error in [Errno::ENOLCK, Errno::EOPNOTSUPP] {
+            assert!(Locks::of(Err(error), file).is_ok(), "{error}");
+            assert!(Locks::of(Err(error), fail(Errno::ENOSPC)).is_err(), "no lock at all");
+        }
+        assert!(Locks::of(Err(Errno::EIO), file).is_err());
+    }
+
+    #[test]
+    fn a_list_is_only_left_out_if_nothing_has_come_or_gone() {
+        let (folder, temporary) = temporary("changes");
+        for name in ["one", "two"] {
+            fs::write(temporary.path().join(name), "").expect("a file");
+            let mut names = folder.list_if_changed().expect("a folder").expect("a list");
+            names.sort_unstable();
+            assert_eq!(names, if name == "one" { vec!["one"] } else { vec!["one", "two"] });
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        while folder.list_if_changed().expect("a folder").is_some() {
+            assert!(Instant::now() < end, "nothing comes or goes");
+            std::thread::sleep(COARSE / 4);
+        }
+        fs::remove_file(temporary.path().join("one")).expect("a file");
+        assert_eq!(folder.list_if_changed().expect("a folder"), Some(vec!["two".to_owned()]));
+    }
+
+    #[test]
+    fn files_stay_in_the_folder_that_was_opened_until_another_is_taken() {
+        let (folder, temporary) = temporary("replaced");
+        let (old, new) = (temporary.path().join("old"), temporary.path().join("log"));
+        drop(folder);
+        fs::create_dir(&new).expect("a folder");
+        let folder = Folder::new(&new);
+        folder.lock().expect("a lock");
+        assert!(folder.is_in_place().expect("a look"));
+        fs::rename(&new, &old).expect("another name");
+        assert!(!folder.is_in_place().expect("a look"));
+        folder.create("first", 1).expect("a file");
+        assert!(old.join("first").exists());
+        assert!(folder.lock().is_err(), "there is none");
+        // Another server's, another log's, and an empty one.
+        fs::create_dir(&new).expect("a folder");
+        let other = Folder::new(&new);
+        other.lock().expect("a lock");
+        assert_eq!(folder.lock().expect_err("it is taken").kind(), io::ErrorKind::ResourceBusy);
+        drop(other);
+        fs::write(new.join("file"), "").expect("a file");
+        assert_eq!(folder.lock().expect_err("it has a file").kind(), io::ErrorKind::AlreadyExists);
+        assert!(Folder::new(&old).lock().is_err(), "the old one stays locked");
+        fs::remove_file(new.join("file")).expect("a file");
+        folder.lock().expect("a lock");
+        folder.create("second", 1).expect("a file");
+        assert!(new.join("second").exists() && folder.is_in_place().expect("a look"));
     }
 }

@@ -8,6 +8,7 @@
 //! those give up when the disk is slow or busy, and somebody else must do what they have left undone.
 
 use portable_atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex as LeafMutex;
 
 use super::journal::{Journal, LARGE};
-use super::segment::segment_name;
+use super::segment::{segment_name, segment_number};
 use super::storage::Storage;
 use super::writer::{SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span};
@@ -54,8 +55,9 @@ pub struct Wal {
     mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
     syncing: Mutex<(), SYNCING>,
-    /// One at a time looks after the segments: they must be begun and removed in the order of their numbers.
-    tidying: Mutex<(), MAINTENANCE>,
+    /// One at a time looks after the segments: they must be begun and removed in the order of their numbers. Holds the
+    /// reason why the directory could not be used, as it was last logged.
+    tidying: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
@@ -123,7 +125,7 @@ impl Wal {
             safe: AtomicU64::new(writer.safe()),
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
-            tidying: Mutex::new(()),
+            tidying: Mutex::default(),
             failing: AtomicBool::new(first_sync.is_none()),
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
@@ -256,13 +258,36 @@ impl Wal {
         true
     }
 
-    /// Looks whether the file that is written to is still in the folder: if it was removed, its bytes would be gone
-    /// with the process. Not at every sync: each look makes the file system write down when the file was changed.
+    /// Checks that the folder and all segments are still in place. What lived in a segment that was removed is written
+    /// again; if the log cannot go on in the files that it has open, it fails, and recovers with new ones. Does nothing
+    /// while another thread makes or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
-        let file = self.writer.lock().current_file();
-        if !self.is_failing() && file.is_some_and(|file| matches!(file.is_linked(), Ok(false))) {
-            self.fail(access, &io::Error::new(io::ErrorKind::NotFound, "a segment was removed under the server"));
+        let Some(_turn) = self.tidying.try_lock_for(Duration::ZERO) else { return };
+        if self.is_failing() {
+            return;
         }
+        let not_found = |problem| io::Error::new(io::ErrorKind::NotFound, problem);
+        if let Ok(false) = self.storage.is_in_place() {
+            return self.fail(access, &not_found("the directory was removed or replaced under the server"));
+        }
+        let Ok(Some(names)) = self.storage.list_if_changed() else { return };
+        if let Some(lost) = self.evacuate_missing(access, &names) {
+            let unsynced = self.writer.lock().first_unsynced();
+            if lost >= unsynced {
+                self.fail(access, &not_found("a segment was removed under the server"));
+            }
+        }
+    }
+
+    /// Has what lived in missing segments written again; returns the newest of them.
+    fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
+        let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
+        if let Some(lost) = lost {
+            let name = segment_name(lost);
+            log::error!("{name}: it was removed under the server; the jobs of missing segments are written again");
+        }
+        lost
     }
 
     /// Leaves the log in order; nothing may be appended afterwards.
@@ -304,8 +329,8 @@ impl Wal {
     }
 
     fn maintain_and(&self, access: &impl JournalAccess, try_full: bool) -> bool {
-        let _turn = self.tidying.lock();
-        if self.is_failing() && !self.recover(access) {
+        let mut refusal = self.tidying.lock();
+        if self.is_failing() && !self.recover(access, &mut refusal) {
             return false;
         }
         let removed = self.drop_retired(access);
@@ -321,12 +346,21 @@ impl Wal {
     }
 
     /// Tries whether the disk is back: everything that is not safe goes into a new segment.
-    fn recover(&self, access: &impl JournalAccess) -> bool {
+    fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         let _turn = self.syncing.lock();
+        if let Err(error) = self.storage.lock() {
+            let error = error.to_string();
+            if *refusal != error {
+                log::error!("binlog: cannot use the directory: {error}");
+                *refusal = error;
+            }
+            return false;
+        }
+        refusal.clear();
         access.with(|journal, _| journal.abandon_prepared());
         self.drop_retired(access);
         let Ok(names) = self.storage.list() else { return false };
-        access.with(|journal, _| journal.evacuate_missing(|number| names.contains(&segment_name(number))));
+        self.evacuate_missing(access, &names);
         let again = self.writer.lock().unsynced_bytes();
         let (number, size) = access.with(|journal, _| (journal.claim_number(), journal.take_over_size(again)));
         let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };

@@ -318,11 +318,16 @@ impl Writer {
     pub fn drop_segment(storage: &dyn Storage, retired: Retired) -> io::Result<()> {
         let name = segment_name(retired.number);
         if retired.damaged {
-            storage.rename(&name, &format!("{ASIDE}/{name}"))
+            set_aside(storage, &name)
         } else {
             storage.remove(&name)
         }
     }
+}
+
+/// Sets a file aside, so that its bytes can be examined: in a subfolder, or if that cannot be used, in the folder itself.
+pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
+    storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
 /// Appends the records of a piece as records of another segment.

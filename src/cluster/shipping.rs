@@ -239,7 +239,15 @@ impl ShippedFolder {
 
 impl Storage for ShippedFolder {
     fn lock(&self) -> io::Result<()> {
-        Ok(())
+        self.folder.lock()
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        self.folder.is_in_place()
+    }
+
+    fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
+        self.folder.list_if_changed()
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -303,10 +311,6 @@ impl LogFile for ShippedFile {
 
     fn sync(&self) -> io::Result<()> {
         self.shipper.flush()
-    }
-
-    fn is_linked(&self) -> io::Result<bool> {
-        self.file.is_linked()
     }
 }
 

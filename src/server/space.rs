@@ -21,6 +21,9 @@ use crate::protocol::Output;
 /// How often a failing or full disk is tried.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// How often the thread checks that all segments are still in place.
+const CHECK: Duration = Duration::from_millis(500);
+
 /// The least time between two rounds of work that is not urgent, so that it is done in portions and others get their
 /// turn.
 const PORTION: Duration = Duration::from_millis(1);
@@ -171,8 +174,10 @@ impl Space {
             }
             match state.kept_until.filter(|_| !state.waiting.is_empty()) {
                 Some(until) => drop(self.changed.wait_until(&mut state, until)),
-                None if retry => state.maintain |= self.changed.wait_for(&mut state, RETRY).timed_out(),
-                None => self.changed.wait(&mut state),
+                None => {
+                    let pause = if retry { RETRY } else { CHECK };
+                    state.maintain |= self.changed.wait_for(&mut state, pause).timed_out();
+                }
             }
         }
     }
@@ -229,13 +234,17 @@ fn next_portion(state: &State, most: u64) -> Task {
 pub fn run(hub: &Hub, log: &Durability) {
     let (space, wal) = (log.space(), log.wal());
     let mut spare = Output::new();
-    let mut tried = Instant::now();
+    let (mut tried, mut checked) = (Instant::now(), Instant::now());
     loop {
         if wal.is_failing() {
             space.rest(RETRY);
         }
         let mut more = true;
         let task = space.next(wal.is_failing() || wal.is_full(), hub.config().log.segment_size);
+        if checked.elapsed() >= CHECK {
+            checked = Instant::now();
+            wal.check(hub);
+        }
         match task {
             Task::Stop => return,
             Task::Make(bytes, count) => {

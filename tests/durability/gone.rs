@@ -5,7 +5,7 @@ use std::fs;
 
 use beanpole::Client;
 
-use super::daemon::{wait_until, Daemon};
+use super::daemon::{run, wait_until, Daemon};
 use super::support::{crash, is_refused, number, state, total, Home};
 
 const OPTIONS: [&str; 3] = ["-f0", "-s", "65536"];
@@ -123,4 +123,109 @@ fn files_that_may_not_grow_end_nothing() {
     let mut client = daemon.client();
     assert!(jobs.iter().all(|(&id, body)| client.peek(id).is_ok_and(|job| job.body == *body)));
     assert_eq!(total(&mut client), others);
+}
+
+/// Fills some segments with jobs that live; the server says nothing more by itself then.
+fn fill(home: &Home) -> (Daemon, Client, Jobs) {
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    let mut jobs = Jobs::new();
+    (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
+    (daemon, client, jobs)
+}
+
+fn segments(home: &Home) -> Vec<String> {
+    home.files().into_keys().filter(|name| name.starts_with("segment.")).collect()
+}
+
+fn lost(client: &mut Client) -> u64 {
+    number(client, "stats", "binlog-segments-lost")
+}
+
+#[test]
+fn jobs_of_old_segments_that_were_removed_are_written_again() {
+    let home = Home::new();
+    let (daemon, mut client, jobs) = fill(&home);
+    // The segments behind it are needed, too: only the last may be the one that is written to.
+    let newest = number(&mut client, "stats", "binlog-current-index");
+    assert!(newest > 3);
+    for name in &segments(&home)[..2] {
+        fs::remove_file(home.path().join(name)).expect("a segment");
+    }
+    wait_until("it is noticed, though nobody says anything else", || lost(&mut client) == 2);
+    wait_until("all of them are written again", || number(&mut client, "stats", "binlog-oldest-index") > 2);
+    assert_eq!(state(&mut client), "ok");
+    assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
+    wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
+    // The sync of what was written again may still be under way: with the next reply it is over.
+    client.put(b"last", 0, 0, 60).unwrap();
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    assert_eq!(number(&mut client, "stats", "binlog-records-skipped"), 0);
+    assert!(jobs.iter().all(|(&id, body)| client.peek(id).is_ok_and(|job| job.body == *body)));
+}
+
+#[test]
+fn a_folder_that_is_replaced_is_left_for_the_new_one_if_that_is_empty() {
+    let home = Home::new();
+    let (daemon, mut client, mut jobs) = fill(&home);
+    let aside = home.beside("aside");
+    fs::rename(home.path(), &aside).unwrap();
+    fs::create_dir(home.path()).unwrap();
+    fs::write(home.path().join("other"), "").unwrap();
+    wait_until("the loss is noticed", || state(&mut client) == "failing");
+    wait_until("the log says why", || daemon.log().contains("has replaced"));
+    assert!(segments(&home).is_empty());
+    // Renamed back, it goes on as before.
+    fs::remove_dir_all(home.path()).unwrap();
+    fs::rename(&aside, home.path()).unwrap();
+    wait_until("jobs are taken again", || put(&mut client, &mut jobs));
+    wait_until("the state is ok", || state(&mut client) == "ok");
+    assert_eq!(lost(&mut client), 0);
+    let before = number(&mut client, "stats", "binlog-current-index");
+    // An empty one gets everything.
+    fs::rename(home.path(), &aside).unwrap();
+    fs::create_dir(home.path()).unwrap();
+    wait_until("the new folder is used", || lost(&mut client) > 0 && state(&mut client) == "ok");
+    wait_until("all is written again", || number(&mut client, "stats", "binlog-oldest-index") > before);
+    let ended = run(&["-p", "0", "-b", home.name()]);
+    assert!(ended.code == 10 && ended.err.contains("in use by another server"), "{ended:?}");
+    assert!(put(&mut client, &mut jobs));
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    compare(&mut daemon.client(), &jobs);
+}
+
+#[test]
+fn a_damaged_segment_that_cannot_be_moved_is_renamed_and_the_bound_holds() {
+    let home = Home::new();
+    let (daemon, _, mut jobs) = fill(&home);
+    crash(daemon);
+    let second = home.path().join(&segments(&home)[1]);
+    let mut bytes = fs::read(&second).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&second, &bytes).unwrap();
+    fs::write(home.path().join("damaged"), "in the way").unwrap();
+    let daemon = home.start(&OPTIONS);
+    let mut client = daemon.client();
+    jobs.retain(|&id, _| client.peek(id).is_ok());
+    assert_eq!(jobs.len(), 99, "one record is damaged");
+    let kept = second.with_extension("0000000002.damaged");
+    for _ in 0..300 {
+        let id = client.put(&[b'x'; 2000], 0, 0, 60).unwrap();
+        client.delete(id).unwrap();
+    }
+    wait_until("the damaged one is out of the way", || kept.exists() && !second.exists());
+    wait_until("those behind it go", || {
+        let live: usize = jobs.values().map(|body| body.len() + 100).sum();
+        let files = segments(&home).into_iter().filter(|name| !name.ends_with("damaged"));
+        let size: u64 = files.filter_map(|name| Some(fs::metadata(home.path().join(name)).ok()?.len())).sum();
+        size <= 2 * live as u64 + 2 * 65_536
+    });
+    assert_eq!(fs::read(&kept).unwrap(), bytes);
+    crash(daemon);
+    let daemon = home.start(&OPTIONS);
+    compare(&mut daemon.client(), &jobs);
 }

@@ -121,13 +121,18 @@ impl Journal {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// The segments whose files are not there any more count for nothing: what lives in them must be written again.
-    pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) {
-        self.segments
-            .iter_mut()
-            .filter(|segment| !is_there(segment.number))
-            .for_each(|segment| segment.evacuating = true);
+    /// Has everything that lives in segments without a file written again. Returns the newest segment that has lost
+    /// its file since the last call, if any.
+    pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut newest = None;
+        for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
+            (segment.evacuating, segment.missing) = (true, true);
+            newest = Some(segment.number);
+            self.lost += 1;
+        }
         self.count_evacuating();
+        let prepared = self.prepared.iter().map(|&(number, _)| number).filter(|&number| !is_there(number));
+        newest.max(prepared.last())
     }
 
     /// The segments that were made ready and not begun go at once: a failing disk may have left holes in them.

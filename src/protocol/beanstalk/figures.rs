@@ -81,7 +81,7 @@ use FigureValue::{Micros, Number, Text, Truth, Word};
 /// Those of the server; clients demand the keys of the binlog without one as well. What beanstalkd has not stands
 /// behind the rest, and behind all of it the counts of the commands of extensions; see [`extended_counts`].
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [Figure<OfServer>; 67] = [
+pub const SERVER_FIGURES: [Figure<OfServer>; 68] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
     row("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
     row("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
@@ -141,6 +141,7 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 67] = [
     row("rejected-connections", |it| Number(it.usage.rejected_connections)),
     row("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()))),
     row("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
+    row("binlog-segments-lost", |it| Number(it.log.map_or(0, |log| log.lost))),
     row("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
     row("memory-jobs", |it| Number(it.stats.memory.jobs)),
     row("memory-tubes", |it| Number(it.stats.memory.tubes)),

@@ -53,7 +53,7 @@ pub type Family = (&'static str, &'static str, &'static str);
 
 /// The server's own metrics, in the order in which they are told; those of tubes come behind the histograms.
 #[rustfmt::skip]
-pub const FAMILIES: [Family; 47] = [
+pub const FAMILIES: [Family; 48] = [
     ("beanpole_build_info", "gauge", "The version that runs."),
     ("beanpole_jobs", "gauge", "Jobs by state."),
     ("beanpole_jobs_urgent", "gauge", "Ready jobs with a priority below 1024."),
@@ -73,6 +73,7 @@ pub const FAMILIES: [Family; 47] = [
     ("beanpole_binlog_up", "gauge", "1 if the binlog can be written."),
     ("beanpole_binlog_bytes", "gauge", "Size of the binlog on the disk."),
     ("beanpole_binlog_records_total", "counter", "Records written to the binlog: of changes, and again by compaction."),
+    ("beanpole_binlog_lost_segments_total", "counter", "Binlog files removed by somebody else."),
     ("beanpole_active", "gauge", "1 if the server is the active one of several."),
     ("beanpole_epoch", "gauge", "The turn of the active server."),
     ("beanpole_journal_entry", "gauge", "The last entry of the journal that the server has."),
@@ -104,11 +105,11 @@ pub const FAMILIES: [Family; 47] = [
 ];
 
 /// The families that only one of several servers has.
-pub const JOURNAL: std::ops::Range<usize> = 19..27;
+pub const JOURNAL: std::ops::Range<usize> = 20..28;
 
 /// The first family of tubes in the table, the first of Gearman's, and where those end.
-const TUBES: usize = 35;
-const GEARMAN: usize = 43;
+const TUBES: usize = 36;
+const GEARMAN: usize = 44;
 
 /// Figures on their way out.
 #[derive(Debug)]
@@ -348,6 +349,7 @@ fn whole_server(page: &mut Page, figures: &QueueFigures, context: &Context) {
     page.number(log.map_or(0, |log| log.disk));
     let (written, migrated) = log.map_or((0, 0), |log| (log.written, log.migrated));
     page.labelled("kind", [("written", written), ("migrated", migrated)]);
+    page.number(log.map_or(0, |log| log.lost));
     journal(page, context.host.role());
     page.value(&seconds(u128::from(figures.usage.user_micros + figures.usage.system_micros) * 1000));
     page.number(figures.usage.resident);
