@@ -185,7 +185,7 @@ impl Engine {
     pub(super) fn tell_buried(&mut self, id: JobId) -> Progress {
         let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() == State::Buried);
         let Some(slot) = slot.filter(|&slot| self.jobs.get(slot).is_bound()) else { return Progress::Done };
-        let number = self.extras_store.of(slot);
+        let (number, logged) = (self.extras_store.of(slot), !self.jobs.get(slot).is_volatile());
         let outcome = Arc::new(Outcome::Failed(Body::default()));
         while let Some(client) = self.extras_store.next_to_hear(number) {
             let state = &self.clients[ClientId(client)];
@@ -193,7 +193,7 @@ impl Engine {
             if waits && state.reserve_policy == ReservePolicy::PerConnection {
                 let client = ClientId(client);
                 self.cancel_wait(client);
-                self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone() });
+                self.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone(), logged });
             }
             self.steps.take(TELL);
             if self.steps.are_used_up() {
@@ -403,22 +403,22 @@ impl Engine {
         if !job.is_bound() {
             return;
         }
-        let (id, number) = (job.id, self.extras_store.of(slot));
+        let (id, logged, number) = (job.id, !job.is_volatile(), self.extras_store.of(slot));
         if self.extras_store.first_attached(number).is_none() {
             return;
         }
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));
         let outcome = Arc::new(outcome);
-        if self.tell_on(number, id, &outcome) == Progress::More {
+        if self.tell_on(number, id, &outcome, logged) == Progress::More {
             let before = self.extras_store.get(number).cost();
             let other = self.extras_store.leave_to_waiters(number);
             self.memory.jobs += self.extras_store.get(number).cost() + self.extras_store.get(other).cost() - before;
-            self.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome });
+            self.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome, logged });
         }
     }
 
     /// Tells some of those who wait for an outcome; nobody does afterwards.
-    pub(super) fn tell_on(&mut self, extras: u32, job: JobId, outcome: &Arc<Outcome>) -> Progress {
+    pub(super) fn tell_on(&mut self, extras: u32, job: JobId, outcome: &Arc<Outcome>, logged: bool) -> Progress {
         let length = outcome.body().map_or(0, Body::len);
         while let Some((member, client)) = self.extras_store.first_attached(extras) {
             let client = ClientId(client);
@@ -427,7 +427,7 @@ impl Engine {
             if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
                 self.stop_waiting(client);
             }
-            self.events.push_back(Event::Outcome { client, job, outcome: outcome.clone() });
+            self.events.push_back(Event::Outcome { client, job, outcome: outcome.clone(), logged });
             self.steps.take(telling(length));
             if self.steps.are_used_up() && self.extras_store.first_attached(extras).is_some() {
                 return Progress::More;

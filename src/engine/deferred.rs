@@ -25,7 +25,7 @@ pub(super) enum Deferred {
     /// Clients wait until this job is gone or set aside, and it was set aside.
     Buried(JobId),
     /// Clients wait for the outcome of a job that is over, by these extras, which has no job any more.
-    Tell { extras: u32, job: JobId, outcome: Arc<Outcome> },
+    Tell { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
 }
 
 impl Engine {
@@ -57,7 +57,7 @@ impl Engine {
             Deferred::Search(client) => self.search_on(*client, now),
             Deferred::Buried(job) => self.tell_buried(*job),
             Deferred::Serve(tube) => self.serve_on(*tube, now),
-            Deferred::Tell { extras, job, outcome } => self.tell_on(*extras, *job, outcome),
+            Deferred::Tell { extras, job, outcome, logged } => self.tell_on(*extras, *job, outcome, *logged),
         };
         if progress == Progress::More {
             self.deferred.push_back(work);

@@ -76,6 +76,8 @@ pub enum Event {
         /// The job, which may be gone.
         job: JobId,
         outcome: Arc<Outcome>,
+        /// The log, if there is one, records that the job has ended.
+        logged: bool,
     },
     /// The worker at a job that it submitted says something.
     Report { client: ClientId, job: JobId, report: Arc<Report> },

@@ -148,12 +148,14 @@ impl Durability {
         has_output
     }
 
-    /// Has `outbox` keep what comes next, the news of a result, until the log has all puts up to `required`. With the
-    /// engine locked.
-    pub fn hold_news(&self, required: Required, outbox: &Arc<Outbox>) {
-        if required.puts > self.wal.durable() {
+    /// Holds back what `outbox` sends next, the news that a job has ended, until the log has everything up to
+    /// `required`. `is_result`: the news is a result that the server keeps, which is not sent while the disk fails.
+    /// Call with the engine locked.
+    pub fn hold_news(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
+        let position = if is_result { required.puts } else { required.any };
+        if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
             outbox.hold();
-            let promise = Promise { position: required.puts, is_put: true };
+            let promise = Promise { position, is_put: is_result };
             let mut holds = self.holds.lock();
             let place = holds.partition_point(|other| other.promise.position <= promise.position);
             holds.insert(place, Hold { promise, outbox: outbox.clone(), held: None });

@@ -501,10 +501,10 @@ impl Core {
             };
             // None after the server's end, when a manual clock may still be moved.
             let Some(Some(outbox)) = self.outboxes.get(event.client().0 as usize) else { continue };
-            if let (Event::Outcome { job, .. }, Some(log), Some(journal)) = (&event, &hub.log, &self.journal) {
-                if self.engine.keeps_outcome(*job) {
-                    log.hold_news(journal.required(), outbox);
-                }
+            if let (Event::Outcome { job, logged: true, .. }, Some(log), Some(journal)) =
+                (&event, &hub.log, &self.journal)
+            {
+                log.hold_news(journal.required(), self.engine.keeps_outcome(*job), outbox);
             }
             let resume = if let Some(out) = own {
                 hub.discard(std::mem::take(out));

@@ -143,3 +143,65 @@ fn duplicates_and_results_are_told_when_the_log_has_them() {
         client.expect(&format!("+OK 1\r\n{ID} 1 4\r\ndone\r\n"));
     }
 }
+
+#[test]
+fn who_waits_for_the_end_of_a_job_is_told_when_the_log_has_it() {
+    let home = Home::new();
+    let (server, gate, mut bystander, job) = serve(&home);
+    let _end = OpenAtEnd(gate.clone());
+    for (verb, reply) in [("delete", "DELETED"), ("bury", "BURIED")] {
+        let [mut worker, mut waiting] = [(); 2].map(|()| Plain::to(&server, Wire::Beanstalk));
+        let id = bystander.put(b"x", 0, 0, 60).expect("a job");
+        worker.send(format!("reserve-job {id}\r\n"));
+        worker.expect(&format!("RESERVED {id} 1\r\nx\r\n"));
+        waiting.send(format!("wait {id} 60\r\n"));
+        pass(&mut bystander, job);
+        gate.set(Some(Deed::Sync), Some(Deed::Sync));
+        worker.send(if verb == "bury" { format!("bury {id} 0\r\n") } else { format!("{verb} {id}\r\n") });
+        gate.wait_until_blocking();
+        pass(&mut bystander, job);
+        assert!(worker.is_silent() && waiting.is_silent(), "a power cut now would undo the {verb}");
+        gate.set(None, Some(Deed::Sync));
+        worker.expect(&format!("{reply}\r\n"));
+        waiting.expect(&format!("{reply} {id}\r\n"));
+    }
+}
+
+/// A packet of Gearman's.
+fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
+    [b"\0REQ", &kind.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
+}
+
+/// The kind and data of the next packet.
+fn hear(client: &mut Plain) -> (u8, Vec<u8>) {
+    let mut head = [0; 12];
+    client.0.read_exact(&mut head).expect("an answer");
+    let mut data = vec![0; u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize];
+    client.0.read_exact(&mut data).expect("the rest of it");
+    (head[7], data)
+}
+
+#[test]
+fn who_joined_a_background_job_hears_of_its_end_when_the_log_has_it() {
+    const CAN_DO: u32 = 1;
+    const SUBMIT_JOB: u32 = 7;
+    const GRAB_JOB: u32 = 9;
+    const WORK_COMPLETE: u32 = 13;
+    let home = Home::new();
+    let (server, gate, mut bystander, job) = serve(&home);
+    let _end = OpenAtEnd(gate.clone());
+    let [mut producer, mut joined, mut worker] = [(); 3].map(|()| Plain::to(&server, Wire::Gearman));
+    producer.send(submit("u1"));
+    let (_, handle) = hear(&mut producer);
+    joined.send(packet(SUBMIT_JOB, b"mail\0u1\0body"));
+    assert_eq!(hear(&mut joined).1, handle);
+    worker.send([packet(CAN_DO, b"mail"), packet(GRAB_JOB, b"")].concat());
+    assert_eq!(hear(&mut worker).0, 11, "JOB_ASSIGN");
+    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    worker.send(packet(WORK_COMPLETE, &[&handle[..], b"\0done"].concat()));
+    gate.wait_until_blocking();
+    pass(&mut bystander, job);
+    assert!(joined.is_silent(), "a power cut now would bring the job back");
+    gate.set(None, Some(Deed::Sync));
+    assert_eq!(hear(&mut joined), (13, [&handle[..], b"\0done"].concat()));
+}

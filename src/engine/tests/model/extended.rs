@@ -155,8 +155,11 @@ impl Model {
         let (told, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.extended.awaiting).into_iter().partition(|wait| wait.job == id);
         self.extended.awaiting = waiting;
-        let event =
-            |wait: Awaiting| Event::Outcome { client: wait.client, job: id, outcome: Arc::new(outcome.clone()) };
+        let outcome = Arc::new(outcome.clone());
+        let event = |wait: Awaiting| {
+            let (client, outcome) = (wait.client, outcome.clone());
+            Event::Outcome { client, job: id, outcome, logged: true }
+        };
         self.events.extend(told.into_iter().map(event));
     }
 
