@@ -239,7 +239,6 @@ impl Engine {
         assert_eq!(self.stats.producers, count(|client| client.producer));
         assert_eq!(self.stats.workers, count(|client| client.worker));
         assert_eq!(self.stats.waiting, count(|client| client.waits_for_job()));
-        assert_eq!(self.limited, self.tubes.iter().filter(|(_, tube)| tube.most.is_some()).count());
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in self.clients.iter() {
             let opener = (number.0, client.connection);

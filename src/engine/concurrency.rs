@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::hash::{BuildHasher, Hasher};
 
 use super::client::ReservePolicy;
 use super::index::{chained, Index};
@@ -23,6 +24,8 @@ const MOST_LANES: usize = 64;
 #[derive(Debug)]
 struct Group {
     key: Name,
+    /// The tube in which the key counts, or [`NIL`] for all tubes.
+    scope: u32,
     hash: u32,
     /// The next in the same bucket of the index.
     chain: u32,
@@ -65,8 +68,11 @@ pub(super) struct Concurrency {
 }
 
 impl Concurrency {
-    fn find(&self, key: &Name, hash: u32) -> Option<u32> {
-        self.index.find(hash as usize, &self.groups, |group| self.groups.get(group).key == *key)
+    fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
+        self.index.find(hash as usize, &self.groups, |group| {
+            let group = self.groups.get(group);
+            group.scope == scope && group.key == *key
+        })
     }
 
     fn lane_in(&self, group: u32, tube: u32, large: bool) -> Option<u32> {
@@ -97,9 +103,21 @@ impl Concurrency {
 impl Engine {
     /// Whether there is a lane for another job with this key in this tube, or may be one.
     pub(super) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
-        let Some(group) = self.concurrency.find(key, self.tubes.hash(key.key())) else { return true };
+        let (scope, hash) = self.scope_of_key(key, tube);
+        let Some(group) = self.concurrency.find(key, scope, hash) else { return true };
         let lanes = self.concurrency.groups.get(group).lanes.len();
         lanes < MOST_LANES || self.concurrency.lane_in(group, tube, large).is_some()
+    }
+
+    /// Returns the tube in which this key of a job in `tube` counts, or [`NIL`] for all tubes, and the hash of both.
+    fn scope_of_key(&self, key: &Name, tube: u32) -> (u32, u32) {
+        if !self.limits.keys_per_tube {
+            return (NIL, self.tubes.hash(key.key()));
+        }
+        let mut hasher = self.tubes.hasher().build_hasher();
+        hasher.write(key.key());
+        hasher.write_u32(tube);
+        (tube, hasher.finish() as u32)
     }
 
     /// The lane of the job in `slot`, if it has one.
@@ -119,13 +137,13 @@ impl Engine {
 
     /// The job in `slot`, which has extras and stands nowhere, has this key from now on, and its bound is `most`.
     pub(super) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
-        let hash = self.tubes.hash(key.key());
         let job = self.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
-        let group = self.concurrency.find(&key, hash).unwrap_or_else(|| {
+        let (scope, hash) = self.scope_of_key(&key, tube);
+        let group = self.concurrency.find(&key, scope, hash).unwrap_or_else(|| {
             self.memory.jobs += GROUP_COST + key.length() as u64;
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
-            let group = Group { key, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false };
+            let group = Group { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false };
             let number = self.concurrency.groups.insert(group);
             self.concurrency.index.insert(number, &mut self.concurrency.groups);
             number

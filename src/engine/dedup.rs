@@ -11,8 +11,8 @@ use super::job_options::{DedupKey, Fingerprints};
 use super::steps::MOVE;
 use super::{Engine, Refused};
 
-/// Extras that a search by name looks at. The same name in more tubes than this is refused: names are one index for all
-/// tubes, and each search would have to pass all of them.
+/// Extras that a search by name looks at. The same name in more tubes than this is refused, unless keys are those of a
+/// tube: names are one index for all tubes, and each search would have to pass all of them.
 pub(super) const LOOKS: u64 = 4096;
 
 impl Engine {
@@ -21,17 +21,24 @@ impl Engine {
         Fingerprints::new(self.limits.hash_secret)
     }
 
-    /// Names are hashed without their tubes, so that they can be looked for in all.
-    pub(super) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, empty: Option<JobId>) -> u64 {
+    /// Names are hashed without their tubes, so that they can be looked for in all, unless keys are those of a tube. The
+    /// key of a job that is `hidden` is hashed with its number, so that nobody finds it.
+    pub(super) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher().build_hasher();
         match dedup_key {
             DedupKey::None => return 0,
-            DedupKey::Name(name) => hasher.write(name.key()),
+            DedupKey::Name(name) => {
+                hasher.write(name.key());
+                if self.limits.keys_per_tube {
+                    hasher.write_u32(tube);
+                }
+                hidden.iter().for_each(|id| hasher.write_u64(id.0));
+            }
             DedupKey::Id(id) => hasher.write(id),
             DedupKey::Body(fingerprint) => {
                 hasher.write_u32(tube);
                 fingerprint.iter().flat_map(|it| it.0).for_each(|part| hasher.write_u32(part));
-                hasher.write_u64(empty.map_or(0, |id| id.0));
+                hasher.write_u64(hidden.map_or(0, |id| id.0));
             }
         }
         hasher.finish()
@@ -90,21 +97,55 @@ impl Engine {
         Some(self.jobs.get(self.extras_store.get(number).slot).id)
     }
 
-    /// The oldest job that was submitted with this name, in any tube.
-    pub fn find_name(&self, name: &[u8]) -> Option<JobId> {
+    /// The oldest job that was submitted with this name, in any tube that the caller `sees`.
+    pub fn find_name(&self, name: &[u8], sees: impl Fn(&[u8]) -> bool) -> Option<JobId> {
         let dedup_key = DedupKey::Name(name.into());
-        let hash = self.hash_dedup_key(&dedup_key, 0, None);
+        if !self.limits.keys_per_tube {
+            return self.oldest_named(&dedup_key, 0, |tube| sees(&self.tubes.get(tube).name));
+        }
+        let seen = self.tubes.iter().take(LOOKS as usize).filter(|(_, tube)| sees(&tube.name));
+        seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, |tube| tube == number)).min()
+    }
+
+    /// The oldest job with this key, by the hash that the key has in `tube`, that is in a tube that is meant.
+    fn oldest_named(&self, dedup_key: &DedupKey, tube: u32, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
+        let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut looks) = (None, 0);
         // Looks through all of that name, or as many as one call may, by matching none before.
         self.extras_store.find(hash, |extras| {
             looks += 1;
-            if extras.dedup_key == dedup_key {
+            if extras.dedup_key == *dedup_key && is_meant(self.jobs.get(extras.slot).tube) {
                 let id = self.jobs.get(extras.slot).id;
                 oldest = Some(oldest.map_or(id, |oldest: JobId| oldest.min(id)));
             }
             looks > LOOKS
         });
         oldest
+    }
+
+    /// The job in `slot`, whose key may be that of others in its tube, has just been buried, or is about to be no longer.
+    /// Of the buried jobs of one key only one is found by it, and of the others that were buried before only one, so that
+    /// a search does not pass many. Clients of Gearman submit again what is buried, without end.
+    pub(super) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
+        let job = self.jobs.get(slot);
+        let (tube, id, length) = (job.tube, job.id, job.body.len());
+        let Some(extras) = self.extras(job) else { return };
+        let dedup_key = match &extras.dedup_key {
+            DedupKey::None | DedupKey::Id(_) => return,
+            // Nobody looks for a job without a body.
+            DedupKey::Body(_) if length == 0 => return,
+            key => key.clone(),
+        };
+        let open = self.hash_dedup_key(&dedup_key, tube, None);
+        let another = self.find_with_key(&dedup_key, open, |other, job| {
+            other != slot && job.tube == tube && (job.state() == State::Buried) == is_buried
+        });
+        let is_alone = another == Ok(None);
+        let hash = if is_alone { open } else { self.hash_dedup_key(&dedup_key, tube, Some(id)) };
+        let number = self.extras_store.of(slot);
+        if !self.extras_store.get(number).has_hash(hash) {
+            self.extras_store.rehash(number, hash);
+        }
     }
 
     /// Bytes of log that a durable job needs for its duplicate, if that is in no log yet, whatever its own body takes.

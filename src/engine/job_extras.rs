@@ -119,6 +119,11 @@ impl JobExtras {
         }
     }
 
+    /// Returns `true` if it is found by this hash.
+    pub fn has_hash(&self, hash: u64) -> bool {
+        self.hash == (hash >> 32) as u32
+    }
+
     /// Bytes that go with it to its worker.
     pub fn reducer(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.reducer.as_deref()

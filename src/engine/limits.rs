@@ -1,14 +1,11 @@
 //! How many jobs tubes may have: one limit for the producers of all protocols.
 //!
-//! Owns its beginning and its end. A tube with a limit stays though nothing refers to it, so only so many may have one. Must
-//! not refuse jobs: that is `submit`'s.
+//! Owns its beginning and its end. A tube with a limit stays though nothing refers to it; it is one of those that
+//! [`Limits::max_tubes`](super::Limits::max_tubes) bounds. Must not refuse jobs: that is `submit`'s.
 
 use super::change::Change;
 use super::client::ClientId;
 use super::{Engine, OverLimit};
-
-/// Tubes that may have a limit at a time.
-const MOST_LIMITED: usize = 10_000;
 
 /// No limit for any priority class.
 const NONE: [u32; 3] = [u32::MAX; 3];
@@ -22,7 +19,7 @@ impl Engine {
         if limits == NONE {
             self.end_limit(number);
             self.close_tube_if_idle(number);
-        } else if self.tubes.get(number).most.is_some() || self.limited < MOST_LIMITED {
+        } else {
             self.set_limit(number, limits);
         }
         true
@@ -31,10 +28,6 @@ impl Engine {
     /// The same for jobs of any priority, and a tube that is created if need be.
     pub fn limit_new_tube(&mut self, client: ClientId, name: &[u8], most: Option<u32>) -> Result<(), OverLimit> {
         if most.is_some() {
-            let known = self.tubes.find(name).is_some_and(|number| self.tubes.get(number).most.is_some());
-            if !known && self.limited >= MOST_LIMITED {
-                return Err(OverLimit);
-            }
             self.open_tube(client, name)?;
         }
         self.limit_tube(name, [most; 3]);
@@ -43,7 +36,6 @@ impl Engine {
 
     fn set_limit(&mut self, number: u32, limits: [u32; 3]) {
         let before = self.tubes.get_mut(number).most.replace(Box::new(limits)).is_some();
-        self.limited += usize::from(!before);
         self.changed(Change::Limit { tube: number, before });
     }
 
@@ -51,7 +43,6 @@ impl Engine {
     pub(super) fn end_limit(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if tube.most.take().is_some() {
-            self.limited -= 1;
             let name = (*tube.name).into();
             self.changed(Change::LimitEnded { tube: number, name });
         }

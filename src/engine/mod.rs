@@ -154,6 +154,8 @@ pub struct Limits {
     pub lease_limit: Span,
     /// Idle clients that are notified when a job becomes ready; zero: all.
     pub wakeups: u32,
+    /// Keys of jobs mean something in one tube only: clients of other tubes may use the same keys for other purposes.
+    pub keys_per_tube: bool,
     /// Makes the hashes of names unpredictable to clients.
     pub hash_secret: u64,
 }
@@ -169,6 +171,7 @@ impl Limits {
         largest_leased: usize::MAX,
         lease_limit: LONGEST_LEASE,
         wakeups: 1,
+        keys_per_tube: false,
         hash_secret: 0,
     };
 }
@@ -203,8 +206,6 @@ pub struct Engine {
     /// How often a client began to wait or to be idle.
     waits: u64,
     kept_tubes: usize,
-    /// Tubes that have a limit.
-    limited: usize,
     job_times: JobTimes,
     /// Bytes of the log that a verb lacked and could not have asked for before.
     lacking: u64,
@@ -248,7 +249,6 @@ impl Engine {
             stats: Stats::default(),
             waits: 0,
             kept_tubes: 0,
-            limited: 0,
             job_times: JobTimes::default(),
             lacking: 0,
             exhausted: false,

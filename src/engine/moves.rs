@@ -198,13 +198,14 @@ impl Engine {
         }
     }
 
-    /// A fingerprint of a body is unique in its tube, and found by both.
+    /// What is unique in its tube is found by both.
     pub(super) fn rehash(&mut self, slot: u32) {
         let job = self.jobs.get(slot);
         let Some(extras) = self.extras(job) else { return };
-        if matches!(extras.dedup_key, DedupKey::Body(_)) {
-            let empty = (job.body.len() == 0).then_some(job.id);
-            let hash = self.hash_dedup_key(&extras.dedup_key.clone(), job.tube, empty);
+        if matches!(extras.dedup_key, DedupKey::Body(_) | DedupKey::Name(_)) {
+            let is_hidden = matches!(extras.dedup_key, DedupKey::Body(_)) && job.body.len() == 0;
+            let empty = is_hidden.then_some(job.id);
+            let hash = self.hash_dedup_key(&extras.dedup_key, job.tube, empty);
             self.extras_store.rehash(self.extras_store.of(slot), hash);
         }
     }

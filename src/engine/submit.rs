@@ -199,7 +199,8 @@ impl Engine {
     pub(super) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.jobs.view(slot);
         // Nobody ever looks for a job without a body, and they must not all stand in one chain.
-        let empty = job.body().is_empty().then_some(job.id);
+        let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
+        let empty = is_empty.then_some(job.id);
         let dedup_key = match dedup_key {
             DedupKey::Body(None) => DedupKey::Body(Some(self.fingerprints().of(job.body().bytes()))),
             other => other,

@@ -7,6 +7,7 @@ use super::change::Change;
 use super::client::ClientId;
 use super::job::{JobId, NewJob, Priority, State};
 use super::job_options::{DedupKey, JobOptions};
+use super::list::NIL;
 use super::name::Name;
 use super::time::{Span, Time};
 use super::{Engine, Refused};
@@ -67,7 +68,8 @@ impl Engine {
             None => (DedupKey::None, 0),
         };
         if let DedupKey::Name(key) = &dedup_key {
-            if let Some(slot) = known.map_or(Ok(None), |number| self.find_keyed(&dedup_key, number))? {
+            // Also for a tube that does not exist yet: a key that no later put would find is refused now.
+            if let Some(slot) = self.find_keyed(&dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
             let tube = tags.tube.as_deref().unwrap_or(&self.tubes.get(used).name);

@@ -74,6 +74,9 @@ impl Engine {
             }
         }
         if is_bound {
+            if self.jobs.get(slot).state() == State::Buried {
+                self.reveal_one(slot, true);
+            }
             self.count_life(slot);
         }
     }
@@ -117,7 +120,10 @@ impl Engine {
                 Some(lane) => self.quit_lane(lane, slot),
                 None => tube.remove_ready(slot, is_large, &mut self.jobs),
             },
-            State::Buried => tube.buried.remove(slot, &mut self.jobs),
+            State::Buried => {
+                tube.buried.remove(slot, &mut self.jobs);
+                self.reveal_one(slot, false);
+            }
             State::Delayed => {
                 tube.delayed.remove(place, &mut self.jobs);
                 self.retime_tube(number);

@@ -123,6 +123,7 @@ impl Hub {
             largest_leased: MAX_DATA as usize,
             lease_limit: Span::from_secs(config.lease_limit.into()),
             wakeups: config.worker_wakeup,
+            keys_per_tube: gate.is_some(),
             hash_secret: secret,
         };
         let mut core = Core::new(limits, config.protocols.exceptions);

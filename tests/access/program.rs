@@ -101,3 +101,34 @@ fn a_word_tells_what_is_allowed_and_why() {
     assert_eq!(ended.out.lines().count(), 2, "{ended:?}");
     assert!(ended.out.starts_with(&format!("{wrong}:1:2: a proof must follow")), "{ended:?}");
 }
+
+/// A client's keys neither hold up nor use up those of clients with other tubes.
+#[test]
+fn keys_are_those_of_a_tube() {
+    let text = format!("a token:sha256:{} put:a take:a\nb token:sha256:{} all\n", digest("a"), digest("b"));
+    let (folder, path) = folder(&text);
+    let socket = folder.file("socket");
+    let _daemon = Daemon::start(&["-l", &format!("unix:{}", socket.display()), "--access", &path]);
+    let connect = |token: &str, tube: &str| {
+        let mut talk = Talk::new(UnixStream::connect(&socket).expect("a connection"));
+        assert_eq!(talk.ask(&format!("auth {token}")), "AUTHENTICATED");
+        for command in [format!("use {tube}"), format!("watch {tube}"), "ignore default".to_owned()] {
+            talk.ask(&command);
+        }
+        talk
+    };
+    let (mut a, mut b) = (connect("a", "a"), connect("b", "b"));
+    assert_eq!(a.ask("put 0 0 60 1 con:k\r\nx"), "INSERTED 1");
+    assert_eq!(b.ask("put 0 0 60 1 con:k\r\ny"), "INSERTED 2");
+    for (talk, reserved) in [(&mut a, "RESERVED 1 1"), (&mut b, "RESERVED 2 1")] {
+        assert_eq!(talk.ask("reserve-with-timeout 0"), reserved);
+        talk.line();
+    }
+    // In one tube they count as ever.
+    assert_eq!(b.ask("put 0 0 60 1 con:k\r\nz"), "INSERTED 3");
+    assert_eq!(b.ask("reserve-with-timeout 0"), "TIMED_OUT");
+    // In more tubes than a key can be in without names.
+    for tube in 0..100 {
+        assert_eq!(b.ask(&format!("put 0 0 60 1 con:j tub:t{tube}\r\nx")), format!("INSERTED {}", 4 + tube));
+    }
+}

@@ -431,7 +431,7 @@ impl Model {
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
-                b'n' => engine.find_name(&dedup_key) == Some(ids[0]),
+                b'n' => engine.find_name(&dedup_key, |_| true) == Some(ids[0]),
                 _ => true,
             };
             if !right {

@@ -177,7 +177,7 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     assert_eq!(before.puts, before.any, "who joins it relies on it");
     life.save();
     let back = life.cut();
-    assert_eq!(back.find_name(b"n"), Some(job));
+    assert_eq!(back.find_name(b"n", |_| true), Some(job));
     assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
     assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
     // Cancelled while somebody is at it, it is gone at once, and another of that name is another job.
@@ -196,7 +196,7 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     });
     life.save();
     let back = life.cut();
-    assert_eq!((back.find_name(b"n"), back.any_job(job).is_some()), (Some(other), false));
+    assert_eq!((back.find_name(b"n", |_| true), back.any_job(job).is_some()), (Some(other), false));
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
     }
     assert_eq!(submit(looks + 1), Err(Refused::OutOfMemory));
     assert!(submit(looks).expect("the one there").joined);
-    assert_eq!(engine.find_name(b"same"), Some(first.id));
+    assert_eq!(engine.find_name(b"same", |_| true), Some(first.id));
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_tag_s_key_may_be_in_no_more_tubes_either() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     let mut put = |place: usize| {
-        engine.use_tube(client, &name_of(place)).expect("room");
-        let tags = Tags { key: Some((b"same".as_slice().into(), 0)), ..Tags::default() };
+        let tube = Some(name_of(place).into());
+        let tags = Tags { key: Some((b"same".as_slice().into(), 0)), tube, ..Tags::default() };
         engine.put_tagged(client, job(b"x"), tags, NOW)
     };
     let looks = LOOKS as usize;
@@ -398,4 +398,71 @@ fn the_jobs_of_two_tubes_are_added_state_by_state() {
     let mut sum = JobCounts { urgent: 10, ready: 20, reserved: 30, delayed: 40, buried: 50, finished: 60 };
     sum.merge(&few);
     assert_eq!(sum, JobCounts { urgent: 11, ready: 22, reserved: 33, delayed: 44, buried: 55, finished: 66 });
+}
+
+/// A key of another tube: clients of tubes that keys do not cross cannot use up, hold up or find what is not theirs.
+#[test]
+fn keys_of_a_tube_are_no_business_of_other_tubes() {
+    let mut engine = Engine::new(Limits { keys_per_tube: true, ..Limits::NONE });
+    let client = engine.connect();
+    let name: Name = b"same".as_slice().into();
+    let mut ids = Vec::new();
+    for place in 0..=LOOKS as usize + 1 {
+        engine.use_tube(client, &name_of(place)).expect("room");
+        let tags = Tags { key: Some((name.clone(), 0)), concurrency: Some((name.clone(), 1)), ..Tags::default() };
+        let Ok(Tagged::New(id)) = engine.put_tagged(client, job(b"x"), tags.clone(), NOW) else { panic!("{place}") };
+        let again = engine.put_tagged(client, job(b"x"), tags, NOW);
+        assert!(matches!(again, Ok(Tagged::Duplicate { .. })), "{place}");
+        ids.push(id);
+    }
+    // As many as there are tubes are reserved at a time.
+    let worker = engine.connect();
+    for place in 0..100 {
+        engine.watch(worker, &name_of(place), NOW).expect("room");
+    }
+    for _ in 0..100 {
+        assert!(take(&mut engine, worker).is_some());
+    }
+    assert_eq!(engine.find_name(b"same", |tube| tube == name_of(7)), Some(ids[7]));
+    engine.check();
+}
+
+/// Clients of Gearman submit again what is buried.
+#[test]
+fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
+    for dedup_key in [DedupKey::Name(b"same".as_slice().into()), DedupKey::Body(None)] {
+        let mut engine = Engine::new(Limits::NONE);
+        let client = engine.connect();
+        engine.watch(client, b"t", NOW).expect("room");
+        let mut buried = Vec::new();
+        for round in 0..=LOOKS + 2 {
+            let options = JobOptions { dedup_key: dedup_key.clone(), ..JobOptions::default() };
+            let new = engine.submit(client, b"t", job(b"x"), options.clone(), NOW).expect("room");
+            assert!(!new.joined, "{round}");
+            assert!(engine.submit(client, b"t", job(b"x"), options, NOW).expect("room").joined, "{round}");
+            let id = take(&mut engine, client).expect("the job");
+            assert!(engine.bury(client, id, 0, NOW), "{round}");
+            buried.push(id);
+        }
+        // One of those that are kicked is found again, and buried ones can go in any order.
+        assert!(engine.kick_job(buried[3], NOW));
+        let options = JobOptions { dedup_key, ..JobOptions::default() };
+        assert_eq!(engine.submit(client, b"t", job(b"x"), options, NOW).map(|it| it.id), Ok(buried[3]));
+        engine.check();
+        for id in buried {
+            assert!(engine.delete(client, id, NOW), "{id:?}");
+        }
+        engine.check();
+    }
+}
+
+/// Limits take no more of what all clients share than tubes do.
+#[test]
+fn each_tube_may_have_a_limit() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    for place in 0..10_100 {
+        assert!(engine.limit_new_tube(client, &name_of(place), Some(1)).is_ok(), "{place}");
+        assert!(engine.limit_at(engine.tubes.find(&name_of(place)).expect("a tube")).is_some(), "{place}");
+    }
 }

@@ -9,7 +9,8 @@ use super::command::Command;
 use super::names::{job_of, MAX_LINE};
 use super::packets::{packet, Packet};
 use super::reply::{self, Fault};
-use crate::engine::{Body, Fingerprint};
+use crate::access::Need;
+use crate::engine::{Body, Fingerprint, JobId};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::{swallow, Upload};
@@ -42,7 +43,7 @@ impl Request {
             Command::Submit(submission) => Subject::Tube(&submission.function),
             Command::Work(work) => job(&work.handle),
             Command::GetStatus(handle) => job(handle),
-            Command::GetStatusUnique(unique) => Subject::Job(context.engine.find_name(unique)),
+            Command::GetStatusUnique(unique) => Subject::Job(find_unique(unique, context)),
             Command::Text(AdminCommand::CancelJob(handle)) => job(handle),
             Command::Text(
                 AdminCommand::CreateFunction(name) | AdminCommand::DropFunction(name) | AdminCommand::Maxqueue(name, _),
@@ -50,6 +51,12 @@ impl Request {
             _ => Subject::Nothing,
         }
     }
+}
+
+/// The oldest job with this unique id of those that the client may ask about.
+pub fn find_unique(unique: &[u8], context: &Context) -> Option<JobId> {
+    let sees = |tube: &[u8]| context.access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
+    context.engine.find_name(unique, sees)
 }
 
 /// The parser's state for one connection. It keeps no bytes but those of data: the caller offers

@@ -11,7 +11,7 @@ use super::kind::Kind;
 use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
-use super::request::Request;
+use super::request::{find_unique, Request};
 use crate::access::Denied;
 use crate::engine::{
     Body, ClientId, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
@@ -81,7 +81,7 @@ pub fn execute(request: Request, session: &mut Session, context: &mut Context, o
         }
         Command::GetStatusUnique(unique) => {
             context.engine.take_steps(SEARCH);
-            let job = context.engine.find_name(&unique).and_then(|id| context.engine.job(id));
+            let job = find_unique(&unique, context).and_then(|id| context.engine.job(id));
             reply::status(out, Kind::StatusResUnique, &unique, &status(context.engine, job));
         }
         Command::CantDo(function) => {
