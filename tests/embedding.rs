@@ -308,3 +308,21 @@ fn very_many_jobs_are_cleared_a_turn_at_a_time() {
     assert_eq!((server.jobs("default").len(), server.clear(), server.stats().jobs.ready), (1000, 1000, 0));
     server.check();
 }
+
+/// Without a weight, `watch` sets the weight to 1, also that of a tube that is watched already.
+#[test]
+fn a_tube_that_is_watched_again_has_the_usual_weight() {
+    const JOBS: usize = 40;
+    let server = Server::start().expect("a server");
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    let puts = "put 0 0 60 1\r\nx\r\nput 0 0 60 1 tub:t\r\ny\r\n".repeat(JOBS);
+    let reserves = "reserve\r\n".repeat(JOBS);
+    let watch = "watch t 9999\r\nwatch t\r\nreserve-mode weighted\r\n";
+    stream.write_all(format!("{puts}{watch}{reserves}quit\r\n").as_bytes()).expect("a connection");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("answers");
+    assert_eq!(told.matches("RESERVED ").count(), JOBS, "{told}");
+    // With a weight of 9999, forty jobs of t in a row are to be expected.
+    let count = |body: &str| told.lines().filter(|line| *line == body).count();
+    assert!(count("x") > 0 && count("y") > 0, "{told}");
+}

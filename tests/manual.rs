@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -126,6 +128,29 @@ fn the_man_page_s_figures_are_true() {
     ] {
         assert!(page.contains(&figure), "{figure}");
     }
+}
+
+/// The keys of `stats` that beanstalkd does not have, in order.
+#[test]
+fn the_man_page_has_every_figure() {
+    let page = read("man/beanpole.8");
+    let list = page.split("has these keys behind the known ones:").nth(1).and_then(|rest| rest.split("\n.It").next());
+    let listed: Vec<&str> = list
+        .expect("a list")
+        .lines()
+        .filter_map(|line| line.split_once("Ql "))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|(_, key)| key.trim_end_matches([' ', ',', '.']))
+        .collect();
+    let server = Server::start().expect("a server");
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    stream.write_all(b"stats\r\nquit\r\n").expect("a connection");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("an answer");
+    let keys = told.lines().filter_map(|line| line.split_once(": ")).map(|(key, _)| key);
+    let ours: Vec<&str> = keys.skip_while(|key| *key != "platform").skip(1).collect();
+    assert_eq!(listed, ours);
 }
 
 #[test]

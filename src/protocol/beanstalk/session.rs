@@ -98,9 +98,7 @@ fn use_tube(tube: &[u8], context: &mut Context, out: &mut Output) {
 fn watch(tube: &[u8], weight: Option<u16>, context: &mut Context, out: &mut Output) {
     let Context { engine, client, now, .. } = context;
     let Ok(count) = engine.watch(*client, tube, *now) else { return reply::words(out, reply::OUT_OF_MEMORY) };
-    if let Some(weight) = weight {
-        engine.set_weight(*client, tube, weight);
-    }
+    engine.set_weight(*client, tube, weight.unwrap_or(1));
     reply::numbered(out, b"WATCHING", count as u64);
 }
 
