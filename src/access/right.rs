@@ -84,6 +84,8 @@ impl Need {
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
     /// To see the tubes that are named.
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
+    /// The client that has reserved the job needs no more than the right to take jobs.
+    pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
     /// To ask what became of a job, as those do who put it.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);

@@ -16,7 +16,7 @@ mod guard;
 #[cfg(test)]
 mod pieces;
 mod sums;
-mod text;
+pub(crate) mod text;
 mod upload;
 
 pub mod beanstalk;

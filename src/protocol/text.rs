@@ -92,6 +92,47 @@ pub fn is_tube_name(bytes: &[u8]) -> bool {
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
+/// The most bytes in a quoted name: those of the longest Gearman function name.
+pub const MAX_QUOTED_NAME: usize = 512;
+
+/// Appends text in double quotes. `"` and `\` are escaped by a backslash, bytes outside printable ASCII as `\xNN`.
+pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
+/// Reads what [`push_quoted`] writes. Returns the text and the rest of the line behind the closing quote. Other
+/// escapes, and bytes that should have been escaped, are errors.
+pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
+    loop {
+        let (byte, behind) = match rest {
+            [b'"', behind @ ..] => return Some((name, behind)),
+            [b'\\', byte @ (b'"' | b'\\'), behind @ ..] => (*byte, behind),
+            [b'\\', b'x', high, low, behind @ ..] => (hex_digit(*high)? << 4 | hex_digit(*low)?, behind),
+            [byte @ b' '..=b'~', behind @ ..] if *byte != b'\\' => (*byte, behind),
+            _ => return None,
+        };
+        name.push(byte);
+        rest = behind;
+    }
+}
+
+/// Appends a tube name as it is written in lists and commands: quoted if beanstalkd does not allow the name.
+pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
+    match is_tube_name(name) {
+        true => out.extend_from_slice(name),
+        false => push_quoted(out, name),
+    }
+}
+
 /// The next word, in front of which there may be spaces, and what stands behind it.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
@@ -143,6 +184,21 @@ mod tests {
             ("-99999999999999999999", Some(i64::MIN)),
         ] {
             assert_eq!(strtoll(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn quoted_text_is_read_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        for text in [&b""[..], b"My::Func", b"a b", b"\"\\", b"\\x41", "caf\u{e9}".as_bytes(), &all] {
+            let mut quoted = Vec::new();
+            push_quoted(&mut quoted, text);
+            assert!(quoted.iter().all(|byte| (b' '..=b'~').contains(byte)));
+            quoted.extend(b" 7");
+            assert_eq!(unquote(&quoted), Some((text.to_vec(), &b" 7"[..])));
+        }
+        for wrong in ["", "a", "\"", "\"a", "\"\\\"", "\"\\n\"", "\"\\x4\"", "\"\\xg0\"", "\"\t\"", "\"\u{e9}\""] {
+            assert_eq!(unquote(wrong.as_bytes()), None, "{wrong:?}");
         }
     }
 

@@ -4,9 +4,10 @@
 
 use crate::access::Digest;
 use crate::engine::{JobId, NewJob, Priority, Span, State, Tags};
+use crate::protocol::text::MAX_QUOTED_NAME;
 
 /// Upper bound of the bytes of a job's record beside its body: the longest name of a tube, and some numbers.
-const PUT_OVERHEAD: u64 = 300;
+const PUT_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// Upper bound of the bytes that the tags of a job take beside that.
 pub const TAGS_OVERHEAD: u64 = 600;

@@ -8,7 +8,18 @@ use super::command::Command;
 use super::extensions::{Extension, Extensions};
 use crate::access::{Digest, Need};
 use crate::engine::{JobId, Span, State};
-use crate::protocol::text::{is_tube_name, name_run, next_word, number, number32, past, strtoul32};
+use crate::protocol::text::{
+    is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote, MAX_QUOTED_NAME,
+};
+
+/// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
+pub const MAX_LINE: usize = 224;
+
+/// The longest line of a put with tags: two names of 200 bytes, and some numbers.
+pub const MAX_PUT_LINE: usize = 2048;
+
+/// The longest list of ids of a delete of many jobs: a thousand ids of twenty digits, and more.
+const MAX_BATCH_LINE: usize = 24 * 1024;
 
 /// A command, by its place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,20 +139,20 @@ pub const COMMANDS: [CommandRow; 40] = [
     ours(Extension::Batch, row(CommandName::TouchAll, Need::TAKE_ANY, "touch-all", "", |args, _| alone(args, Command::TouchAll), "start the times to run of all reserved jobs again")),
     row(CommandName::Touch, Need::TAKE_JOB, "touch ", "<id>", |args, _| only_id(args).map(Command::Touch), "start the time to run of a reserved job again"),
     ours(Extension::Wait, row(CommandName::Wait, Need::FOLLOW_JOB, "wait ", "<id> <seconds>", wait, "wait until a job is gone or set aside")),
-    ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, _| flush(args, &State::UNFINISHED), "delete all jobs of a tube")),
-    ours(Extension::Flush, row(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, _| flush(args, &[State::Buried]), "delete the buried jobs of a tube")),
+    ours(Extension::Flush, row(CommandName::FlushTube, Need::ADMIN_NAMED, "flush-tube ", "<tube>", |args, on| flush(args, on, &State::UNFINISHED), "delete all jobs of a tube")),
+    ours(Extension::Flush, row(CommandName::FlushBuried, Need::ADMIN_NAMED, "flush-buried ", "<tube>", |args, on| flush(args, on, &[State::Buried]), "delete the buried jobs of a tube")),
     ours(Extension::Drain, row(CommandName::Drain, Need::ADMIN_ALL, "drain", "", |args, _| alone(args, Command::Drain(true)), "take no more jobs in")),
     ours(Extension::Drain, row(CommandName::Undrain, Need::ADMIN_ALL, "undrain", "", |args, _| alone(args, Command::Drain(false)), "take jobs in again")),
     ours(Extension::ListJobs, row(CommandName::ListJobs, Need::LOOK_NAMED, "list-jobs ", "<tube> <state> [<above>] [<count>]", list_jobs, "list ids of jobs of a tube")),
     ours(Extension::Move, row(CommandName::MoveJob, Need::ADMIN_JOB, "move-job ", "<id> <tube> <pri> <delay>", move_job, "put a job into another tube")),
     ours(Extension::Move, row(CommandName::MoveTube, Need::ADMIN_NAMED, "move-tube ", "<tube> <tube> <state> <bound>", move_tube, "put up to so many jobs into another tube")),
     ours(Extension::Limit, row(CommandName::LimitTube, Need::ADMIN_NAMED, "limit-tube ", "<tube> <count>", limit_tube, "bound how many jobs a tube may have")),
-    row(CommandName::StatsJob, Need::LOOK_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
-    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, _| tube(args).map(Command::StatsTube), "statistics of a tube"),
+    row(CommandName::StatsJob, Need::LOOK_OWN_JOB, "stats-job ", "<id>", |args, _| only_id(args).map(Command::StatsJob), "statistics of a job"),
+    row(CommandName::StatsTube, Need::LOOK_NAMED, "stats-tube ", "<tube>", |args, on| tube(args, on).map(Command::StatsTube), "statistics of a tube"),
     row(CommandName::Stats, Need::LOOK_ANY, "stats", "", |args, _| alone(args, Command::Stats), "statistics of the server"),
-    row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, _| tube(args).map(Command::Use), "choose the tube that jobs are put into"),
+    row(CommandName::Use, Need::USE_NAMED, "use ", "<tube>", |args, on| tube(args, on).map(Command::Use), "choose the tube that jobs are put into"),
     row(CommandName::Watch, Need::TAKE_NAMED, "watch ", "<tube> [<weight>]", watch, "add a tube to those that jobs are reserved from"),
-    row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args, _| tube(args).map(Command::Ignore), "take a tube from those"),
+    row(CommandName::Ignore, Need::OPEN, "ignore ", "<tube>", |args, on| tube(args, on).map(Command::Ignore), "take a tube from those"),
     row(CommandName::ListTubesWatched, Need::OPEN, "list-tubes-watched", "", |args, _| alone(args, Command::ListTubesWatched), "name the tubes that are watched"),
     row(CommandName::ListTubeUsed, Need::OPEN, "list-tube-used", "", |args, _| alone(args, Command::ListTubeUsed), "name the tube that is used"),
     row(CommandName::ListTubes, Need::LOOK_ANY, "list-tubes", "", |args, _| alone(args, Command::ListTubes), "name all tubes"),
@@ -181,6 +192,60 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
+/// The longest line of each row with its CR LF, by the arguments in the table, with every name in quotes.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
+const LONGEST: [usize; COMMANDS.len()] = {
+    let mut longest = [0; COMMANDS.len()];
+    let mut row = 0;
+    while row < COMMANDS.len() {
+        longest[row] = longest_line(&COMMANDS[row]);
+        row += 1;
+    }
+    longest
+};
+
+/// `MAX_LINE` at least, since beanstalkd allows more spaces than are needed.
+const fn longest_line(row: &CommandRow) -> usize {
+    let mut length = row.word.len() + 2;
+    let mut arguments = row.arguments.as_bytes();
+    while let [first, rest @ ..] = arguments {
+        arguments = rest;
+        if *first == b'<' {
+            length += match rest {
+                [b't', b'u', b'b', b'e', b'>', ..] => 1 + 2 + 4 * MAX_QUOTED_NAME,
+                [b'i', b'd', b's', b'>', ..] => MAX_BATCH_LINE,
+                // A number of 64 bits, or a word that is shorter.
+                _ => 1 + 20,
+            };
+        }
+    }
+    if length < MAX_LINE {
+        MAX_LINE
+    } else {
+        length
+    }
+}
+
+impl CommandRow {
+    /// The longest line of this command with its CR LF. Lines of beanstalkd's own commands are longer than beanstalkd's
+    /// only where a name may be quoted.
+    #[expect(clippy::indexing_slicing, reason = "names are in the order of the rows")]
+    pub fn longest(&self, extensions: Extensions) -> usize {
+        if self.parse.is_none() {
+            return if extensions == Extensions::NONE { MAX_LINE } else { MAX_PUT_LINE };
+        }
+        if self.extension.is_some() || extensions.has(Extension::Quote) {
+            return LONGEST[self.name as usize];
+        }
+        MAX_LINE
+    }
+
+    /// `true` if a line of this command with these arguments may be longer than beanstalkd's.
+    pub fn may_be_long(&self, args: &[u8]) -> bool {
+        self.extension.is_some() || args.contains(&b'"')
+    }
+}
+
 fn alone(args: &[u8], command: Command) -> Option<Command> {
     args.is_empty().then_some(command)
 }
@@ -198,8 +263,16 @@ pub fn secs(count: u32) -> Span {
     Span::from_secs(count.into())
 }
 
-fn tube(args: &[u8]) -> Option<Box<[u8]>> {
-    is_tube_name(args).then(|| args.into())
+/// The last argument, a tube name.
+fn tube(args: &[u8], extensions: Extensions) -> Option<Box<[u8]>> {
+    next_tube(args, extensions).and_then(last)
+}
+
+/// A tube name in quotes and what follows it. An escaped NUL is refused: no protocol has names with one.
+fn quoted_tube(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
+    let (name, rest) = unquote(args).filter(|_| extensions.has(Extension::Quote))?;
+    let is_legal = (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0);
+    (is_legal && (rest.is_empty() || rest.starts_with(b" "))).then(|| (name.into(), rest))
 }
 
 /// Jobs of a batch at most.
@@ -226,10 +299,18 @@ fn spaced(args: &[u8]) -> Option<&[u8]> {
     args.strip_prefix(b" ")
 }
 
-/// The next word, which is the name of a tube.
-fn next_tube(args: &[u8]) -> Option<(Box<[u8]>, &[u8])> {
-    let (name, rest) = next_word(args)?;
-    Some((tube(name)?, rest))
+/// A tube name up to the next space, or in quotes.
+fn next_tube(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
+    if args.starts_with(b"\"") {
+        return quoted_tube(args, extensions);
+    }
+    let (name, rest) = args.split_at(args.iter().position(|&byte| byte == b' ').unwrap_or(args.len()));
+    is_tube_name(name).then(|| (name.into(), rest))
+}
+
+/// The same, behind any number of spaces.
+fn next_tube_word(args: &[u8], extensions: Extensions) -> Option<(Box<[u8]>, &[u8])> {
+    next_tube(past(args, args.iter().position(|&byte| byte != b' ')?), extensions)
 }
 
 fn next_state(args: &[u8]) -> Option<(State, &[u8])> {
@@ -242,12 +323,12 @@ fn wait(args: &[u8], _: Extensions) -> Option<Command> {
     number32(args).and_then(last).map(|timeout| Command::Wait(JobId(id), secs(timeout)))
 }
 
-fn flush(args: &[u8], states: &'static [State]) -> Option<Command> {
-    tube(args).map(|tube| Command::Flush { tube, states })
+fn flush(args: &[u8], extensions: Extensions, states: &'static [State]) -> Option<Command> {
+    tube(args, extensions).map(|tube| Command::Flush { tube, states })
 }
 
-fn list_jobs(args: &[u8], _: Extensions) -> Option<Command> {
-    let (tube, args) = next_tube(args)?;
+fn list_jobs(args: &[u8], extensions: Extensions) -> Option<Command> {
+    let (tube, args) = next_tube_word(args, extensions)?;
     let (state, args) = next_state(args)?;
     let (above, args) = if args.is_empty() { (0, args) } else { number(args)? };
     let limit = if args.is_empty() { BATCH } else { number32(args).and_then(last)? };
@@ -255,35 +336,35 @@ fn list_jobs(args: &[u8], _: Extensions) -> Option<Command> {
     Some(Command::ListJobs { tube, state, above, limit })
 }
 
-fn move_job(args: &[u8], _: Extensions) -> Option<Command> {
+fn move_job(args: &[u8], extensions: Extensions) -> Option<Command> {
     let (id, args) = number(args)?;
-    let (tube, args) = next_tube(args)?;
+    let (tube, args) = next_tube_word(args, extensions)?;
     let (pri, args) = number32(args)?;
     let delay = number32(args).and_then(last)?;
     Some(Command::MoveJob { id: JobId(id), tube, pri, delay: secs(delay) })
 }
 
-fn move_tube(args: &[u8], _: Extensions) -> Option<Command> {
-    let (from, args) = next_tube(args)?;
-    let (to, args) = next_tube(args)?;
+fn move_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
+    let (from, args) = next_tube_word(args, extensions)?;
+    let (to, args) = next_tube_word(args, extensions)?;
     let (state, args) = next_state(args)?;
     let bound = number(args).and_then(last)?;
     (state != State::Reserved).then_some(Command::MoveTube { from, to, state, bound })
 }
 
-fn limit_tube(args: &[u8], _: Extensions) -> Option<Command> {
-    let (tube, args) = next_tube(args)?;
+fn limit_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
+    let (tube, args) = next_tube_word(args, extensions)?;
     let most = number32(args).and_then(last)?;
     Some(Command::LimitTube { tube, most: Some(most).filter(|most| *most > 0) })
 }
 
 fn watch(args: &[u8], extensions: Extensions) -> Option<Command> {
-    if !extensions.has(Extension::Weight) || !args.contains(&b' ') {
-        return tube(args).map(|tube| Command::Watch(tube, None));
+    let (tube, args) = next_tube(args, extensions)?;
+    if args.is_empty() {
+        return Some(Command::Watch(tube, None));
     }
-    let (name, args) = args.split_at(args.iter().position(|&byte| byte == b' ')?);
     let weight = number32(args).and_then(last).filter(|weight| (1..=9999).contains(weight))?;
-    tube(name).map(|tube| Command::Watch(tube, Some(weight as u16)))
+    extensions.has(Extension::Weight).then_some(Command::Watch(tube, Some(weight as u16)))
 }
 
 fn reserve_mode(args: &[u8], _: Extensions) -> Option<Command> {
@@ -313,8 +394,11 @@ fn bury(args: &[u8], _: Extensions) -> Option<Command> {
     Some(Command::Bury { id: JobId(id), pri })
 }
 
-fn pause_tube(args: &[u8], _: Extensions) -> Option<Command> {
+fn pause_tube(args: &[u8], extensions: Extensions) -> Option<Command> {
     let start = args.iter().position(|&byte| byte != b' ')?;
+    if let Some((tube, args)) = quoted_tube(past(args, start), extensions) {
+        return number32(args).and_then(last).map(|length| Command::PauseTube { tube, length: secs(length) });
+    }
     let (name, args) = name_run(past(args, start));
     let length = number32(args).and_then(last)?;
     match name {

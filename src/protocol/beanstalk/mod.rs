@@ -16,13 +16,13 @@ mod tags;
 mod yaml;
 
 pub use command::Command;
-pub use commands::{CommandName, CommandRow, COMMANDS};
+pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
 pub use continuation::Continuation;
 pub use extensions::{Extension, Extensions, EXTENSIONS};
 pub use figures::{
     extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
 };
-pub use request::{Decoder, Request, MAX_LINE, MAX_PUT_LINE};
+pub use request::{Decoder, Request};
 pub use session::{deny, execute, go_on, tell};
 pub use tags::TAGS;
 

@@ -3,7 +3,7 @@
 //! Owns their spelling. Must not decide when each is due.
 
 use crate::engine::{JobId, JobView, NoJob, Priority, State};
-use crate::protocol::text::push_number;
+use crate::protocol::text::{push_number, push_tube_name};
 use crate::protocol::Output;
 
 pub const OUT_OF_MEMORY: &[u8] = b"OUT_OF_MEMORY\r\n";
@@ -84,7 +84,7 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
 pub fn using(out: &mut Output, name: &[u8]) {
     let text = out.text();
     text.extend_from_slice(b"USING ");
-    text.extend_from_slice(name);
+    push_tube_name(text, name);
     text.extend_from_slice(b"\r\n");
 }
 

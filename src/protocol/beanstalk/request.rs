@@ -6,8 +6,8 @@
 use memchr::memchr;
 
 use super::command::{Command, TAGS_OVERHEAD};
-use super::commands::{row_of, secs, CommandName};
-use super::extensions::{Extension, Extensions};
+use super::commands::{row_of, secs, CommandName, MAX_LINE};
+use super::extensions::Extensions;
 use super::reply;
 use super::tags::{self, Tagging};
 use crate::access::Need;
@@ -16,15 +16,6 @@ use crate::protocol::guard::Subject;
 use crate::protocol::text::{number32, past, upto};
 use crate::protocol::upload::{swallow, BodyEnd, Upload};
 use crate::protocol::{CommandPlace, DecodeLimits, LogSubject};
-
-/// The longest line with its CR LF; enough for `pause-tube` with the longest name and number.
-pub const MAX_LINE: usize = 224;
-
-/// The longest line of a put with tags: two names of 200 bytes, and some numbers.
-pub const MAX_PUT_LINE: usize = 2048;
-
-/// The longest line of a delete of many jobs: a thousand ids of twenty digits, and more.
-pub const MAX_BATCH_LINE: usize = 24 * 1024;
 
 /// A command as the client gave it.
 #[derive(Debug)]
@@ -197,7 +188,9 @@ impl Decoder {
 
     /// Reads one line. None: it is not all there. Some(None): it was a put line, and the state says what follows.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Request>> {
-        let most = longest(input, limits.extensions);
+        // A word holds no CR LF, so the row is that of the line even before its end has arrived.
+        let row = row_of(input, limits.extensions);
+        let most = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
         let window = upto(input, most);
         let Some(length) = find_crlf(window) else {
             if window.len() < most {
@@ -210,14 +203,14 @@ impl Decoder {
         let (line, is_long) = (upto(window, length), length + 2 > MAX_LINE);
         *input = past(input, length + 2);
         let is_text = memchr(0, line).is_none();
-        let Some(row) = row_of(line, limits.extensions).filter(|_| is_text) else {
+        let Some(row) = row.filter(|_| is_text) else {
             let problem = if is_text && !is_long { Command::UnknownCommand } else { Command::BadFormat };
             return Some(Some(Request::wrong(problem)));
         };
         let args = past(line, row.word.len());
         let Some(parse) = row.parse else { return Some(self.put_line(args, is_long, input, limits)) };
         Some(Some(match parse(args, limits.extensions) {
-            Some(command) if !is_long || may_be_long(&command) => Request { counts: Some(row.name), command },
+            Some(command) if !is_long || row.may_be_long(args) => Request { counts: Some(row.name), command },
             _ => Request::wrong(Command::BadFormat),
         }))
     }
@@ -288,22 +281,6 @@ fn put_request(numbers: Numbers, tags: Option<Box<Tags>>, whole: bool, body: Opt
         None => Command::PutRefused { answer: reply::OUT_OF_MEMORY, counts_producer: true },
     };
     Request { counts: Some(CommandName::Put), command }
-}
-
-/// How long the line may be that begins so.
-fn longest(input: &[u8], extensions: Extensions) -> usize {
-    if extensions.has(Extension::Batch) && input.starts_with(b"delete-batch ") {
-        MAX_BATCH_LINE
-    } else if extensions != Extensions::NONE && (input.starts_with(b"put ") || input.starts_with(b"move-")) {
-        MAX_PUT_LINE
-    } else {
-        MAX_LINE
-    }
-}
-
-/// Whether this may have come on a line that is too long for beanstalkd.
-fn may_be_long(command: &Command) -> bool {
-    matches!(command, Command::DeleteBatch(_) | Command::MoveTube { .. } | Command::MoveJob { .. })
 }
 
 /// Where the first CR LF begins.

@@ -8,7 +8,7 @@ use super::commands::CommandRow;
 use super::extensions::Extensions;
 use super::figures::{extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES};
 use crate::engine::{JobId, JobStats, Latency, Span, TubeStats};
-use crate::protocol::text::{is_tube_name, push_number};
+use crate::protocol::text::{push_number, push_quoted, push_tube_name};
 use crate::protocol::Output;
 
 /// The percentiles that `stats-tube` shows.
@@ -37,9 +37,9 @@ impl Yaml {
 
     fn quoted(&mut self, key: &str, text: &[u8]) {
         self.0.extend_from_slice(key.as_bytes());
-        self.0.extend_from_slice(b": \"");
-        escape(&mut self.0, text);
-        self.0.extend_from_slice(b"\"\n");
+        self.0.extend_from_slice(b": ");
+        push_quoted(&mut self.0, text);
+        self.0.push(b'\n');
     }
 
     fn micros(&mut self, key: &str, micros: u64) {
@@ -59,14 +59,8 @@ pub fn list() -> Output {
 pub fn item(list: &mut Output, name: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
-    if is_tube_name(name) {
-        text.extend_from_slice(b"- ");
-        text.extend_from_slice(name);
-    } else {
-        text.extend_from_slice(b"- \"");
-        escape(text, name);
-        text.push(b'"');
-    }
+    text.extend_from_slice(b"- ");
+    push_tube_name(text, name);
     text.push(b'\n');
     text.len() - before
 }
@@ -81,17 +75,6 @@ pub fn ids(ids: &[JobId]) -> Output {
         text.push(b'\n');
     }
     list
-}
-
-/// Appends text between quotes. The name of a tube may be another protocol's, and hold any bytes.
-fn escape(out: &mut Vec<u8>, text: &[u8]) {
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b' '..=b'~' => out.push(byte),
-            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
-        }
-    }
 }
 
 pub fn job(job: &JobStats) -> Vec<u8> {
@@ -154,16 +137,4 @@ pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
         yaml.quoted("extensions", extensions.words().as_bytes());
     }
     yaml.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_bytes_stand_between_quotes() {
-        let mut out = Vec::new();
-        escape(&mut out, b"a b~\"c\\d\n\x7f\xff");
-        assert_eq!(out, br#"a b~\"c\\d\x0a\x7f\xff"#);
-    }
 }
