@@ -9,6 +9,7 @@ mod access {
     mod http;
     mod program;
     mod shown;
+    mod subcommands;
     mod tokens;
 
     use std::io::{BufRead, BufReader, Read, Write};

@@ -10,6 +10,7 @@ mod ctl {
     pub mod bulk;
     pub mod errors;
     pub mod looks;
+    pub mod names;
     pub mod steers;
     pub mod table;
     pub mod top;

@@ -6,6 +6,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use getopts::{HasArg, Matches, Options};
 
+use super::name;
 use super::opts::{Flag, HELP, REACH, SERVER};
 use super::out::Out;
 use super::problem::Problem;
@@ -121,7 +122,7 @@ impl Call {
     /// The operands, which are names of tubes.
     #[inline(never)]
     pub fn tubes(&self) -> Result<Vec<String>, Problem> {
-        self.operands.iter().map(|name| tube(name).map(str::to_owned)).collect()
+        self.operands.iter().map(|name| tube(name)).collect()
     }
 
     /// The operands, which are ids.
@@ -135,12 +136,14 @@ pub fn number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Prob
     options::number(text, least, most).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// The name of a tube, which goes into commands: nothing else may.
+/// The name of a tube in its written form, which goes into commands. A name in quotes is the name between them.
 #[inline(never)]
-pub fn tube(name: &str) -> Result<&str, Problem> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte);
-    let good = (1..=200).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(known);
-    good.then_some(name).ok_or_else(|| Problem::usage(format!("invalid name of a tube: {}", name.escape_debug())))
+pub fn tube(name: &str) -> Result<String, Problem> {
+    let written = name::read(name.as_bytes());
+    if !name::is_legal(&written) {
+        return Err(Problem::usage(format!("invalid tube name: {}", name.escape_debug())));
+    }
+    Ok(written)
 }
 
 /// Asks people whether to do something that cannot be undone; who cannot be asked must have said so.

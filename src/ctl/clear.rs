@@ -26,14 +26,16 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        let figures = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
             Some(deleted) => deleted,
-            None => empty(&mut link, name, &states, &figures)?,
+            None => {
+                let figures = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
+                empty(&mut link, name, &states, &figures)?
+            }
         };
         out.line(&format!("{deleted}"))?;
-        let left = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
+        let left = link.visible_figures(&format!("stats-tube {name}"))?.unwrap_or_default();
         if all && left.number("current-jobs-reserved") > 0 {
             tell(&format!("{name}: {} jobs stay, which are reserved", left.number("current-jobs-reserved")));
         }

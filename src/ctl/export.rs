@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::call::Call;
+use super::figures::tell_refused;
 use super::link::Link;
+use super::name::written;
 use super::opts::BINLOG;
 use super::out::{in_order, Out};
 use super::problem::{Problem, DONE, REFUSED};
@@ -46,6 +48,9 @@ fn from_server(call: &Call, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let after: u64 = wanted.count(&mut link)?.iter().sum();
     let written: u64 = counts.iter().sum();
     tell(&format!("exported {}", told(&counts)));
+    if tell_refused(&scan.refused) {
+        return Ok(REFUSED);
+    }
     if written == before && before == after {
         return Ok(DONE);
     }
@@ -71,9 +76,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     let found = inspect(&Folder::new(path), &mut engine);
     let found = found.map_err(|error| Problem::refused(format!("{}: {error}", path.display())))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let is_meant = |job: &JobView| {
-        job.state() != State::Finished && wanted.has_tube(&String::from_utf8_lossy(engine.tube_of(job)))
-    };
+    let is_meant = |job: &JobView| job.state() != State::Finished && wanted.has_tube(&written(engine.tube_of(job)));
     let jobs: Vec<JobView> = engine.jobs().filter(is_meant).collect();
     // Buried jobs are kicked in the order in which they were buried, others served by their ids.
     let key = |place: usize| match jobs[place].state() {
@@ -85,7 +88,7 @@ fn from_folder(path: &Path, wanted: &Wanted, out: &mut Out) -> Result<u8, Proble
     for job in order.into_iter().map(|place| &jobs[place]) {
         let record = record(job, now);
         counts[record.state as usize] += 1;
-        out.line(&record.line(&String::from_utf8_lossy(engine.tube_of(job)), job.body().bytes()))?;
+        out.line(&record.line(&written(engine.tube_of(job)), job.body().bytes()))?;
     }
     out.flush()?;
     tell(&format!("exported {}", told(&counts)));

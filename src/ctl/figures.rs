@@ -4,9 +4,9 @@
 
 use super::call::{number, tube, Call};
 use super::feed;
-use super::link::{figures_of, Link};
+use super::link::{figures_of, refusal, Link};
 use super::opts::{JOB, JSON};
-use super::out::Out;
+use super::out::{on_one_line, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
 use super::yaml::Figures;
@@ -39,10 +39,14 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
     for (place, command) in commands.iter().enumerate() {
-        let Some(figures) = link.figures(command)? else {
-            tell(&super::link::refusal(command, "NOT_FOUND").text);
-            code = REFUSED;
-            continue;
+        let figures = link.figures(command).and_then(|figures| figures.ok_or_else(|| refusal(command, "NOT_FOUND")));
+        let figures = match figures {
+            Err(problem) if problem.code == REFUSED && commands.len() > 1 => {
+                tell(&problem.text);
+                code = REFUSED;
+                continue;
+            }
+            figures => figures?,
         };
         if call.has(&JSON) {
             out.line(&object(&figures))?;
@@ -60,8 +64,9 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 fn print(figures: &Figures, out: &mut Out) -> Result<(), Problem> {
     let width = figures.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in figures.iter() {
+        let (key, value) = (on_one_line(key.as_bytes()), on_one_line(value.as_bytes()));
         match out.is_terminal {
-            true => out.line(&format!("{key:width$}  {}", super::out::shown(value.as_bytes())))?,
+            true => out.line(&format!("{key:width$}  {value}"))?,
             false => out.line(&format!("{key}\t{value}"))?,
         }
     }
@@ -78,7 +83,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let names = if named.is_empty() { link.tubes()? } else { named };
     let mut rows = Vec::new();
     let mut code = DONE;
-    of_tubes(&mut link, &names, &mut |name, figures| {
+    let refused = of_tubes(&mut link, &names, &mut |name, figures| {
         match figures {
             // It was there a moment ago, unless it was asked for by name.
             None if call.operands.is_empty() => {}
@@ -87,10 +92,16 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
                 code = REFUSED;
             }
             Some(figures) if call.has(&JSON) => return out.line(&object(&figures)),
-            Some(figures) => rows.push(COLUMNS.map(|(_, key)| figures.text(key).to_owned()).to_vec()),
+            Some(figures) => {
+                let numbers = COLUMNS.iter().skip(1).map(|(_, key)| figures.text(key).to_owned());
+                rows.push([name.to_owned()].into_iter().chain(numbers).collect());
+            }
         }
         Ok(())
     })?;
+    if tell_refused(&refused) {
+        code = REFUSED;
+    }
     if !call.has(&JSON) {
         out.table(&COLUMNS.map(|(head, _)| head), &rows)?;
     }
@@ -100,9 +111,23 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 /// What is done with the figures of a tube.
 pub type EachTube<'a> = &'a mut dyn FnMut(&str, Option<Figures>) -> Result<(), Problem>;
 
-/// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone.
-pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<(), Problem> {
+/// Asks for the figures of these tubes and hands each on; nothing for a tube that has gone. Returns the refusals, one
+/// for each tube that the server does not let this client see or cannot name.
+pub fn of_tubes(link: &mut Link, names: &[String], each: EachTube) -> Result<Vec<String>, Problem> {
+    let mut refused = Vec::new();
     feed::each(link, "stats-tube", &mut names.iter().cloned(), &mut |place, reply| {
-        each(&names[place], figures_of("stats-tube", &reply)?)
-    })
+        let name = &names[place];
+        match figures_of(&format!("stats-tube {name}"), &reply) {
+            Ok(figures) => each(name, figures)?,
+            Err(problem) => refused.push(format!("{name}: {}", problem.text)),
+        }
+        Ok(())
+    })?;
+    Ok(refused)
+}
+
+/// Reports refusals, one a line; `true` if there are any.
+pub fn tell_refused(refused: &[String]) -> bool {
+    refused.iter().for_each(|text| tell(text));
+    !refused.is_empty()
 }

@@ -8,6 +8,7 @@ use super::feed::{put, Feed};
 use super::input::{each_input, Input};
 use super::link::{first_word, refusal, Link};
 use super::moving::OUT_OF_REACH;
+use super::name;
 use super::opts::{INTO_TUBE, SKIP};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
@@ -44,16 +45,20 @@ struct Import {
     refused: u64,
     /// Whether the server can reserve a job by its id, once that was asked.
     can_bury: Option<bool>,
-    /// Jobs that are put, to be buried, with their priorities.
-    to_bury: Vec<(u64, u32)>,
+    /// Jobs that are put, to be buried, with their priorities and lines.
+    to_bury: Vec<(u64, u32, u64)>,
 }
 
 pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     let into = call.value(&INTO_TUBE);
-    into.as_deref().map(tube).transpose()?;
+    let into = into.as_deref().map(tube).transpose()?;
     let skip = call.number(&SKIP, 0, u64::MAX)?.unwrap_or(0);
     let mut link = Link::open(call)?;
-    let count = |link: &mut Link| Ok::<u64, Problem>(Wanted::default().count(link)?.iter().sum());
+    // Nothing is compared for a client that may put jobs and not look.
+    let count = |link: &mut Link| match Wanted::default().count(link) {
+        Err(problem) if problem.code == REFUSED => Ok(None),
+        counts => counts.map(|counts| Some(counts.iter().sum::<u64>())),
+    };
     let before = count(&mut link)?;
     let mut state = Import { into, skip, used: "default".to_owned(), ..Import::default() };
     let done = each_input(&call.operands, &mut |input| state.read(input, &mut link));
@@ -65,7 +70,8 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
         "imported {} jobs, {} of them buried; {} lines were refused",
         state.done, state.buried, state.refused
     ));
-    if after.wrapping_sub(before) != state.done {
+    if let Some((before, after)) = before.zip(after).filter(|(before, after)| after.wrapping_sub(*before) != state.done)
+    {
         tell(&format!("the server counted {before} jobs before, and {after} now: others use it as well"));
     }
     Ok(if state.refused == 0 { DONE } else { REFUSED })
@@ -78,7 +84,10 @@ impl Import {
             0 => String::new(),
             left => format!("; {left} more are delayed, not buried"),
         };
-        format!("{problem}; {} jobs were imported{left}; to go on: --skip {}", self.done, self.safe.max(self.skip))
+        // A job that is not buried yet is put again.
+        let buried_up_to = self.to_bury.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
+        let skip = self.safe.min(buried_up_to).max(self.skip);
+        format!("{problem}; {} jobs were imported{left}; to go on: --skip {skip}", self.done)
     }
 
     fn read(&mut self, mut input: Input, link: &mut Link) -> Result<(), Problem> {
@@ -100,7 +109,20 @@ impl Import {
     fn add(&mut self, feed: &mut Feed<Note>, link: &mut Link, job: ImportLine) -> Result<(), Problem> {
         let tube = self.into.clone().or(job.tube).unwrap_or_else(|| "default".to_owned());
         if tube != self.used {
-            feed.add(Note::Use).extend_from_slice(format!("use {tube}\r\n").as_bytes());
+            let command = format!("use {tube}");
+            if name::is_foreign(&tube) {
+                // A server may know no such names, and the job must not go into another tube.
+                feed.finish(link, &mut |note, reply| self.hear(note, &reply.line))?;
+                match link.expect(&command, "USING") {
+                    Err(problem) if problem.code == REFUSED => {
+                        self.refuse(self.line, &problem.text);
+                        return Ok(());
+                    }
+                    used => used?,
+                };
+            } else {
+                feed.add(Note::Use).extend_from_slice(format!("{command}\r\n").as_bytes());
+            }
             self.used = tube;
         }
         let is_buried = job.state == State::Buried;
@@ -151,7 +173,7 @@ impl Import {
                 let id = line.split(' ').nth(1).and_then(|id| id.parse().ok()).unwrap_or(0);
                 match pri {
                     None => self.done += 1,
-                    Some(pri) => self.to_bury.push((id, pri)),
+                    Some(pri) => self.to_bury.push((id, pri, place)),
                 }
             }
             (Note::Put(place, _), "JOB_TOO_BIG") => self.refuse(place, &refusal("put", line).text),
@@ -159,7 +181,7 @@ impl Import {
                 return Err(Problem::refused(format!("line {place}: {}", refusal("put", line).text)));
             }
             (Note::Bury(id), "BURIED") => {
-                self.to_bury.retain(|(waiting, _)| *waiting != id);
+                self.to_bury.retain(|(waiting, ..)| *waiting != id);
                 (self.done, self.buried) = (self.done + 1, self.buried + 1);
             }
             (Note::Use, _) => return Err(refusal("use", line)),
@@ -173,7 +195,7 @@ impl Import {
     fn bury(&mut self, link: &mut Link) -> Result<(), Problem> {
         let waiting = std::mem::take(&mut self.to_bury);
         let mut feed = Feed::new();
-        for (id, pri) in &waiting {
+        for (id, pri, _) in &waiting {
             feed.add(Note::Hold).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
             feed.add(Note::Bury(*id)).extend_from_slice(format!("bury {id} {pri}\r\n").as_bytes());
         }

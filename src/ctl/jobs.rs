@@ -4,7 +4,7 @@
 //! these two reserve it first. What fails for one job does not stop the others.
 
 use super::call::{tube, Call};
-use super::link::Link;
+use super::link::{refusal, Link};
 use super::opts::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
@@ -38,7 +38,7 @@ pub fn with_each_of<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Prob
 /// The tube that stands in for ids, of which there must be exactly one of the two.
 fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
-        (Some(name), true) => Ok(Some(tube(&name)?.to_owned())),
+        (Some(name), true) => Ok(Some(tube(&name)?)),
         (None, false) => Ok(None),
         (Some(_), false) => Err(Problem::usage("either ids or --tube")),
         (None, true) => Err(Problem::usage("ids of jobs, or --tube")),
@@ -112,15 +112,19 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     with_each(call, &mut |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(|_| ()))
 }
 
-/// Takes a job, whatever its state, to put it somewhere else; its priority.
+/// Reserves a job, whatever its state, to put it somewhere else. Returns its priority, which a client that may take
+/// jobs can ask for only while it holds the job.
 fn take(link: &mut Link, id: u64) -> Result<u64, Problem> {
-    let command = format!("stats-job {id}");
-    let figures = link.figures(&command)?.ok_or_else(|| Problem::refused(format!("there is no job {id}")))?;
-    if figures.text("state") == "reserved" {
-        return Err(Problem::refused(format!("job {id} is reserved: only its worker can say what becomes of it")));
+    let (command, stats) = (format!("reserve-job {id}"), format!("stats-job {id}"));
+    let reply = link.ask(&command)?;
+    if reply.number("RESERVED").is_none() {
+        let figures = link.figures(&stats).unwrap_or_default().unwrap_or_default();
+        return Err(match figures.text("state") {
+            "reserved" => Problem::refused(format!("job {id} is reserved: only its worker can say what becomes of it")),
+            _ => refusal(&command, &reply.line),
+        });
     }
-    link.expect(&format!("reserve-job {id}"), "RESERVED")?;
-    Ok(figures.number("pri"))
+    Ok(link.figures(&stats)?.unwrap_or_default().number("pri"))
 }
 
 pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {

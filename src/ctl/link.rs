@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use super::call::Call;
 use super::identity::Identity;
+use super::name;
 use super::opts::{SERVER, TIMEOUT};
 use super::out::in_order;
 use super::problem::Problem;
 use super::server::ServerName;
 use super::yaml::Figures;
 use crate::client::{Client, ClientError, Closer, Reply};
+use crate::protocol::text::unquote;
 
 /// The id and the body of a job.
 pub type IdAndBody = (u64, Vec<u8>);
@@ -158,6 +160,16 @@ impl Link {
         figures_of(command, &reply)
     }
 
+    /// The same, but empty figures for a client that may not see them.
+    #[inline(never)]
+    pub fn visible_figures(&mut self, command: &str) -> Result<Option<Figures>, Problem> {
+        let reply = self.ask(command)?;
+        match reply.line.as_str() {
+            "FORBIDDEN" => Ok(Some(Figures::default())),
+            _ => figures_of(command, &reply),
+        }
+    }
+
     /// The figures of the server.
     #[inline(never)]
     pub fn stats(&mut self) -> Result<Figures, Problem> {
@@ -168,7 +180,7 @@ impl Link {
     #[inline(never)]
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let list = self.expect("list-tubes", "OK")?;
-        let mut tubes = super::yaml::list(&String::from_utf8_lossy(&list.body));
+        let mut tubes = super::yaml::list(&list.body);
         let order = in_order(tubes.len(), &|left, right| tubes[left].cmp(&tubes[right]));
         Ok(order.into_iter().map(|place| std::mem::take(&mut tubes[place])).collect())
     }
@@ -204,13 +216,22 @@ pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
+/// The name of the tube in a command whose first argument it is.
+fn named_in(command: &str) -> String {
+    let rest = command.split_once(' ').map_or("", |(_, rest)| rest);
+    match unquote(rest.as_bytes()) {
+        Some((name, _)) => name::written(&name),
+        None => first_word(rest).to_owned(),
+    }
+}
+
 /// What it means that the server answered this to a command.
 #[inline(never)]
 pub fn refusal(command: &str, line: &str) -> Problem {
     let verb = first_word(command);
     let object = command.split(' ').nth(1).unwrap_or_default();
     Problem::refused(match line {
-        "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {object}"),
+        "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {}", named_in(command)),
         "NOT_FOUND" if object.is_empty() => format!("{verb}: nothing found"),
         "NOT_FOUND" => format!("{verb}: job {object} is not there, or not in a state for that"),
         "FORBIDDEN" => format!("{verb}: the server does not allow that"),
@@ -218,6 +239,9 @@ pub fn refusal(command: &str, line: &str) -> Problem {
         "UNAUTHORIZED" => "the server must know first who you are (--token-file, or --cert)".to_owned(),
         "UNKNOWN_COMMAND" if verb == "auth" => "the server has no access file, and takes no token".to_owned(),
         "UNKNOWN_COMMAND" => format!("{verb}: the server does not know this command"),
+        "BAD_FORMAT" if name::is_foreign(object) => {
+            format!("{verb}: the server takes no quoted tube names: {}", named_in(command))
+        }
         "BAD_FORMAT" => format!("{verb}: the server answered BAD_FORMAT; it may be too old for this"),
         "JOB_TOO_BIG" => "the job is larger than the server takes (max-job-size)".to_owned(),
         "DRAINING" => "the server takes no more jobs: it is being drained".to_owned(),

@@ -3,10 +3,11 @@
 //! Owns the columns, and the words for a server that cannot list.
 
 use super::call::{tube, Call};
+use super::figures::tell_refused;
 use super::link::Link;
 use super::opts::{FROM, JSON, SHOWN, STATES};
 use super::out::{excerpt, Out};
-use super::problem::{Problem, DONE};
+use super::problem::{Problem, DONE, REFUSED};
 use super::record::COUNTS;
 use super::scan::{Scan, Wanted};
 use super::tell;
@@ -25,7 +26,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let name = tube(&call.operands[0])?;
     let most = call.number(&SHOWN, 0, u64::MAX)?.unwrap_or(100);
     let above = call.number(&FROM, 0, u64::MAX)?.unwrap_or(0);
-    let wanted = Wanted { tubes: vec![name.to_owned()], states: states_of(call)?, above };
+    let wanted = Wanted { tubes: vec![name.clone()], states: states_of(call)?, above };
     let mut link = Link::open(call)?;
     if link.figures(&format!("stats-tube {name}"))?.is_none() {
         return Err(Problem::refused(format!("there is no tube {name}")));
@@ -43,7 +44,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         out.flush()?;
         tell(&format!("{} of {all} jobs; -n 0 lists all", scan.jobs.len()));
     }
-    Ok(DONE)
+    Ok(if tell_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
 fn print(call: &Call, out: &mut Out, link: &mut Link, scan: &Scan) -> Result<(), Problem> {

@@ -21,6 +21,7 @@ mod jobs;
 mod link;
 mod list;
 mod moving;
+mod name;
 mod opts;
 mod out;
 mod pausing;
@@ -97,7 +98,7 @@ fn complain(problem: Problem) -> u8 {
 
 /// A line on stderr. What cannot be written is no reason to panic: who reads it may be gone.
 fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "beanpole: {text}");
+    let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }
 
 /// Prints completions, which are made from the table.

@@ -31,7 +31,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let mut link = Link::open(call)?;
     let most = most.unwrap_or(u64::MAX);
     // What is there tells also that the server answers, which may take its time to move much.
-    let figures = link.figures(&format!("stats-tube {from}"))?;
+    let figures = link.visible_figures(&format!("stats-tube {from}"))?;
     let figures = figures.ok_or_else(|| Problem::refused(format!("there is no tube {from}")))?;
     let command = format!("move-tube {from} {to} {state} {}", most.min(u32::MAX.into()));
     let reply = link.ask_patiently(&command, None)?;
@@ -41,7 +41,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
             tell("the server has no move-tube: jobs are put anew, with new ids, and their age and counts begin again");
             // What is put meanwhile is not for this move: else a producer would make it endless.
             let most = most.min(figures.number(&format!("current-jobs-{state}")));
-            one_by_one(&mut link, from, to, &state, most)?
+            one_by_one(&mut link, &from, &to, &state, most)?
         }
         _ => return Err(refusal(&command, &reply.line)),
     };

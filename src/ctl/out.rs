@@ -24,7 +24,11 @@ impl Out {
 
     #[inline(never)]
     pub fn line(&mut self, text: &str) -> Result<(), Problem> {
-        writeln!(self.file, "{text}").map_err(|error| Problem::output(&error))
+        let done = match self.is_terminal {
+            true => writeln!(self.file, "{}", shown(text.as_bytes())),
+            false => writeln!(self.file, "{text}"),
+        };
+        done.map_err(|error| Problem::output(&error))
     }
 
     /// A body: as it is, and on a terminal escaped and with an end of line.
@@ -44,6 +48,9 @@ impl Out {
 
     /// A table. On a terminal its columns are aligned, those of numbers to the right.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
+        let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
+        let rows = &rows;
         if !self.is_terminal {
             self.line(&heads.join("\t"))?;
             return rows.iter().try_for_each(|row| self.line(&row.join("\t")));
@@ -76,14 +83,23 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     places
 }
 
-/// Bytes for people: text as it is, control characters and what is no text escaped, lines kept.
+/// `true` for characters that steer a terminal, reorder the text around them, or cannot be seen.
+fn is_hostile(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{feff}')
+        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+/// Bytes for people: text as it is, hostile characters and what is no text escaped, lines kept. Text that was escaped
+/// stays as it is, and in JSON the escapes mean the characters.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
                 '\n' | '\t' => text.push(letter),
-                letter if letter.is_control() => text.extend(letter.escape_default()),
+                '\r' => text.push_str("\\r"),
+                letter if is_hostile(letter) => text += &format!("\\u{:04x}", u32::from(letter)),
                 letter => text.push(letter),
             }
         }
@@ -92,12 +108,17 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
+/// The same without line feeds and tabs, for cells and lines.
+pub fn on_one_line(bytes: &[u8]) -> String {
+    shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 /// The beginning of a body, on one line.
 #[inline(never)]
 pub fn excerpt(body: &[u8]) -> String {
     // A letter has at most four bytes.
     let some = &body[..body.len().min(EXCERPT * 4)];
-    let text = shown(some).replace('\n', "\\n").replace('\t', "\\t");
+    let text = on_one_line(some);
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
@@ -110,7 +131,10 @@ mod tests {
 
     #[test]
     fn a_body_cannot_speak_to_the_terminal() {
-        assert_eq!(shown(b"a\x1b[2Jb\x07\r\n\xff\xc3\xa9\xc2\x9b"), "a\\u{1b}[2Jb\\u{7}\\r\n\\xff\u{e9}\\u{9b}");
+        assert_eq!(shown(b"a\x1b[2Jb\x07\r\n\xff\xc3\xa9\xc2\x9b"), "a\\u001b[2Jb\\u0007\\r\n\\xff\u{e9}\\u009b");
+        for letter in "\u{7f}\u{85}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{61c}".chars() {
+            assert_eq!(shown(letter.to_string().as_bytes()), format!("\\u{:04x}", u32::from(letter)));
+        }
         assert_eq!(excerpt(b"one\ntwo\tthree"), "one\\ntwo\\tthree");
         assert_eq!(excerpt(&[b'x'; 1000]), "x".repeat(EXCERPT) + "...");
     }

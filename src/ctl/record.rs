@@ -2,7 +2,9 @@
 //!
 //! Owns the keys, which are the server's own, and which of them must be there.
 
+use super::name;
 use super::yaml::Figures;
+use crate::base64;
 use crate::engine::State;
 use crate::json::{self, Object, Strays};
 
@@ -49,7 +51,7 @@ impl Record {
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
-            json.text("tube", tube.as_bytes());
+            json.bytes("tube", &name::bytes(tube));
             json.text("state", self.state.word().as_bytes());
             for (key, number) in [("pri", self.pri), ("delay", self.delay), ("ttr", self.ttr)] {
                 json.number(key, number.into());
@@ -93,11 +95,17 @@ impl ImportLine {
         let state = State::named(state.as_bytes()).ok_or_else(|| format!("state: {}", state.escape_debug()))?;
         let body = match (text("body")?, text("body-base64")?) {
             (Some(text), None) => text.as_bytes().to_vec(),
-            (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
+            (None, Some(text)) => base64::decode(text.as_bytes()).ok_or("body-base64: no base64")?,
             _ => return Err("there must be one body or body-base64".to_owned()),
         };
-        let tube = text("tube")?.map(|name| super::call::tube(name).map(str::to_owned));
-        let tube = tube.transpose().map_err(|problem| problem.text.clone())?;
+        let encoded = text("tube-base64")?.map(|name| base64::decode(name.as_bytes()).ok_or("tube-base64: no base64"));
+        let tube = match (text("tube")?, encoded.transpose()?) {
+            (Some(_), Some(_)) => return Err("there must be one tube or tube-base64".to_owned()),
+            (name, encoded) => name.map(|name| name.as_bytes().to_vec()).or(encoded).map(|name| name::written(&name)),
+        };
+        if let Some(name) = tube.as_ref().filter(|name| !name::is_legal(name)) {
+            return Err(format!("invalid tube name: {name}"));
+        }
         let delay = number("delay", 0)?;
         // A delay that has just ended is none.
         let state = if state == State::Delayed && delay == 0 { State::Ready } else { state };
@@ -123,6 +131,16 @@ mod tests {
     }
 
     #[test]
+    fn every_name_of_a_tube_goes_through_a_line() {
+        let record = Record { id: 7, state: State::Ready, pri: 3, delay: 0, ttr: 60, age: 1, counts: [0; 5] };
+        for name in [&b"My::Func"[..], b"a b", b"\xff", b"\"a\"", b"a\r\nquit", &[b'x'; 300]] {
+            let line = record.line(&name::written(name), b"");
+            let read = ImportLine::parse(line.as_bytes()).expect("a job");
+            assert_eq!(read.tube, Some(name::written(name)), "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_a_line_is_said() {
         for (line, expected) in [
             ("x", "no JSON"),
@@ -134,8 +152,10 @@ mod tests {
             ("{\"body\":\"\",\"state\":\"gone\"}", "state: gone"),
             ("{\"body\":\"\",\"pri\":-1}", "pri: no whole number"),
             ("{\"body\":\"\",\"ttr\":4294967296}", "ttr: 4294967296 is too large"),
-            ("{\"body\":\"\",\"tube\":\"a b\"}", "invalid name of a tube"),
-            ("{\"body\":\"\",\"tube\":\"a\\r\\nquit\"}", "invalid name of a tube"),
+            ("{\"body\":\"\",\"tube\":\"\"}", "invalid tube name"),
+            ("{\"body\":\"\",\"tube\":\"a\\u0000\"}", "invalid tube name"),
+            ("{\"body\":\"\",\"tube-base64\":\"a\"}", "no base64"),
+            ("{\"body\":\"\",\"tube\":\"a\",\"tube-base64\":\"YQ==\"}", "one tube or"),
         ] {
             let error = ImportLine::parse(line.as_bytes()).expect_err(line);
             assert!(error.contains(expected), "{line}: {error}");

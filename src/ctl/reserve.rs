@@ -3,7 +3,7 @@
 //! Owns the order: first the job is written, and only then deleted or buried. What cannot be written stays in the
 //! queue.
 
-use super::call::{tube, Call};
+use super::call::Call;
 use super::jobs::{give_back, print};
 use super::link::Link;
 use super::opts::{BURY, DELETE, WAIT};
@@ -16,7 +16,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     }
     let wait = call.short_number(&WAIT)?.map(u64::from);
     let mut link = Link::open(call)?;
-    watch(&mut link, &call.operands)?;
+    watch(&mut link, &call.tubes()?)?;
     let (id, body) = link.reserve(wait)?.ok_or_else(|| Problem::empty("there is no ready job"))?;
     let delivered = print(call, out, &mut link, id, &body).and_then(|()| out.flush());
     if delivered.is_ok() && call.has(&DELETE) {
@@ -37,9 +37,9 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 /// Watches these tubes and no others; `default` if there are none.
 pub fn watch(link: &mut Link, tubes: &[String]) -> Result<(), Problem> {
     for name in tubes {
-        link.expect(&format!("watch {}", tube(name)?), "WATCHING")?;
+        link.expect(&format!("watch {name}"), "WATCHING")?;
     }
-    if !tubes.is_empty() && !tubes.iter().any(|name| name == "default") {
+    if !tubes.is_empty() && !tubes.contains(&"default".to_owned()) {
         link.expect("ignore default", "WATCHING")?;
     }
     Ok(())

@@ -3,6 +3,8 @@
 //! Owns the search. It takes no job and changes none, but for one: without `list-jobs`, an empty job is put into a
 //! tube of its own, out of every worker's reach, and deleted at once, since its id tells the highest.
 
+use std::collections::HashMap;
+
 use super::feed;
 use super::figures::of_tubes;
 use super::link::{figures_of, first_word, refusal, Link};
@@ -17,7 +19,7 @@ use crate::engine::State;
 const PROBE: &str = "beanpole-probe";
 
 /// Ids of a page of `list-jobs`; without that, eight times as many are asked for at a time.
-const PAGE: u64 = 1000;
+pub const PAGE: u64 = 1000;
 
 /// How far above all known ids a draining server is searched, which takes no job that would tell the highest.
 const BEYOND: u64 = 1_000_000;
@@ -52,6 +54,31 @@ pub struct Scan {
     pub jobs: Vec<Found>,
     /// Whether the server listed them.
     pub was_listed: bool,
+    /// Tubes that the server would not list, with the reason.
+    pub refused: Vec<String>,
+    /// The place in `tubes` of each tube.
+    places: HashMap<String, u32>,
+}
+
+/// What a server answers that is asked for ids.
+pub enum Page {
+    Ids(Vec<u64>),
+    /// It does not know the command.
+    Unknown,
+    /// It does not list this tube, for this reason.
+    Refused(String),
+}
+
+/// The ids of a tube's jobs in a state above this one, [`PAGE`] at most.
+pub fn page(link: &mut Link, tube: &str, state: State, above: u64) -> Result<Page, Problem> {
+    let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
+    let reply = link.ask(&command)?;
+    Ok(match first_word(&reply.line) {
+        "OK" => Page::Ids(super::yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect()),
+        "NOT_FOUND" => Page::Ids(Vec::new()),
+        "UNKNOWN_COMMAND" => Page::Unknown,
+        _ => Page::Refused(refusal(&command, &reply.line).text.clone()),
+    })
 }
 
 impl Wanted {
@@ -103,21 +130,20 @@ impl Scan {
 
     /// By `list-jobs`; false if the server does not know it.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, total: u64, progress: &mut Progress) -> Result<bool, Problem> {
+        let meant = |state: &State| wanted.has_state(*state);
         let names = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
-        for tube in &names {
-            for state in State::UNFINISHED.into_iter().filter(|state| wanted.has_state(*state)) {
+        'tubes: for tube in &names {
+            for state in State::UNFINISHED.into_iter().filter(meant) {
                 let mut above = wanted.above;
                 loop {
-                    let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
-                    let reply = link.ask(&command)?;
-                    match first_word(&reply.line) {
-                        "OK" => {}
-                        "NOT_FOUND" => break,
-                        "UNKNOWN_COMMAND" => return Ok(false),
-                        _ => return Err(refusal(&command, &reply.line)),
-                    }
-                    let ids = super::yaml::list(&String::from_utf8_lossy(&reply.body));
-                    let ids: Vec<u64> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+                    let ids = match page(link, tube, state, above)? {
+                        Page::Ids(ids) => ids,
+                        Page::Unknown => return Ok(false),
+                        Page::Refused(why) => {
+                            self.refused.push(format!("{tube}: {why}"));
+                            continue 'tubes;
+                        }
+                    };
                     self.look(link, wanted, &ids)?;
                     progress.tell(self.jobs.len() as u64, Some((self.jobs.len() as u64, total)));
                     match ids.last() {
@@ -152,6 +178,10 @@ impl Scan {
     /// Asks for these jobs and keeps those that are meant.
     pub fn look(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
         feed::each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
+            // A job that was moved meanwhile to a tube of others is none of ours.
+            if reply.line == "FORBIDDEN" {
+                return Ok(());
+            }
             let Some(figures) = figures_of("stats-job", &reply)? else { return Ok(()) };
             let Some(record) = Record::of(&figures) else { return Ok(()) };
             let name = figures.text("tube");
@@ -177,13 +207,13 @@ impl Scan {
 
     /// The place of this tube in the list, where it is added if it is new.
     fn number_of(&mut self, name: &str) -> u32 {
-        // Neighbours are mostly of the same tube.
-        let last = self.jobs.last().map(|found| found.tube).filter(|tube| self.tubes[*tube as usize] == name);
-        let place = last.map(|tube| tube as usize).or_else(|| self.tubes.iter().position(|known| known == name));
-        place.unwrap_or_else(|| {
-            self.tubes.push(name.to_owned());
-            self.tubes.len() - 1
-        }) as u32
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        let place = self.tubes.len() as u32;
+        self.tubes.push(name.to_owned());
+        self.places.insert(name.to_owned(), place);
+        place
     }
 }
 

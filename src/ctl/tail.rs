@@ -1,17 +1,20 @@
 //! `tail`: jobs as they are put.
 //!
-//! Owns the guess where the next ids are: the server tells how many jobs were put, and gives ids one after the other.
-//! No job is taken; one that is done between two looks is counted, but not shown.
+//! Owns the search for new jobs. A server with `list-jobs` is asked for the ids above the last ones of each tube.
+//! Another one is asked for the next ids: it counts jobs, and gives ids one after the other. No job is taken; one that
+//! is done between two looks is not shown.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::link::Link;
 use super::opts::{ENOUGH, INTERVAL, JSON};
 use super::out::{excerpt, Out};
-use super::problem::{Problem, DONE};
-use super::scan::{highest, Scan, Wanted};
+use super::problem::{Problem, DONE, REFUSED};
+use super::scan::{highest, page, Page, Scan, Wanted, PAGE};
 use super::tell;
+use crate::engine::State;
 
 /// Ids that are asked for beyond what was counted: a server may give none to a job that it refuses, or give and skip
 /// it.
@@ -26,7 +29,109 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let pace = Duration::from_secs(call.number(&INTERVAL, 0, 86_400)?.unwrap_or(1)).max(Duration::from_millis(50));
     let enough = call.number(&ENOUGH, 1, u64::MAX)?.unwrap_or(u64::MAX);
     let mut link = Link::open(call)?;
-    let mut next = highest(&mut link)? + 1;
+    if let Some(mut tracks) = Tracks::begin(&mut link, &wanted)? {
+        let mut shown = 0;
+        while shown < enough {
+            let begun = Instant::now();
+            let ids = tracks.fresh(&mut link, &wanted)?;
+            shown += look(call, out, &mut link, &wanted, &ids, enough - shown)?.0;
+            std::thread::sleep(pace.saturating_sub(begun.elapsed()));
+        }
+        return Ok(DONE);
+    }
+    by_ids(call, out, &mut link, &wanted, (pace, enough))
+}
+
+/// The ids of the jobs of some tubes, as far as they were seen.
+#[derive(Default)]
+struct Tracks {
+    /// Ids up to this one were there at the beginning.
+    first: u64,
+    tubes: HashMap<String, Track>,
+    /// Tubes that the server does not list; each was reported.
+    refused: HashSet<String>,
+}
+
+/// The states of a tube are listed one after the other, so a job may be put meanwhile that has a smaller id than one
+/// that was just listed. Therefore each look lists again what the one before it has listed.
+struct Track {
+    /// The highest id of the look before the last one.
+    above: u64,
+    /// The ids above that which the last look has listed.
+    seen: Vec<u64>,
+}
+
+impl Tracks {
+    /// From the jobs that are there on; none if the server has no `list-jobs`.
+    fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>, Problem> {
+        let mut tracks = Tracks::default();
+        for tube in tracks.tubes(link, wanted)? {
+            let Some(ids) = tracks.list(link, &tube, tracks.first)? else { return Ok(None) };
+            tracks.first = ids.last().copied().unwrap_or(tracks.first);
+        }
+        Ok(Some(tracks))
+    }
+
+    fn tubes(&self, link: &mut Link, wanted: &Wanted) -> Result<Vec<String>, Problem> {
+        let mut tubes = if wanted.tubes.is_empty() { link.tubes()? } else { wanted.tubes.clone() };
+        tubes.retain(|tube| !self.refused.contains(tube));
+        match tubes.is_empty() && !wanted.tubes.is_empty() {
+            true => Err(Problem::new(REFUSED, String::new())),
+            false => Ok(tubes),
+        }
+    }
+
+    /// The ids of a tube's jobs above this one, in order; none if the server has no `list-jobs`.
+    fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>, Problem> {
+        let mut all = BTreeSet::new();
+        for state in State::UNFINISHED {
+            let mut above = above;
+            loop {
+                let ids = match page(link, tube, state, above)? {
+                    Page::Ids(ids) => ids,
+                    Page::Unknown => return Ok(None),
+                    Page::Refused(why) => {
+                        tell(&format!("{tube}: {why}"));
+                        self.refused.insert(tube.to_owned());
+                        return Ok(Some(Vec::new()));
+                    }
+                };
+                all.extend(&ids);
+                match ids.last() {
+                    Some(last) if ids.len() as u64 == PAGE => above = *last,
+                    _ => break,
+                }
+            }
+        }
+        Ok(Some(all.into_iter().collect()))
+    }
+
+    /// The ids that no look has listed before, in order.
+    fn fresh(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>, Problem> {
+        let mut fresh = BTreeSet::new();
+        let tubes = self.tubes(link, wanted)?;
+        let mut old = std::mem::take(&mut self.tubes);
+        for tube in tubes {
+            let track = old.remove(&tube).unwrap_or(Track { above: self.first, seen: Vec::new() });
+            let mut ids = self.list(link, &tube, track.above)?.unwrap_or_default();
+            fresh.extend(ids.iter().filter(|id| track.seen.binary_search(id).is_err()));
+            let above = track.seen.last().copied().unwrap_or(track.above);
+            ids.retain(|id| *id > above);
+            self.tubes.insert(tube, Track { above, seen: ids });
+        }
+        Ok(fresh.into_iter().collect())
+    }
+}
+
+/// Prints jobs of a server without `list-jobs`, by guessing the ids that come next.
+fn by_ids(
+    call: &Call,
+    out: &mut Out,
+    link: &mut Link,
+    wanted: &Wanted,
+    (pace, enough): (Duration, u64),
+) -> Result<u8, Problem> {
+    let mut next = highest(link)? + 1;
     let mut put = link.stats()?.number("total-jobs");
     let mut shown = 0;
     loop {
@@ -38,7 +143,10 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
         if fresh > 0 {
             let end = next + fresh.min(MOST) + SLACK;
             let ids: Vec<u64> = (next..end).collect();
-            let (printed, last) = look(call, out, &mut link, &wanted, &ids, enough - shown)?;
+            let (printed, last) = look(call, out, link, wanted, &ids, enough - shown)?;
+            if last.is_none() {
+                tell("jobs have come and gone");
+            }
             shown += printed;
             next = last.map_or(next, |last| last + 1).max(next + fresh);
             if shown >= enough {
@@ -73,8 +181,5 @@ fn look(
         }
     })?;
     out.flush()?;
-    if last.is_none() {
-        tell("jobs have come and gone");
-    }
     Ok((printed, last))
 }

@@ -2,10 +2,14 @@
 //!
 //! Owns which values are texts and which are numbers. Must not know a server.
 
+use super::name;
 use crate::json::Members;
 
 /// Keys whose values are texts, also those that look like numbers.
-const TEXTS: [&str; 7] = ["version", "id", "hostname", "os", "platform", "name", "tube"];
+const TEXTS: [&str; 5] = ["version", "id", "hostname", "os", "platform"];
+
+/// Keys whose values are names of tubes.
+const NAMES: [&str; 2] = ["name", "tube"];
 
 /// Keys and values, in the server's order.
 #[derive(Clone, Default, Debug)]
@@ -14,7 +18,11 @@ pub struct Figures(Vec<(String, String)>);
 impl Figures {
     pub fn parse(text: &str) -> Figures {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
-        Figures(lines.map(|(key, value)| (key.to_owned(), bare(value).to_owned())).collect())
+        let value = |key: &str, value: &str| match NAMES.contains(&key) {
+            true => name::read(value.as_bytes()),
+            false => name::quoted(value.as_bytes()).map_or_else(|| value.to_owned(), lossy),
+        };
+        Figures(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
     /// All, in the server's order.
@@ -40,6 +48,7 @@ impl Figures {
             // A server's id is a text, a job's a number; they are never in one list with the other.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
+                _ if NAMES.contains(&key) => json.bytes(key, &name::bytes(value)),
                 _ if is_text => json.text(key, value.as_bytes()),
                 "true" | "false" => json.raw(key, value),
                 _ if is_number(value) => json.raw(key, value),
@@ -49,13 +58,13 @@ impl Figures {
     }
 }
 
-/// The names in a list.
-pub fn list(text: &str) -> Vec<String> {
-    text.lines().filter_map(|line| line.strip_prefix("- ")).map(|name| bare(name).to_owned()).collect()
+/// The items of a list: names of tubes in their written form, or ids.
+pub fn list(text: &[u8]) -> Vec<String> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
 }
 
-fn bare(value: &str) -> &str {
-    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
+fn lossy(text: Vec<u8>) -> String {
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Whether JSON takes it as a number.

@@ -144,13 +144,17 @@ fn old_jobs_are_found_and_drained_servers_too() {
 fn bad_lines_are_told_and_the_rest_goes_in() {
     let folder = Folder::new();
     let file = folder.file("jobs");
-    let text = "{\"body\":\"a\"}\nnonsense\n\n{\"tube\":\"x y\",\"body\":\"b\"}\n{\"tube\":\"t\",\"state\":\"buried\",\"body\":\"c\"}";
+    let text = "{\"body\":\"a\"}\nnonsense\n\n{\"tube\":\"\",\"body\":\"b\"}\n{\"tube\":\"t\",\"state\":\"buried\",\"body\":\"c\"}";
     fs::write(&file, text).expect("a file");
     let name = file.to_str().expect("a plain path");
     with_both(|server| {
         let ended = server.run(&["import", name, name]);
         assert_eq!(ended.code, 1, "{}", ended.err);
-        assert!(ended.err.contains("line 2: no JSON") && ended.err.contains("line 4: invalid name"), "{}", ended.err);
+        assert!(
+            ended.err.contains("line 2: no JSON") && ended.err.contains("line 4: invalid tube name"),
+            "{}",
+            ended.err
+        );
         assert!(ended.err.contains("imported 4 jobs, 2 of them buried; 4 lines were refused"), "{}", ended.err);
         assert_eq!((server.count("default", "ready"), server.count("t", "buried")), (2, 2));
         let elsewhere = server.run(&["import", "--tube", "all", "--skip", "4", name]);
@@ -189,4 +193,30 @@ fn an_import_that_is_cut_off_can_be_gone_on_with() {
     let bodies: std::collections::BTreeSet<&str> =
         export.lines().filter_map(|line| line.split("\"body\":").nth(1)).collect();
     assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
+}
+
+/// The connection is lost when some jobs are put that are still to be buried: they are put again.
+#[test]
+fn what_was_not_buried_is_not_skipped() {
+    let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
+        "stats" => Some("OK 3\r\n---\r\n"),
+        "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
+        "reserve-job" => Some("RESERVED 7 0\r\n\r\n"),
+        "bury" if line == "bury 7 1" => Some("BURIED\r\n"),
+        "bury" => Some("cut off"),
+        "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
+        "put" => Some("INSERTED 8\r\n"),
+        // The body of a put.
+        _ => None,
+    };
+    let line = |pri: u8, state: &str| format!("{{\"state\":\"{state}\",\"pri\":{pri},\"body\":\"x\"}}\n");
+    let lines = line(2, "ready") + &line(1, "buried") + &line(3, "buried") + &line(4, "ready") + &line(5, "ready");
+    let ended =
+        crate::support::feed(crate::support::ctl(&crate::support::pretender(server), &["import"]), lines.as_bytes());
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    assert!(
+        ended.err.contains("4 jobs were imported; 1 more are delayed, not buried; to go on: --skip 2"),
+        "{}",
+        ended.err
+    );
 }

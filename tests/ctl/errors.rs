@@ -160,7 +160,7 @@ fn usage_errors_end_with_five_and_say_what_is_right() {
         ("delete one", &["invalid number: one"]),
         ("delete 0", &["invalid number: 0"]),
         ("pause mail", &["usage: beanpole pause TUBE SECONDS"]),
-        ("stats two\twords", &["invalid name of a tube: two\\twords"]),
+        ("stats \"two\\x00words\"", &["invalid tube name: "]),
         ("stats -s host:0", &["invalid server: host:0", "HOST:PORT"]),
         ("stats -s host --cacert x", &["--cacert needs a server with TLS"]),
         ("stats -s host --token-file Cargo.toml", &["a token goes over TLS", "or a Unix socket only"]),

@@ -1,9 +1,11 @@
 //! Subcommands that look and change nothing: `stats`, `tubes`, `peek`, `list`, `tail`.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::daemon::run;
+use crate::daemon::{run, wait_until, Folder};
 use crate::support::{with_both, Server};
 
 /// A tube with a job in each state but reserved: ids 1 to 3.
@@ -80,7 +82,7 @@ fn a_tube_s_jobs_are_listed_by_every_server() {
         assert_eq!(lines.len(), 4);
         assert_eq!((lines[1][0], lines[1][1], lines[1][2], lines[1][11]), ("1", "ready", "7", "first"));
         assert_eq!((lines[2][0], lines[2][1], lines[2][4]), ("2", "delayed", "9"));
-        assert_eq!((lines[3][1], lines[3][9], lines[3][11]), ("buried", "1", "bad \\u{1b}[2J"));
+        assert_eq!((lines[3][1], lines[3][9], lines[3][11]), ("buried", "1", "bad \\u001b[2J"));
         let some = server.ok(&["list", "mail", "--state", "buried", "--state", "delayed", "--json", "--from", "2"]);
         assert!(
             some.starts_with("{\"id\":3,\"tube\":\"mail\",\"state\":\"buried\"") && some.lines().count() == 1,
@@ -122,6 +124,55 @@ fn tail_tells_of_jobs_as_they_are_put() {
         assert!(rest.iter().all(|line| line.contains("\tmail\tready\t")), "{rest:?}");
         assert!(child.wait().expect("a child").success());
     });
+}
+
+/// Reserves a job of the function `f` and loses it, which takes an id that no job gets.
+fn lose(socket: &std::path::Path, with: &[u8]) {
+    let mut worker = UnixStream::connect(socket).expect("a connection");
+    worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");
+    worker.write_all(with).expect("a peer");
+    worker.write_all(b"\0REQ\0\0\0\x09\0\0\0\0").expect("a peer");
+    let mut seen: Vec<u8> = Vec::new();
+    while !seen.windows(8).any(|bytes| bytes == b"\0RES\0\0\0\x0b") {
+        let mut some = [0; 512];
+        let length = worker.read(&mut some).expect("a reply");
+        seen.extend(&some[..length]);
+    }
+}
+
+/// More ids than anybody would look ahead go to no job; the next job is shown, and no job is put to find it.
+#[test]
+fn tail_goes_on_behind_any_gap_and_puts_nothing() {
+    let folder = Folder::new();
+    let socket = folder.file("gearman");
+    let server = Server::beanpole(&[&format!("--gearman=unix:{}", socket.display())]);
+    let mut client = server.daemon.client();
+    client.use_tube("mail").expect("a tube");
+    let mut child =
+        server.command(&["tail", "mail", "--interval", "0"]).stdout(Stdio::piped()).spawn().expect("the program");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| lines.next().expect("a line"));
+        while !first.is_finished() {
+            client.put(b"one", 0, 0, 60).expect("a job");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let first = first.join().expect("a reader");
+        assert!(first.ends_with("mail\tready\tone"), "{first}");
+    });
+    lose(&socket, b"\0REQ\0\0\0\x12\0\0\0\x04f\0\0x");
+    for _ in 0..150 {
+        wait_until("the job is ready again", || server.count("f", "ready") == 1);
+        lose(&socket, b"");
+    }
+    let total: u64 = server.figure("stats", "total-jobs").parse().expect("a number");
+    let id = client.put(b"last", 0, 0, 60).expect("a job");
+    assert!(id > total + 100, "{id} of {total} jobs");
+    let found = lines.find(|line| line.ends_with("last")).expect("a line");
+    assert!(found.starts_with(&format!("{id}\t")), "{found}");
+    assert_eq!(server.ok(&["tubes"]).lines().count(), 4, "default, mail, f");
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 #[test]

@@ -144,12 +144,12 @@ pub fn look(link: &mut Link, only: &[String], next: &mut usize) -> Result<Look, 
     *next = to;
     let at = Instant::now();
     let mut tubes = Vec::new();
-    of_tubes(link, &names[from..to], &mut |name, figures| {
+    let refused = of_tubes(link, &names[from..to], &mut |name, figures| {
         // It may have vanished since it was listed.
         tubes.extend(figures.map(|figures| (name.to_owned(), figures)));
         Ok(())
     })?;
-    Ok(Look { at, server, names, tubes })
+    Ok(Look { at, server, names, tubes, refused })
 }
 
 fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {

@@ -17,10 +17,11 @@ use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::call::Call;
+use super::figures::tell_refused;
 use super::link::Reach;
 use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
 use super::out::Out;
-use super::problem::{plain, Problem, DONE, NO_CONNECTION};
+use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
 use super::tell;
 use fetch::{Ask, Desk, Told};
 use keys::Key;
@@ -169,6 +170,9 @@ impl Top {
             Told::Look(look, detail) => {
                 self.is_waiting = false;
                 self.view.lost = None;
+                if let Some(text) = look.refused.first().filter(|_| self.question.is_none()) {
+                    self.view.status.clone_from(text);
+                }
                 self.change(|model| model.take(look));
                 if self.view.detail.is_some() {
                     self.view.detail = detail.or_else(|| self.view.detail.take());
@@ -334,13 +338,17 @@ fn batch(
     let mut next = 0;
     let mut printed = 0;
     let mut is_first = true;
+    let mut is_whole = true;
     loop {
         let seen = match &mut link {
             Some(link) => fetch::look(link, only, &mut next),
             None => reach.connect().and_then(|fresh| fetch::look(link.insert(fresh), only, &mut next)),
         };
         match seen {
-            Ok(look) => model.take(look),
+            Ok(look) => {
+                is_whole &= !tell_refused(&look.refused);
+                model.take(look);
+            }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
                 tell(&problem.text);
                 link = None;
@@ -353,7 +361,7 @@ fn batch(
             printed += 1;
         }
         if rounds.is_some_and(|rounds| printed >= rounds) {
-            return Ok(DONE);
+            return Ok(if is_whole { DONE } else { REFUSED });
         }
         std::thread::sleep(Duration::from_secs(interval));
     }

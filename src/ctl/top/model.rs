@@ -80,6 +80,8 @@ pub struct Look {
     pub names: Vec<String>,
     /// The tubes that were asked about.
     pub tubes: Vec<(String, Figures)>,
+    /// Why there are no figures of some tubes.
+    pub refused: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -181,6 +183,7 @@ mod tests {
             server: figures(0, tubes.iter().map(|(_, _, total)| total).sum()),
             names,
             tubes: tubes.iter().map(|(name, ready, total)| ((*name).to_owned(), figures(*ready, *total))).collect(),
+            refused: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::fetch::Detail;
 use super::model::{Model, COLUMNS, HISTORY};
-use crate::ctl::out::{excerpt, shown};
+use crate::ctl::out::{excerpt, on_one_line, shown};
 
 /// Below this it is not readable.
 pub const LEAST: (usize, usize) = (80, 24);
@@ -59,6 +59,7 @@ buried: set aside         wait: workers waiting      done: deleted";
 
 /// Cuts a line to the width, and fills it up.
 fn fit(text: &str, width: usize) -> String {
+    let text = on_one_line(text.as_bytes());
     let length = text.chars().count();
     if length <= width {
         return format!("{text:width$}");
@@ -267,7 +268,7 @@ mod tests {
         let names: Vec<String> = (0..tubes).map(|number| format!("tube-{number:04}-{}", "x".repeat(number))).collect();
         let figures = Figures::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
         let tubes = names.iter().map(|name| (name.clone(), figures.clone())).collect();
-        model.take(Look { at: Instant::now(), server: figures, names, tubes });
+        model.take(Look { at: Instant::now(), server: figures, names, tubes, refused: Vec::new() });
         model
     }
 

@@ -1,0 +1,62 @@
+//! Names of tubes as subcommands write them: plain, or in the quotes of `list-tubes`.
+//!
+//! Owns the conversion between a name's bytes and this written form, which is printable ASCII, goes into commands and
+//! tables as it is, and is the same for equal names. Must not know a server.
+
+use crate::protocol::text::{push_tube_name, unquote, MAX_QUOTED_NAME};
+
+/// The written form of a name.
+pub fn written(name: &[u8]) -> String {
+    let mut text = Vec::with_capacity(name.len());
+    push_tube_name(&mut text, name);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The bytes of a written name.
+pub fn bytes(written: &str) -> Vec<u8> {
+    quoted(written.as_bytes()).unwrap_or_else(|| written.into())
+}
+
+/// The text between quotes, if that is the whole text.
+pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
+    unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
+}
+
+/// The written form of a name that a server or a user has given, in quotes or without. Text in quotes that are not well
+/// formed is a name with quotes in it.
+pub fn read(text: &[u8]) -> String {
+    written(&quoted(text).unwrap_or_else(|| text.to_vec()))
+}
+
+/// `true` if only a server with the extension `quote` understands this written name.
+pub fn is_foreign(written: &str) -> bool {
+    written.starts_with('"')
+}
+
+/// `true` if a tube can have this name in some protocol.
+pub fn is_legal(written: &str) -> bool {
+    let name = bytes(written);
+    (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for (name, expected) in [
+            (&b"mail"[..], "mail"),
+            (b"My::Func", "\"My::Func\""),
+            (b"-x", "\"-x\""),
+            (b"\"a\"", "\"\\\"a\\\"\""),
+            (b"\x1b[2J\xff", "\"\\x1b[2J\\xff\""),
+        ] {
+            assert_eq!(written(name), expected);
+            assert_eq!((read(expected.as_bytes()), bytes(expected)), (expected.to_owned(), name.to_vec()));
+        }
+        assert_eq!((read(b"My::Func"), read(b"\"a")), (written(b"My::Func"), written(b"\"a")));
+        assert_eq!(read(b"\"mail\""), "mail");
+        assert!(!is_legal("\"\"") && !is_legal("\"a\\x00\"") && is_legal("\"\\xff\""));
+    }
+}
