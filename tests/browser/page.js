@@ -62,7 +62,7 @@ async function fill(queue) {
 
 const row = (page, tube) => page.locator('#rows tr').filter({ has: page.getByRole('button', { name: tube, exact: true }) });
 const cell = (page, tube, label) => row(page, tube).locator('td[data-label="' + label + '"]');
-const names = (page) => page.locator('#rows td.name').allTextContents();
+const names = (page) => page.locator('#rows th.name').allTextContents();
 
 /** Waits until what `look` finds is `wanted`. */
 async function until(look, wanted) {
@@ -113,6 +113,68 @@ async function look(page) {
   assert.doesNotMatch(await page.title(), /broken/);
 }
 
+/** Bodies are shown as they are, between line breaks and indentation that were added. */
+async function bodies(page, queue) {
+  const body = '{"id": 12345678901234567890, "amount": 1.10, "n":1e400, "a": 1, "a": 2, "list":[],"text":"a\\"{b}, c: \\u00e9","deep":[{"x":null},[true]]}';
+  await say(queue, 'use exact\r\nput 10 0 60 ' + body.length + '\r\n' + body + '\r\n', 2);
+  await page.getByRole('button', { name: 'exact', exact: true }).click();
+  const shown = () => page.locator('#peeks pre').first().textContent().catch(() => '');
+  await until(async () => (await shown()).includes('12345678901234567890'), true);
+  const lines = (await shown()).split('\n');
+  assert.deepStrictEqual(lines.slice(1, 8).map((line) => line.trim()),
+    ['"id": 12345678901234567890,', '"amount": 1.10,', '"n": 1e400,', '"a": 1,', '"a": 2,', '"list": [],', '"text": "a\\"{b}, c: \\u00e9",']);
+  await page.keyboard.press('Escape');
+}
+
+/** A tube has an address; opening it moves the focus there, and Back closes it. */
+async function addresses(page, web) {
+  const button = page.getByRole('button', { name: 'mail', exact: true });
+  await button.focus();
+  await page.keyboard.press('Enter');
+  await page.locator('#tube').waitFor();
+  assert.match(page.url(), /#tube\/%6d%61%69%6c$/);
+  assert.strictEqual(await page.evaluate(() => document.activeElement.id), 'tube-name');
+  await page.goBack();
+  await until(() => page.locator('#tube').isHidden(), true);
+  await page.goto('http://127.0.0.1:' + web + '/#tube/%6d%61%69%6c');
+  await until(() => page.locator('#tube-name').textContent(), 'mail');
+  await page.reload();
+  await until(() => page.locator('#tube-name').textContent(), 'mail');
+  await page.locator('#close').click();
+  await until(() => page.locator('#tube').isHidden(), true);
+}
+
+/** What is shown while the server is away says so, and nothing of it turns into "none". */
+async function away(browser) {
+  const server = await start();
+  const page = await browser.newPage();
+  await say(server.queue, 'use kept\r\nput 10 0 60 4\r\nbody\r\n', 2);
+  await page.goto('http://127.0.0.1:' + server.web + '/#tube/' + [...'kept'].map((letter) => '%' + letter.charCodeAt(0).toString(16)).join(''));
+  await until(async () => (await page.locator('#peeks pre').allTextContents())[0], 'body');
+  server.child.removeAllListeners('exit');
+  server.child.kill();
+  await until(async () => /cannot be reached.*Showing data from/.test(await page.locator('#note').textContent()), true);
+  assert.strictEqual((await page.locator('#peeks pre').allTextContents())[0], 'body');
+  assert.ok(await page.evaluate(() => document.body.classList.contains('stale')));
+  await page.close();
+}
+
+/** No column is out of reach at any width, also while a tube is paused. */
+async function widths(browser, server) {
+  await say(server.queue, 'pause-tube zoo 500\r\n', 1);
+  for (const width of [320, 721, 768, 861, 1440, 2560]) {
+    const page = await browser.newPage({ viewport: { width, height: 900 } });
+    await page.goto('http://127.0.0.1:' + server.web + '/');
+    await until(async () => (await names(page)).includes('zoo'), true);
+    await isWithin(page, 'paused ' + width);
+    const pill = await page.locator('.pill').first().boundingBox();
+    assert.ok(pill.x >= 0 && pill.x + pill.width <= width, width + ': ' + JSON.stringify(pill));
+    await picture(page, 'paused-' + width);
+    await page.close();
+  }
+  await say(server.queue, 'pause-tube zoo 0\r\n', 1);
+}
+
 async function steer(page) {
   const dialogs = [];
   page.on('dialog', (dialog) => { dialogs.push(dialog.message()); dialog.accept(); });
@@ -130,10 +192,15 @@ async function steer(page) {
   await until(async () => /^paused 8m/.test(await cell(page, 'failed', 'paused').textContent()), true);
   await page.locator('#resume').click();
   await until(() => cell(page, 'failed', 'paused').textContent(), 'no');
+  await page.locator('#pause-secs').fill('');
+  await page.locator('#pause').click();
+  await until(() => page.locator('#note').textContent(), 'Enter a number.');
+  await until(() => cell(page, 'failed', 'paused').textContent(), 'no');
   await page.locator('summary').filter({ hasText: 'Put a job' }).click();
   await page.locator('#put-body').fill('by hand \u00e9');
   await page.locator('#put button').click();
   await until(() => cell(page, 'failed', 'ready').textContent(), '3');
+  await until(() => page.locator('#put-body').inputValue(), '');
   await page.locator('#sweep-state').selectOption('ready');
   await page.locator('#move-to').fill('later');
   await page.locator('#move').click();
@@ -205,13 +272,18 @@ async function main() {
     const strange = [], complaints = [];
     page.on('request', (request) => { if (!request.url().startsWith('http://127.0.0.1:' + server.web + '/')) strange.push(request.url()); });
     page.on('pageerror', (error) => complaints.push(String(error)));
-    page.on('console', (message) => { if (/policy/i.test(message.text())) complaints.push(message.text()); });
+    page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
     await page.goto('http://127.0.0.1:' + server.web + '/');
     await sortAndFilter(page);
     await look(page);
+    await until(async () => /^\(2 buried\) beanpole /.test(await page.title()), true);
+    await bodies(page, server.queue);
+    await addresses(page, server.web);
     await steer(page);
     assert.deepStrictEqual([strange, complaints], [[], []], 'requests to others, and complaints of the browser');
     await forms(browser, server.web);
+    await widths(browser, server);
+    await away(browser);
     await refusals(server.web);
     await otherSite(browser, server.web);
     await page.goto('http://127.0.0.1:' + readonly.web + '/');

@@ -6,13 +6,14 @@
 pub const PAGE: &[u8] = include_bytes!("page.html");
 
 /// SHA-256 of its style, in base64.
-pub const STYLE_HASH: &str = "APaB+tT6fbFJCGS7Mwqz+EVklqUT1wd/Dq6rM6ZZ9pQ=";
+pub const STYLE_HASH: &str = "MMmweG5X45HGSVf6VyR5S7/g1Cr81UFtv2RWVv0QPKg=";
 
 /// The same of its script.
-pub const SCRIPT_HASH: &str = "S+pUlV/j6q7kczYhsyEs6TD3CzYbtqHNi8jFucDFW1M=";
+pub const SCRIPT_HASH: &str = "hO73RF+dmywJkIApFJahuvyIMCssa6BxRbJtbB7/DVA=";
 
 /// What the page may do: be styled, run, and ask this server.
-pub const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+pub const PAGE_POLICY: &str =
+    "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; \
-    style-src 'sha256-APaB+tT6fbFJCGS7Mwqz+EVklqUT1wd/Dq6rM6ZZ9pQ='; \
-    script-src 'sha256-S+pUlV/j6q7kczYhsyEs6TD3CzYbtqHNi8jFucDFW1M='";
+    style-src 'sha256-MMmweG5X45HGSVf6VyR5S7/g1Cr81UFtv2RWVv0QPKg='; \
+    script-src 'sha256-hO73RF+dmywJkIApFJahuvyIMCssa6BxRbJtbB7/DVA='";
