@@ -23,6 +23,7 @@ mod random;
 #[path = "crash/reference.rs"]
 mod reference;
 #[path = "crash/snapshots.rs"]
+#[allow(dead_code)] // what only the simulation does
 mod snapshots;
 #[path = "crash/takeovers.rs"]
 mod takeovers;

@@ -171,6 +171,12 @@ impl Snapshots {
         self.0.push(snapshot);
     }
 
+    /// All up to this position is safe, so that no earlier queue can come back any more.
+    pub fn advance(&mut self, safe: u64) {
+        let first = self.0.iter().rposition(|snapshot| snapshot.position <= safe);
+        self.0.drain(..first.unwrap_or(0));
+    }
+
     /// Whether the queue that came back at `now` is one that may, if all up to this position was safe.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);

@@ -96,6 +96,15 @@ pub fn sent(who: usize, bytes: &[u8]) -> String {
 }
 
 impl Action {
+    /// The client that acts.
+    pub fn client(&self) -> Option<usize> {
+        match self {
+            Action::Connect(who, _) | Action::Say(who, ..) | Action::Send(who, _) | Action::Read(who, _) => Some(*who),
+            Action::HalfClose(who) | Action::Close(who) => Some(*who),
+            _ => None,
+        }
+    }
+
     /// Its line in a conversation, or a comment where conversations have no word for it.
     pub fn told(&self) -> String {
         match self {

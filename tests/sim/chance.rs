@@ -17,6 +17,9 @@ use crate::world::World;
 /// Nobody puts more jobs than these.
 const ENOUGH: usize = 24;
 
+/// The same where commands about many jobs take several turns.
+const ENOUGH_FOR_TURNS: usize = 60;
+
 /// What stays the same throughout a seed.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -46,6 +49,10 @@ pub struct Setup {
     /// Bytes of the log change at crashes.
     pub flips: bool,
     pub largest: u64,
+    /// Many jobs go to tubes that nobody uses or watches.
+    pub unattended: bool,
+    /// Tubes are emptied often, so that the books say little.
+    pub sweeps: bool,
 }
 
 impl Setup {
@@ -62,7 +69,7 @@ impl Setup {
         let mut once = |odds: u64| random.once_in(odds);
         let (pieces, slow, crash, fault) = (once(2), once(3), log.is_some() && !once(4), log.is_some() && once(2));
         let faults = fault && !predicted;
-        Setup {
+        let setup = Setup {
             predicted,
             operators,
             // The model learns no tags from what a log gave back, and of a log that leaves something out, snapshots
@@ -85,6 +92,40 @@ impl Setup {
             faults: if faults { random.pick(&[10, 40]) } else { 0 },
             flips: faults && random.once_in(4),
             largest: random.pick(&[40, 400, 3000]),
+            unattended: false,
+            sweeps: false,
+        };
+        // Drawn from another copy, so that the other seeds mean what they meant before.
+        let mut apart = Random::new(apart.next() ^ 6);
+        if apart.once_in(3) {
+            setup.unattended(&mut apart)
+        } else {
+            setup
+        }
+    }
+
+    /// The same world with tubes that nobody uses or watches. In half of these worlds, commands about many jobs take
+    /// several turns, between which other clients have theirs.
+    fn unattended(self, random: &mut Random) -> Setup {
+        let sweeps = random.once_in(2);
+        if random.once_in(2) {
+            let extended = self.log.is_none() || !self.predicted && self.faults == 0;
+            return Setup { unattended: true, sweeps, extended, ..self };
+        }
+        Setup {
+            unattended: true,
+            sweeps,
+            predicted: false,
+            operators: random.once_in(2),
+            extended: true,
+            log: None,
+            settles: false,
+            turn_steps: random.pick(&[16, 32, 64]),
+            clients: self.clients.max(3),
+            crashes: 0,
+            faults: 0,
+            flips: false,
+            ..self
         }
     }
 
@@ -143,6 +184,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
             (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
+            // What is said of such tubes most often, beanstalk has words for.
+            (Setup { unattended: true, .. }, _) if !random.once_in(3) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };
         return Action::Connect(who, wire);
@@ -169,8 +212,10 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     let breath = 1 + random.below(world.setup.breath);
     let words = world.look(|engine| {
         let jobs: Vec<u64> = ids(engine);
-        let Setup { predicted, extended, largest, .. } = world.setup;
-        let topic = Topic { jobs: &jobs, enough: jobs.len() >= ENOUGH, predicted, extended, largest };
+        let Setup { predicted, extended, largest, unattended, sweeps, .. } = world.setup;
+        let bursts = unattended && !world.setup.settles;
+        let enough = jobs.len() >= if bursts { ENOUGH_FOR_TURNS } else { ENOUGH };
+        let topic = Topic { jobs: &jobs, enough, predicted, extended, largest, unattended, sweeps, bursts };
         (0..breath).flat_map(|_| command(wire, random, &topic)).collect()
     });
     Action::Say(who, wire, words)

@@ -5,16 +5,20 @@
 
 use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span, State, Tagged, Time};
 
-use crate::predicted::{known, yaml, TUBES};
+use crate::predicted::{known, yaml, TUBES, UNATTENDED};
 use crate::random::Random;
 use crate::reference::model::{JobTags, Model, Name, Outcome};
 use crate::speech::{body, Topic};
 
 /// A command, without the CR LF at its end; none if it had better be one of beanstalkd's.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
-    let (tube, to, job) = (random.pick(&TUBES), random.pick(&TUBES), topic.job(random));
+    let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
     Some(match random.below(30) {
+        0..5 if topic.bursts && !topic.enough => {
+            let put = format!("put 0 0 60 1 tub:{}\r\nx", random.pick(&UNATTENDED));
+            vec![put; 4 + random.below(12) as usize].join("\r\n")
+        }
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
@@ -25,12 +29,13 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         13 => format!("delete-batch {job} {}", topic.job(random)),
         14 => "touch-all".to_owned(),
         15..18 => format!("wait {job} {}", random.below(4)),
-        18 if topic.predicted || random.once_in(8) => {
+        18 if topic.predicted || topic.sweeps || random.once_in(8) => {
             format!("{} {tube}", if random.once_in(2) { "flush-tube" } else { "flush-buried" })
         }
         19 => "peek-reserved".to_owned(),
         20 => format!("list-jobs {tube} {state} {} {}", random.below(8), 1 + random.below(4)),
         21 | 22 => format!("move-job {job} {tube} {} {}", random.below(3), random.below(3)),
+        27..30 if topic.unattended => format!("move-tube {tube} {to} {state} {}", random.pick(&[3, 100, 100])),
         23 | 24 => format!("move-tube {tube} {to} {state} {}", random.below(4)),
         25 => format!("limit-tube {tube} {}", random.pick(&[0, 0, 2, 6])),
         26 if random.once_in(6) => "drain".to_owned(),
@@ -51,8 +56,8 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
         4 => tags += &format!(" try:{}", 1 + random.below(3)),
         _ => tags += &format!(" try:{}:{}", 1 + random.below(3), 1 + random.below(2)),
     }
-    if random.once_in(4) {
-        tags += &format!(" tub:{}", random.pick(&TUBES));
+    if topic.unattended || random.once_in(4) {
+        tags += &format!(" tub:{}", topic.tube(random));
     }
     if random.once_in(4) && (topic.predicted || random.once_in(8)) {
         tags += &format!(" ttl:{}", 1 + random.below(4));

@@ -43,8 +43,9 @@ impl Logged {
     /// All up to this position is safe.
     pub fn advance(&mut self, safe: u64) {
         self.safe = safe;
-        if self.snapshots.is_none() {
-            self.model.advance(safe);
+        match &mut self.snapshots {
+            Some(snapshots) => snapshots.advance(safe),
+            None => self.model.advance(safe),
         }
     }
 

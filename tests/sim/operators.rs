@@ -6,7 +6,7 @@
 use beanpole::internals::engine::{ClientId, JobId, Refused, Span, State, Time};
 
 use crate::extended::state;
-use crate::predicted::{known, TUBES};
+use crate::predicted::known;
 use crate::random::Random;
 use crate::reference::model::{Model, Name};
 use crate::speech::{body, Topic};
@@ -28,7 +28,7 @@ fn post(path: &str, object: &str) -> Vec<u8> {
 
 /// A whole request.
 pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
-    let (tube, job) = (random.pick(&TUBES), topic.job(random));
+    let (tube, job) = (topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
     match random.below(24) {
         0..6 if !topic.enough => {
@@ -46,7 +46,9 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
         // Behind this, nobody can tell of a job whether it should be there, unless the model can.
         15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
-        15 if random.once_in(3) => post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}")),
+        15 if topic.sweeps || random.once_in(3) => {
+            post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}"))
+        }
         15 if random.once_in(4) => post(&format!("/api/tubes/{tube}/clear"), "{}"),
         16 | 17 => post(&format!("/api/jobs/{job}/bury"), "{}"),
         18 | 19 => post(&format!("/api/jobs/{job}/kick"), "{}"),
@@ -55,7 +57,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         21 if !topic.predicted => get(random.pick(&["/metrics", "/api/server", "/api/tubes", "/readyz", "/", "/no"])),
         22 if !topic.predicted => get(&format!("/api/tubes/{tube}/jobs")),
         23 if topic.extended && !topic.predicted && random.once_in(4) => {
-            let to = random.pick(&TUBES);
+            let to = topic.tube(random);
             post(&format!("/api/tubes/{tube}/move"), &format!("{{\"to\":\"{to}\",\"state\":\"{state}\"}}"))
         }
         _ => get("/healthz"),

@@ -1,10 +1,10 @@
-//! Plays a seed, and cuts a history that fails down to what matters.
+//! Plays a seed.
 //!
-//! Owns the loop from chance to world, the end at which nothing may be left, and the telling of failures.
+//! Owns the loop from chance to world, the end at which nothing may be left, and the telling of failures. `reduction`
+//! cuts a history that fails down to what matters.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
 
 use beanpole::internals::engine::Span;
 use beanpole::internals::protocol::Wire;
@@ -12,11 +12,9 @@ use beanpole::internals::protocol::Wire;
 use crate::action::{received, sent, Action};
 use crate::chance::{next, Setup};
 use crate::random::Random;
-use crate::shortening::{quietly, shortened};
+use crate::reduction::reduced;
+use crate::shortening::quietly;
 use crate::world::World;
-
-/// How long a history that fails may be cut.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of a seed.
 pub struct Played {
@@ -66,11 +64,18 @@ fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
 
 /// The shortest way to the problem that was found, as a conversation.
 pub fn explain(seed: u64, played: &Played) -> String {
-    let start = Instant::now();
-    let may_go_on = || start.elapsed() < PATIENCE;
-    let actions = shortened(played.actions.clone(), may_go_on, |fewer| replay(seed, fewer).is_err());
-    let problem = replay(seed, &actions).err().unwrap_or_default();
-    format!("{}\ncut to {} actions: {problem}\n\n{}", played.setup, actions.len(), conversation(seed, &actions))
+    let (_, setup) = setup(seed);
+    let reduced = reduced(played.actions.clone(), setup.clients, |fewer| replay(seed, fewer).is_err());
+    let problem = replay(seed, &reduced.actions).err().unwrap_or_default();
+    format!(
+        "{}\ncut from {} to {} actions by {} replays of {} actions in all: {problem}\n\n{}",
+        played.setup,
+        played.steps,
+        reduced.actions.len(),
+        reduced.replays,
+        reduced.effort,
+        conversation(seed, &reduced.actions)
+    )
 }
 
 /// The actions as a conversation, with what the model predicts where it does.

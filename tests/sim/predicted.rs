@@ -12,8 +12,11 @@ use beanpole::internals::protocol::Wire;
 use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
 use crate::{extended, operators};
 
-/// All tubes that there may be.
+/// The tubes that clients use and watch.
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
+
+/// Tubes that nobody watches and that clients use for one put at most, so that they end with their last job.
+pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
 /// A client of the model, and what it must be sent.
 #[derive(Clone, Debug)]
@@ -43,7 +46,7 @@ pub struct Predicted {
 
 /// The tube of this name.
 pub fn known(name: &str) -> Name {
-    TUBES.into_iter().find(|known| *known == name).expect("a tube of the simulation")
+    TUBES.into_iter().chain(UNATTENDED).find(|known| *known == name).expect("a tube of the simulation")
 }
 
 fn limits() -> Limits {

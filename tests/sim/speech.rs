@@ -5,8 +5,9 @@
 
 use beanpole::internals::protocol::Wire;
 
-use crate::predicted::TUBES;
+use crate::predicted::{TUBES, UNATTENDED};
 use crate::random::Random;
+use crate::reference::model::Name;
 use crate::{extended, operators};
 
 /// What a client's word depends on.
@@ -21,6 +22,12 @@ pub struct Topic<'a> {
     pub extended: bool,
     /// Bytes of the largest body.
     pub largest: u64,
+    /// There are tubes that nobody uses or watches.
+    pub unattended: bool,
+    /// Tubes are emptied often.
+    pub sweeps: bool,
+    /// Many jobs are put at once into a tube that nobody uses or watches.
+    pub bursts: bool,
 }
 
 impl Topic<'_> {
@@ -30,6 +37,14 @@ impl Topic<'_> {
             return 1 + random.below(30);
         }
         random.pick(self.jobs)
+    }
+
+    /// A tube, for commands that neither use nor watch it.
+    pub fn tube(&self, random: &mut Random) -> Name {
+        if self.unattended && !random.once_in(4) {
+            return random.pick(&UNATTENDED);
+        }
+        random.pick(&TUBES)
     }
 }
 
@@ -81,6 +96,11 @@ fn beanstalk(random: &mut Random, topic: &Topic) -> Vec<u8> {
         27..30 => format!("watch {tube}"),
         30 => format!("ignore {tube}"),
         31 => format!("pause-tube {tube} {}", random.below(4)),
+        32 if topic.unattended && !topic.enough => {
+            let body = body(random, topic);
+            let tube = random.pick(&UNATTENDED);
+            format!("use {tube}\r\nput {pri} {delay} 9 {}\r\n{body}\r\nuse default", body.len())
+        }
         32 => format!("peek {job}"),
         33 => ["peek-ready", "peek-delayed", "peek-buried"][random.below(3) as usize].to_owned(),
         34 => "list-tube-used".to_owned(),

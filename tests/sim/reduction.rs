@@ -1,0 +1,124 @@
+//! Reduces a failing history to the few actions that matter.
+//!
+//! Owns which parts are left out, in which order, and how much work that may take. Must not know how a history is
+//! replayed.
+
+use std::cell::Cell;
+
+use beanpole::internals::protocol::Wire;
+
+use crate::action::Action;
+use crate::shortening::shortened;
+
+/// Actions that may be replayed in all for one reduction. Work is counted rather than timed, so that a failure is
+/// always reduced to the same actions, however busy the machine is.
+const EFFORT: usize = 3_000_000;
+
+/// Actions that the beginning and the end of a replay are worth.
+const REPLAY: usize = 50;
+
+/// The length of the shortest tail that is tried.
+const TAIL: usize = 64;
+
+/// The result of a reduction.
+pub struct Reduced {
+    pub actions: Vec<Action>,
+    /// How many histories were replayed, and how many actions in them.
+    pub replays: usize,
+    pub effort: usize,
+}
+
+/// Counts the work of replays, and refuses those that exceed the bound.
+struct Replays<F> {
+    fails: F,
+    count: Cell<usize>,
+    effort: Cell<usize>,
+}
+
+impl<F: Fn(&[Action]) -> bool> Replays<F> {
+    fn may_go_on(&self) -> bool {
+        self.effort.get() < EFFORT
+    }
+
+    fn fails(&self, actions: &[Action]) -> bool {
+        if !self.may_go_on() {
+            return false;
+        }
+        self.count.set(self.count.get() + 1);
+        self.effort.set(self.effort.get() + actions.len() + REPLAY);
+        (self.fails)(actions)
+    }
+
+    fn shortened(&self, actions: Vec<Action>) -> Vec<Action> {
+        shortened(actions, || self.may_go_on(), |fewer| self.fails(fewer))
+    }
+}
+
+/// Leaves out whatever can be left out so that the history still fails.
+pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action]) -> bool) -> Reduced {
+    let replays = Replays { fails, count: Cell::new(0), effort: Cell::new(0) };
+    // Short replays first: most failures depend on the last few actions only.
+    let lengths = std::iter::successors(Some(TAIL), |length| Some(length * 2));
+    let mut tails = lengths.take_while(|length| *length < actions.len()).map(|length| tail(&actions, length));
+    if let Some(shorter) = tails.find(|tail| replays.fails(tail)) {
+        actions = shorter;
+    }
+    for who in 0..clients {
+        let others: Vec<Action> = actions.iter().filter(|action| action.client() != Some(who)).cloned().collect();
+        if others.len() < actions.len() && replays.fails(&others) {
+            actions = others;
+        }
+    }
+    actions = replays.shortened(actions);
+    let plain = plainer(&actions);
+    if replays.fails(&plain) {
+        actions = replays.shortened(plain);
+    }
+    Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
+}
+
+/// The last `length` actions. In front of them, the clients that were there at that time connect again, and the server
+/// drains if it did.
+fn tail(actions: &[Action], length: usize) -> Vec<Action> {
+    let (front, tail) = actions.split_at(actions.len() - length);
+    let mut kept: Vec<&Action> = Vec::new();
+    for action in front {
+        match action {
+            Action::Connect(who, _) if kept.iter().any(|other| other.client() == Some(*who)) => {}
+            Action::Drain if kept.iter().any(|other| matches!(other, Action::Drain)) => {}
+            Action::Connect(..) | Action::Drain => kept.push(action),
+            Action::Close(who) => kept.retain(|other| other.client() != Some(*who)),
+            Action::Crash(_) => kept.clear(),
+            _ => {}
+        }
+    }
+    kept.into_iter().chain(tail).cloned().collect()
+}
+
+/// The same history with one command at a time, each of which is sent as a whole.
+fn plainer(actions: &[Action]) -> Vec<Action> {
+    let each = actions.iter().flat_map(|action| match action {
+        Action::Say(who, Wire::Beanstalk, words) => {
+            commands(words).into_iter().map(|words| Action::Say(*who, Wire::Beanstalk, words)).collect()
+        }
+        Action::Send(who, _) => vec![Action::Send(*who, usize::MAX)],
+        other => vec![other.clone()],
+    });
+    each.collect()
+}
+
+/// The commands of one breath, each with its body.
+fn commands(words: &[u8]) -> Vec<Vec<u8>> {
+    let mut commands: Vec<Vec<u8>> = Vec::new();
+    let mut has_body = false;
+    for line in words.split_inclusive(|&byte| byte == b'\n') {
+        match commands.last_mut().filter(|_| std::mem::take(&mut has_body)) {
+            Some(command) => command.extend_from_slice(line),
+            None => {
+                has_body = line.starts_with(b"put ");
+                commands.push(line.to_vec());
+            }
+        }
+    }
+    commands
+}
