@@ -18,11 +18,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +32,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use beanpole::Client;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::kill;
 pub use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, Pid, SysconfVar};
@@ -78,11 +81,24 @@ pub struct Ended {
 /// A folder of its own that goes when it is dropped.
 pub struct Folder(PathBuf);
 
-#[derive(Default)]
+/// The lines that the program has written to stderr. A thread collects them, and everyone who asks for them first
+/// collects what the pipe still holds: a line that was written before something else happened is never missing.
 struct Log {
-    text: Mutex<(String, bool)>,
+    pipe: File,
+    text: Mutex<Text>,
     grown: Condvar,
 }
+
+#[derive(Default)]
+struct Text {
+    lines: String,
+    /// The beginning of the next line.
+    rest: Vec<u8>,
+    ended: bool,
+}
+
+/// Bytes that a pipe holds at most.
+const PIPE: usize = 64 * 1024;
 
 /// The program with these arguments, nothing that a service manager would say in its environment.
 pub fn command(arguments: &[&str]) -> Command {
@@ -183,10 +199,12 @@ impl Daemon {
     fn begin(mut command: Command) -> Daemon {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("a program that starts");
         let (pid, stderr) = (child.id(), child.stderr.take().expect("a pipe"));
-        let (child, log) = (Arc::new(Mutex::new(child)), Arc::<Log>::default());
+        let (text, grown) = Default::default();
+        let log = Arc::new(Log { pipe: File::from(OwnedFd::from(stderr)), text, grown });
+        let child = Arc::new(Mutex::new(child));
         let collector = std::thread::spawn({
             let log = log.clone();
-            move || log.collect(stderr)
+            move || log.collect()
         });
         let watched = Some(watch(child.clone()));
         Daemon { child, pid, log, collector: Some(collector), names: Vec::new(), folder: None, watched }
@@ -252,7 +270,7 @@ impl Daemon {
     pub fn wait(&self, timeout: Duration) -> i32 {
         let status = ended(timeout, || self.child().try_wait().expect("a child of ours"));
         let status = status.unwrap_or_else(|| panic!("it still runs after {timeout:?}; log:\n{}", self.log()));
-        wait_until("the log has ended", || self.log.text().1);
+        wait_until("the log has ended", || self.log.text().ended);
         status.code().unwrap_or_else(|| panic!("it did not end by itself: {status}; log:\n{}", self.log()))
     }
 
@@ -263,7 +281,7 @@ impl Daemon {
 
     /// Everything that it has written to stderr so far.
     pub fn log(&self) -> String {
-        self.log.text().0.clone()
+        self.log.text().lines.clone()
     }
 
     /// Waits until it has written this to stderr; returns all of it. Panics if it does not.
@@ -275,14 +293,14 @@ impl Daemon {
     fn hear(&self, text: &str) -> Result<String, String> {
         let end = Instant::now() + PATIENCE;
         let mut log = self.log.text();
-        while !log.0.contains(text) {
+        while !log.lines.contains(text) {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || log.1 {
-                return Err(log.0.clone());
+            if left.is_zero() || log.ended {
+                return Err(log.lines.clone());
             }
             log = self.log.grown.wait_timeout(log, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(log.0.clone())
+        Ok(log.lines.clone())
     }
 
     /// Processor time that it has used, its own and the kernel's for it; in steps of a clock tick, mostly 10 ms.
@@ -374,20 +392,36 @@ impl Drop for Daemon {
 }
 
 impl Log {
-    fn text(&self) -> MutexGuard<'_, (String, bool)> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    /// All lines that were written so far, and whether there will be no more.
+    fn text(&self) -> MutexGuard<'_, Text> {
+        let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut buffer, mut taken) = (vec![0; PIPE], 0);
+        while taken < PIPE && !text.ended && self.is_readable(PollTimeout::ZERO) {
+            let count = (&self.pipe).read(&mut buffer).unwrap_or(0);
+            taken += count;
+            text.ended = count == 0;
+            text.rest.extend_from_slice(&buffer[..count]);
+        }
+        let lines = text.rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let whole = if text.ended { text.rest.len() } else { lines };
+        let whole: Vec<u8> = text.rest.drain(..whole).collect();
+        text.lines.push_str(&String::from_utf8_lossy(&whole));
+        text
     }
 
-    fn collect(&self, stderr: ChildStderr) {
-        let mut stderr = BufReader::new(stderr);
-        let mut line = Vec::new();
-        while matches!(stderr.read_until(b'\n', &mut line), Ok(1..)) {
-            self.text().0.push_str(&String::from_utf8_lossy(&line));
+    /// `true` if there is something to read, or the end.
+    fn is_readable(&self, timeout: PollTimeout) -> bool {
+        let mut pipe = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN)];
+        poll(&mut pipe, timeout).is_ok_and(|count| count > 0)
+    }
+
+    fn collect(&self) {
+        let mut has_ended = false;
+        while !has_ended {
+            self.is_readable(PollTimeout::NONE);
+            has_ended = self.text().ended;
             self.grown.notify_all();
-            line.clear();
         }
-        self.text().1 = true;
-        self.grown.notify_all();
     }
 }
 
