@@ -83,7 +83,7 @@ pub struct ImportLine {
 impl ImportLine {
     /// Reads one; the error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
-        let known = ["tube", "state", "pri", "delay", "ttr", "body", "body-base64"];
+        let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64"];
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| match object.number(key) {
             Ok(None) => Ok(default),
