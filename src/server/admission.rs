@@ -46,19 +46,27 @@ impl Refusal {
     }
 }
 
-/// What an admitted connection gives back when it is gone: the number of its address, or [`Permit::UNCOUNTED`].
+/// What an admitted connection gives back when it is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Permit(u32);
+pub struct Permit {
+    /// The number of its address; none if addresses are not counted.
+    address: Option<u32>,
+    /// It is one of HTTP.
+    is_operator: bool,
+}
 
 impl Permit {
-    /// Of a connection whose address is not counted.
-    const UNCOUNTED: Permit = Permit(u32::MAX);
-    /// Of an operator, whose address is not counted either.
-    const OPERATOR: Permit = Permit(u32::MAX - 1);
+    const UNCOUNTED: Permit = Permit { address: None, is_operator: false };
 }
 
 /// Connections of HTTP held at a time: enough for browsers and scrapers, and few to look after.
 pub const MOST_OPERATORS: usize = 64;
+
+/// Connections of HTTP beyond that for a moment, until those that have been idle longest are closed.
+const EXTRA_OPERATORS: usize = 16;
+
+/// The same beyond that again, for Unix sockets and loopback addresses.
+const LOCAL_OPERATORS: usize = 8;
 
 #[derive(Debug)]
 pub struct Admission {
@@ -94,14 +102,23 @@ impl Admission {
 
     /// The same for an operator, of whom there are few.
     pub fn admit_operator(&self, peer: &PeerAddress) -> Result<Permit, Refusal> {
-        if self.operators.fetch_add(1, Ordering::AcqRel) < MOST_OPERATORS {
-            if let Ok(permit) = self.admit(peer) {
-                self.forget_address(permit);
-                return Ok(Permit::OPERATOR);
+        let most = MOST_OPERATORS + EXTRA_OPERATORS + if peer.is_local() { LOCAL_OPERATORS } else { 0 };
+        let admitted = match self.operators.fetch_add(1, Ordering::AcqRel) < most {
+            true => self.admit(peer),
+            false => Err(Refusal::Connections),
+        };
+        match admitted {
+            Ok(permit) => Ok(Permit { is_operator: true, ..permit }),
+            Err(refusal) => {
+                self.operators.fetch_sub(1, Ordering::AcqRel);
+                Err(refusal)
             }
         }
-        self.operators.fetch_sub(1, Ordering::AcqRel);
-        Err(Refusal::Connections)
+    }
+
+    /// How many operators there are beyond [`MOST_OPERATORS`]: as many are to be closed.
+    pub fn operators_beyond(&self) -> usize {
+        self.operators.load(Ordering::Acquire).saturating_sub(MOST_OPERATORS)
     }
 
     /// Counts one connection more, unless there are too many.
@@ -128,14 +145,11 @@ impl Admission {
     pub fn leave(&self, permit: Permit) {
         self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
-        self.forget_address(permit);
-    }
-
-    fn forget_address(&self, permit: Permit) {
-        match permit {
-            Permit::UNCOUNTED => {}
-            Permit::OPERATOR => drop(self.operators.fetch_sub(1, Ordering::AcqRel)),
-            _ => self.addresses.lock().leave(permit),
+        if permit.is_operator {
+            self.operators.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(number) = permit.address {
+            self.addresses.lock().leave(number);
         }
     }
 }
@@ -147,15 +161,15 @@ impl Addresses {
             let (_, count) = &mut self.counts[number as usize];
             return (*count < most).then(|| {
                 *count += 1;
-                Permit(number)
+                Permit { address: Some(number), is_operator: false }
             });
         }
         let number = self.counts.insert((address, 1)) as u32;
         self.numbers.insert(address, number);
-        Some(Permit(number))
+        Some(Permit { address: Some(number), is_operator: false })
     }
 
-    fn leave(&mut self, Permit(number): Permit) {
+    fn leave(&mut self, number: u32) {
         let (address, count) = &mut self.counts[number as usize];
         *count -= 1;
         if *count == 0 {
@@ -190,6 +204,22 @@ mod tests {
         admission.leave(permit);
         assert_eq!(admission.admit(&far), Err(Refusal::Connections), "those of this machine count");
         admission.admit(&PeerAddress::Unix).expect("a place that is free again");
+    }
+
+    #[test]
+    fn operators_count_for_their_address_and_have_places_on_this_machine() {
+        let admission = admission(1000, Some(100));
+        let far = peer("192.0.2.1");
+        let permits: Vec<Permit> = std::iter::from_fn(|| admission.admit_operator(&far).ok()).collect();
+        assert_eq!((permits.len(), admission.operators_beyond()), (MOST_OPERATORS + EXTRA_OPERATORS, EXTRA_OPERATORS));
+        let near = || admission.admit_operator(&peer("127.0.0.1"));
+        assert_eq!(std::iter::from_fn(|| near().ok()).count(), LOCAL_OPERATORS);
+        for _ in permits.len()..100 {
+            admission.admit(&far).expect("a share");
+        }
+        assert_eq!(admission.admit(&far), Err(Refusal::Address), "those of HTTP count");
+        admission.leave(permits[0]);
+        admission.admit(&far).expect("a share that is free again");
     }
 
     #[test]

@@ -5,11 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a request's head may take, from the first byte that was seen of it.
+/// How long a connection may take until the first byte of its first request, and a request's head from its first byte
+/// on.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long anything else may take: a body to come, a reply to be read, the next request.
+/// How long anything else may take as a whole: a body to come, a reply to be read, the next request.
 const REST: Duration = Duration::from_secs(60);
+
+/// A long reply has a second more for each so many bytes.
+const LEAST_RATE: usize = 16 * 1024;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -30,9 +34,39 @@ pub enum Standing {
 #[derive(Clone, Copy, Debug)]
 struct Operator {
     number: usize,
-    /// How many requests it had made, and how it stood, when that changed last.
+    /// How many requests it had made, and how it stands.
     seen: (u64, Standing),
+    /// Since when it has waited for the same thing, and how long it may. Progress within a body or a reply does not
+    /// count: it could go on forever.
     since: Instant,
+    most: Duration,
+}
+
+impl Operator {
+    /// Takes note of how it stands now.
+    fn update(&mut self, seen: (u64, Standing), now: Instant) {
+        let before = std::mem::replace(&mut self.seen, seen);
+        let is_same = match (before.1, seen.1) {
+            // Less of the same reply is left.
+            (Standing::Client(more), Standing::Client(less)) => less > 0 && less <= more || less == more,
+            (one, other) => one == other,
+        };
+        if is_same && before.0 == seen.0 {
+            return;
+        }
+        self.since = now;
+        self.most = match seen.1 {
+            Standing::Head => HEAD,
+            Standing::Client(0) if seen.0 == 0 => HEAD,
+            Standing::Client(unread) => REST + Duration::from_secs((unread / LEAST_RATE) as u64),
+            Standing::Body | Standing::Server => REST,
+        };
+    }
+
+    /// Whether the server waits for it.
+    fn is_awaited(&self) -> bool {
+        self.seen.1 != Standing::Server
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +78,9 @@ pub struct Operators {
 impl Operators {
     /// One has come under this number.
     pub fn enter(&mut self, number: usize) {
-        self.all.push(Operator { number, seen: (0, Standing::Client(0)), since: Instant::now() });
+        self.all.push(Operator { number, seen: (0, Standing::Client(0)), since: Instant::now(), most: HEAD });
+        // It may be one more than there should be.
+        self.looked = None;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -56,9 +92,15 @@ impl Operators {
         self.all.retain(|operator| operator.number != number);
     }
 
-    /// Those whose time is over, and how long the thread may sleep until the next look; `ask` tells how many requests
-    /// each has made and how it stands.
-    pub fn look(&mut self, now: Instant, ask: impl Fn(usize) -> (u64, Standing)) -> (Vec<usize>, Option<Duration>) {
+    /// Those whose time is over, and others until there are `beyond` of them: those first that wait for their next
+    /// request, the longest first. Also returns how long the thread may sleep until the next look. `ask` returns how
+    /// many requests each has made and how it stands.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        beyond: usize,
+        ask: impl Fn(usize) -> (u64, Standing),
+    ) -> (Vec<usize>, Option<Duration>) {
         if self.all.is_empty() {
             return (Vec::new(), None);
         }
@@ -66,21 +108,13 @@ impl Operators {
             return (Vec::new(), Some(LOOK));
         }
         self.looked = Some(now);
-        let mut over = Vec::new();
-        for operator in &mut self.all {
-            let seen = ask(operator.number);
-            if seen != operator.seen {
-                (operator.seen, operator.since) = (seen, now);
-            }
-            let most = match seen.1 {
-                Standing::Server => continue,
-                Standing::Head => HEAD,
-                Standing::Body | Standing::Client(_) => REST,
-            };
-            if now.saturating_duration_since(operator.since) >= most {
-                over.push(operator.number);
-            }
-        }
+        self.all.iter_mut().for_each(|operator| operator.update(ask(operator.number), now));
+        let mut awaited: Vec<&Operator> = self.all.iter().filter(|operator| operator.is_awaited()).collect();
+        let is_over = |operator: &Operator| now.saturating_duration_since(operator.since) >= operator.most;
+        let is_busy = |operator: &Operator| operator.seen.1 != Standing::Client(0);
+        awaited.sort_by_key(|operator| (!is_over(operator), is_busy(operator), operator.since));
+        let late = awaited.iter().filter(|operator| is_over(operator)).count();
+        let over = awaited.iter().take(late.max(beyond)).map(|operator| operator.number).collect();
         (over, Some(LOOK))
     }
 }
@@ -94,18 +128,39 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut operators = Operators::default();
-        assert_eq!(operators.look(at(0), |_| unreachable!()), (vec![], None));
-        (0..4).for_each(|number| operators.enter(number));
+        assert_eq!(operators.look(at(0), 0, |_| unreachable!()), (vec![], None));
+        (0..5).for_each(|number| operators.enter(number));
         let standing = |number: usize| {
-            [(1, Standing::Head), (1, Standing::Body), (1, Standing::Client(5)), (1, Standing::Server)][number]
+            let all = [Standing::Head, Standing::Body, Standing::Client(5), Standing::Server, Standing::Client(0)];
+            (u64::from(number != 4), all[number])
         };
-        for (seconds, over) in [(1, vec![]), (10, vec![]), (11, vec![0]), (60, vec![0]), (61, vec![0, 1, 2])] {
-            assert_eq!(operators.look(at(seconds), standing).0, over, "after {seconds} s");
+        for (seconds, over) in [(1, vec![]), (12, vec![0, 4]), (60, vec![0, 4]), (61, vec![0, 4, 1, 2])] {
+            let mut found = operators.look(at(seconds), 0, standing).0;
+            found.sort_by_key(|number| over.iter().position(|other| other == number));
+            assert_eq!(found, over, "after {seconds} s");
         }
-        // Who makes requests or reads has its time again.
-        assert_eq!(operators.look(at(62), |_| (2, Standing::Client(5))).0, []);
-        assert_eq!(operators.look(at(63), |_| (2, Standing::Client(4))).0, []);
-        operators.leave(0);
-        assert_eq!(operators.look(at(123), |_| (2, Standing::Client(4))).0, [1, 2, 3]);
+        // A request has its time again, a part of a reply has not.
+        let reads = |left| move |_| (2, Standing::Client(left));
+        assert_eq!(operators.look(at(62), 0, reads(5)).0, []);
+        assert_eq!(operators.look(at(121), 0, reads(1)).0, []);
+        assert_eq!(operators.look(at(122), 0, reads(1)).0.len(), 5);
+        // A long reply has longer.
+        assert_eq!(operators.look(at(123), 0, |_| (3, Standing::Client(10 * LEAST_RATE))).0, []);
+        assert_eq!(operators.look(at(192), 0, |_| (3, Standing::Client(LEAST_RATE))).0, []);
+        assert_eq!(operators.look(at(193), 0, |_| (3, Standing::Client(LEAST_RATE))).0.len(), 5);
+    }
+
+    #[test]
+    fn the_longest_idle_ones_go_when_there_are_too_many() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut operators = Operators::default();
+        (0..4).for_each(|number| operators.enter(number));
+        let busy = |number: usize| [Standing::Body, Standing::Client(0), Standing::Client(0), Standing::Server][number];
+        assert_eq!(operators.look(at(1), 0, |number| (u64::from(number == 1), busy(number))).0, []);
+        assert_eq!(operators.look(at(2), 0, |number| (1, busy(number))).0, []);
+        assert_eq!(operators.look(at(3), 1, |number| (1, busy(number))).0, [1]);
+        assert_eq!(operators.look(at(4), 2, |number| (1, busy(number))).0, [1, 2]);
+        assert_eq!(operators.look(at(5), 9, |number| (1, busy(number))).0, [1, 2, 0]);
     }
 }

@@ -465,9 +465,10 @@ impl PoolThread {
             return None;
         }
         let connections = &self.connections;
-        let (over, wait) = self.operators.look(Instant::now(), |number| connections[number].standing());
+        let beyond = self.hub.admission().operators_beyond();
+        let (over, wait) = self.operators.look(Instant::now(), beyond, |number| connections[number].standing());
         for number in over {
-            log::debug!("{}: closed: it took too long", self.connections[number].peer());
+            log::debug!("{}: closed: it took too long, or others need its place", self.connections[number].peer());
             self.close(number);
         }
         wait
