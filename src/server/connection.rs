@@ -100,6 +100,8 @@ pub struct Connection {
     /// The peer has sent urgent bytes: a short read may have ended at their mark, and does not mean that there is no
     /// more.
     urgent: bool,
+    /// The peer has closed both directions, or reset the connection: nobody reads an answer any more.
+    gone: bool,
     /// The peer's end of stream was read.
     ended: bool,
     /// The write state was [`WriteState::Clear`] and still is.
@@ -128,6 +130,8 @@ pub struct Seen {
     pub urgent: bool,
     /// The peer has closed, at least its sending side.
     pub half_closed: bool,
+    /// The peer has closed both sides.
+    pub gone: bool,
 }
 
 /// What becomes of a connection after some work on it.
@@ -178,6 +182,7 @@ impl Connection {
             claim: Claim::default(),
             readable: false,
             half_closed: false,
+            gone: false,
             urgent: false,
             ended: false,
             clear: false,
@@ -205,6 +210,7 @@ impl Connection {
         self.readable |= seen.readable || seen.urgent || seen.half_closed;
         self.urgent |= seen.urgent;
         self.half_closed |= seen.half_closed;
+        self.gone |= seen.gone;
     }
 
     /// Whether its client was given up because it did not read its news.
@@ -278,6 +284,10 @@ impl Connection {
                     return Next::Wait
                 }
                 WriteState::Drained | WriteState::Broken => return Next::Close,
+            }
+            if self.gone && matches!(self.pending.front(), Some(Request::Continue(_))) {
+                // The rest of a long command would be work for nobody.
+                return Next::Close;
             }
             // Who is done waits for its peer, and is heard as soon as it speaks.
             if (turns == 0 || thread.is_turn_spent) && self.has_more(input) {

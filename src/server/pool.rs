@@ -217,6 +217,7 @@ impl PoolThread {
                     writable: event.is_writable() || closed,
                     urgent: event.is_priority(),
                     half_closed: closed,
+                    gone: event.is_read_closed() && event.is_write_closed() || event.is_error(),
                 };
                 if let Some(idle) = &mut self.idle {
                     idle.heard(event.token().0);

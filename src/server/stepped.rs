@@ -152,3 +152,54 @@ impl Stepped {
         self.hub.check();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+
+    use super::*;
+    use crate::engine::State;
+
+    /// Jobs, of which a turn deals with few.
+    const JOBS: usize = 400;
+
+    fn rounds(server: &mut Stepped) {
+        while server.round() || server.timer() {}
+    }
+
+    /// How many jobs are left of those that a client flushes who, after one turn, does this with its connection, and
+    /// how many connections.
+    fn left(end: impl FnOnce(UnixStream) -> Option<UnixStream>) -> (usize, usize) {
+        let config = Config { turn_steps: 64, ..Config::default() };
+        let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");
+        let mut client = server.connect(Wire::Beanstalk).expect("a connection");
+        for _ in 0..JOBS {
+            client.write_all(b"put 0 0 10 1\r\nx\r\n").expect("room for a job");
+            rounds(&mut server);
+        }
+        let mut replies = vec![0; 64 * 1024];
+        assert!(client.read(&mut replies).expect("replies") > 0);
+        client.write_all(b"flush-tube default\r\n").expect("room for a command");
+        assert!(server.round());
+        let ready =
+            |server: &Stepped| server.look(|engine| engine.jobs().filter(|job| job.state() == State::Ready).count());
+        assert!((1..JOBS).contains(&ready(&server)), "it has begun, and is not done");
+        let _client = end(client);
+        rounds(&mut server);
+        server.check();
+        (ready(&server), server.look(|engine| engine.stats().connections))
+    }
+
+    #[test]
+    fn a_long_command_ends_with_its_client_unless_that_has_just_said_all() {
+        assert_eq!(left(Some), (0, 1));
+        let (jobs, connections) = left(|_| None);
+        assert!(jobs > 0 && connections == 0, "its client is gone, and reads no answer");
+        let says_no_more = |client: UnixStream| {
+            client.shutdown(Shutdown::Write).expect("a client that is there");
+            Some(client)
+        };
+        assert_eq!(left(says_no_more), (0, 0), "it may still read the answer");
+    }
+}
