@@ -2,10 +2,10 @@
 //!
 //! Owns how far they are. What is put after a flush has begun is left alone, so that it ends. Must not hand out jobs.
 
-use super::body::Body;
-use super::client::ClientId;
+use super::client::{ClientId, ClientState};
 use super::event::Outcome;
 use super::job::{JobId, JobView, State};
+use super::smallest::Smallest;
 use super::steps::{Progress, MOVE};
 use super::time::Time;
 use super::Engine;
@@ -40,16 +40,34 @@ impl Flush {
     }
 }
 
+/// How many of the jobs that were found are remembered: some may be given back before the search is over.
+const CANDIDATES: usize = 16;
+
 /// A search for the reserved job of a tube whose time to run ends first.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 pub struct FindReserved {
     from: u32,
-    best: Option<(Time, JobId)>,
+    best: Smallest<(Time, JobId)>,
+    /// What a first search had found was given back; there is no third one.
+    again: bool,
+}
+
+impl FindReserved {
+    /// Bytes of memory beside itself, at most.
+    pub fn footprint(&self) -> u64 {
+        (CANDIDATES * size_of::<(Time, JobId)>()) as u64
+    }
+}
+
+impl Default for FindReserved {
+    fn default() -> FindReserved {
+        FindReserved { from: 0, best: Smallest::new(0, CANDIDATES), again: false }
+    }
 }
 
 impl Engine {
-    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it failed. Their keys may be
-    /// used again at once.
+    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it is gone. Their keys may
+    /// be used again at once.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         let progress = self.flush_some(flush);
         // What was reserved may have held up jobs of other tubes.
@@ -74,7 +92,7 @@ impl Engine {
                     None => return self.walked_to(flush.from),
                 },
             };
-            self.remove_job(slot, Outcome::Failed(Body::default()));
+            self.remove_job(slot, Outcome::Gone);
             self.steps.take(2 * MOVE);
             flush.done += 1;
             if self.steps.are_used_up() {
@@ -95,32 +113,45 @@ impl Engine {
         }
     }
 
-    /// The reserved job of the tube that the client uses whose time to run ends first.
+    /// The reserved job of the tube that the client uses whose time to run ends first. If all that is reserved is too much to
+    /// look at in one turn, it may be given back meanwhile; then the answer is one that was reserved during the search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {
             return (Progress::Done, None);
         }
+        let few = self.clients.len() as u64 + self.stats.jobs.reserved;
+        if few <= self.steps.left() {
+            self.steps.take(few);
+            return (Progress::Done, self.first_reserved(number).map(|slot| self.jobs.view(slot)));
+        }
         while let Some(slot) = self.next_job(&mut find.from) {
             let job = self.jobs.get(slot);
             if job.tube == number && job.state() == State::Reserved {
-                let key = job.due_key();
-                find.best = Some(find.best.map_or(key, |best| best.min(key)));
+                find.best.offer(job.due_key());
             }
         }
         if self.walked_to(find.from) == Progress::More {
             return (Progress::More, None);
         }
-        let found = find.best.and_then(|(_, id)| self.jobs.find(id));
-        let found = found.filter(|&slot| {
-            let job = self.jobs.get(slot);
-            job.tube == number && job.state() == State::Reserved
-        });
-        if found.is_none() {
-            // It was given back meanwhile, and others may be there.
-            *find = FindReserved::default();
+        let best = find.best.finish().unwrap_or_default();
+        let there = best.iter().filter_map(|(_, id)| self.jobs.find(*id));
+        let there: Vec<u32> = there.filter(|&slot| self.jobs.get(slot).tube == number).collect();
+        let reserved = there.iter().find(|&&slot| self.jobs.get(slot).state() == State::Reserved);
+        if reserved.is_none() && !find.again {
+            *find = FindReserved { again: true, ..FindReserved::default() };
             return (Progress::More, None);
         }
-        (Progress::Done, found.map(|slot| self.jobs.view(slot)))
+        let found = reserved.or(there.first());
+        (Progress::Done, found.map(|&slot| self.jobs.view(slot)))
+    }
+
+    /// The same, found in one go among all that clients hold.
+    fn first_reserved(&self, number: u32) -> Option<u32> {
+        let held = self.clients.iter().flat_map(|(_, ClientState { reserved, leaving, .. })| {
+            let leaving = leaving.iter().flat_map(|leaving| leaving.iter());
+            reserved.iter().map(|(_, slot)| slot).chain(leaving.map(|(_, slot)| slot))
+        });
+        held.filter(|&slot| self.jobs.get(slot).tube == number).min_by_key(|&slot| self.jobs.get(slot).due_key())
     }
 }

@@ -62,7 +62,8 @@ impl Continuation {
             Continuation::ListJobs(page) => page.footprint(),
             Continuation::Move(moving) => moving.footprint(),
             Continuation::StatsTube(find) => find.footprint(),
-            Continuation::Kick(_) | Continuation::TouchAll(_) | Continuation::FindReserved(_) => 0,
+            Continuation::FindReserved(find) => find.footprint(),
+            Continuation::Kick(_) | Continuation::TouchAll(_) => 0,
         }
     }
 }
@@ -83,6 +84,6 @@ mod tests {
         let size = text.footprint();
         assert_eq!(Continuation::ListTubes(5, text).footprint(), size);
         assert_eq!(Continuation::Stats(Box::default()).footprint(), size_of::<VisibleSums>() as u64);
-        assert_eq!(Continuation::FindReserved(FindReserved::default()).footprint(), 0);
+        assert_eq!(Continuation::FindReserved(FindReserved::default()).footprint(), 16 * 16);
     }
 }

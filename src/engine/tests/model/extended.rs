@@ -346,7 +346,7 @@ impl Model {
         let ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
         let ids: Vec<JobId> =
             ids.filter(|id| self.state_of(*id).is_some_and(|state| states.contains(&state))).collect();
-        ids.iter().for_each(|id| self.remove(*id, Outcome::Failed(Body::default()), false));
+        ids.iter().for_each(|id| self.remove(*id, Outcome::Gone, false));
         // Only now: nobody is given a job that is to be flushed with the one that held it up.
         self.end_tubes();
         self.serve(self.extended.now);
