@@ -7,6 +7,7 @@ use super::account::Account;
 use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST};
 use super::deadlines::TimerKey;
 use super::deferred::Deferred;
+use super::handle::ClientHandle;
 use super::job::{priority_class, Job, State};
 use super::job_options::CompletionPolicy;
 use super::list::{List, NIL};
@@ -23,6 +24,7 @@ impl Engine {
         self.check_extras();
         self.check_lanes();
         self.check_deadlines();
+        self.check_deferred();
         self.check_sums();
     }
 
@@ -197,6 +199,30 @@ impl Engine {
         }
     }
 
+    /// What is left to other turns will be gone on with.
+    fn check_deferred(&self) {
+        let (mut left, mut serving, mut searches) = (Vec::new(), Vec::new(), Vec::new());
+        for work in &self.deferred {
+            match work {
+                Deferred::Disconnect(client) => left.push(*client),
+                Deferred::Search(client) => searches.push(*client),
+                Deferred::Serve(tube) => serving.push(*tube),
+                Deferred::Tell { extras, .. } => assert!(self.extras_store.is_left(*extras), "they have a job again"),
+                Deferred::Buried(_) => {}
+            }
+        }
+        for (number, client) in self.clients.iter() {
+            let count =
+                |all: &[ClientHandle]| all.iter().filter(|other| **other == self.clients.handle(number)).count();
+            assert_eq!(count(&left), usize::from(client.leaving.is_some()), "{number:?} leaves once");
+            assert_eq!(count(&searches), usize::from(client.queued), "{number:?} searches once");
+        }
+        for (number, tube) in self.tubes.iter().filter(|(_, tube)| tube.serving) {
+            let name = String::from_utf8_lossy(&tube.name);
+            assert!(serving.contains(&self.tubes.handle(number)), "those who wait in tube {name} are not served again");
+        }
+    }
+
     fn check_deadlines(&self) {
         let mut timed = 0;
         let mut expect = |owner: TimerKey, due: Time| {
@@ -241,7 +267,7 @@ impl Engine {
         assert_eq!(self.stats.waiting, count(|client| client.waits_for_job()));
         assert_eq!(self.kept_tubes, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in self.clients.iter() {
-            let opener = (number.0, client.connection);
+            let opener = self.clients.handle(number);
             let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == opener).count();
             assert_eq!(client.opened as usize, opened, "{number:?} knows how many tubes it has opened");
         }

@@ -8,6 +8,7 @@ use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
+use super::handle::{ClientHandle, Handle, TubeHandle};
 use super::heap::Heap;
 use super::job::{JobId, Priority};
 use super::list::{Linked, Links, List, NIL};
@@ -81,8 +82,23 @@ pub struct Search {
     pub(super) standing: bool,
     /// Tubes with a job that were seen, each as often as it weighs.
     pub(super) found: usize,
-    /// The best of them so far: its rank, its number, and its place in the watch list.
-    pub(super) best: Option<((Priority, Time), u32, usize)>,
+    /// The best of them so far: its rank, its tube, and its place in the watch list.
+    pub(super) best: Option<((Priority, Time), TubeHandle, usize)>,
+    /// What a first search had found was taken by somebody else: this one ends at the first tubes that have a job.
+    pub(super) again: bool,
+}
+
+impl Search {
+    /// A second search, since somebody else has taken what the first one had found. There is no third: what this one finds
+    /// is given to the client in the same turn.
+    pub(super) fn again() -> Search {
+        Search { again: true, ..Search::default() }
+    }
+
+    /// Whether the rest of the tubes need not be looked at.
+    pub(super) fn is_over(&self) -> bool {
+        self.again && self.best.is_some()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -182,9 +198,15 @@ impl Clients {
         self.0.remove(client.0 as usize)
     }
 
-    /// The client with this number, if there is one; it may be another one than that which had the number before.
-    pub(super) fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientState> {
-        self.0.get_mut(client.0 as usize)
+    /// The handle of this client.
+    pub(super) fn handle(&self, client: ClientId) -> ClientHandle {
+        Handle::new(client.0, self[client].connection)
+    }
+
+    /// The client with this handle, unless it has gone.
+    pub(super) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
+        let client = self.0.get(handle.number as usize)?;
+        (client.connection == handle.birth).then_some(ClientId(handle.number))
     }
 
     pub(super) fn contains(&self, client: ClientId) -> bool {

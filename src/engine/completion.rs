@@ -187,7 +187,9 @@ impl Engine {
         let Some(slot) = slot.filter(|&slot| self.jobs.get(slot).is_bound()) else { return Progress::Done };
         let (number, logged) = (self.extras_store.of(slot), !self.jobs.get(slot).is_volatile());
         let outcome = Arc::new(Outcome::Failed(Body::default()));
-        while let Some(client) = self.extras_store.next_to_hear(number) {
+        while let Some(client) =
+            self.jobs.get(slot).is_bound().then(|| self.extras_store.next_to_hear(number)).flatten()
+        {
             let state = &self.clients[ClientId(client)];
             let waits = state.waiting.is_some_and(|waiting| waiting.outcome == number);
             if waits && state.reserve_policy == ReservePolicy::PerConnection {
@@ -301,9 +303,14 @@ impl Engine {
         let extras = self.extras_store.get(number);
         let (slot, left) = (extras.slot, extras.submitters());
         let job = self.jobs.get(slot);
-        if left == 0 && job.is_volatile() && job.completion == CompletionPolicy::Tell && job.state() != State::Reserved
-        {
+        if left > 0 {
+            return;
+        }
+        if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
+        } else if job.completion == CompletionPolicy::Drop && self.extras_store.get(number).is_blank() {
+            // They were made for those who waited.
+            self.unbind(slot);
         }
     }
 
@@ -348,22 +355,21 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// The same for a job that is not over; those who wait are told that it failed. Who holds it may still say how it
-    /// went, to nobody. False also for a job in somebody's hands whose outcome is not just told.
+    /// The same for a job that is not over. Who holds it may still say how it went, to nobody: those who wait are told that
+    /// it failed. False also for a job in somebody's hands whose outcome is not just told.
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished) else {
             return false;
         };
-        let failed = Outcome::Failed(Body::default());
         if self.jobs.get(slot).state() != State::Reserved {
-            self.end_job(slot, failed, now);
+            self.end_job(slot, Outcome::Gone, now);
             return true;
         }
         if self.jobs.get(slot).completion != CompletionPolicy::Tell {
             // Its worker will say how it went, and somebody may count on that.
             return false;
         }
-        self.tell_outcome(slot, failed);
+        self.tell_outcome(slot, Outcome::Failed(Body::default()));
         let size = self.logged_size(slot);
         let job = self.jobs.get(slot);
         if !job.is_volatile() {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::hash::{BuildHasher, Hasher};
 
 use super::client::ReservePolicy;
+use super::handle::TubeHandle;
 use super::index::{chained, Index};
 use super::list::NIL;
 use super::name::Name;
@@ -64,7 +65,7 @@ pub(super) struct Concurrency {
     index: Index,
     lanes: Slots<Lane, 64>,
     /// Tubes in which somebody waits and a job was parked until now; they are served at the end of the verb.
-    unblocked: Vec<u32>,
+    unblocked: Vec<TubeHandle>,
 }
 
 impl Concurrency {
@@ -253,6 +254,10 @@ impl Engine {
             if *count == 0 {
                 group.bounds.remove(&most);
             }
+            if group.bounds.is_empty() {
+                // An empty map that had something keeps its first node.
+                group.bounds = BTreeMap::new();
+            }
         }
         let bound = group.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
         let blocked = group.reserved >= bound;
@@ -276,7 +281,7 @@ impl Engine {
             if exposed != NIL && !self.tubes.get(tube).is_lonely() {
                 self.serve_later(tube);
                 if self.concurrency.unblocked.len() < MOST_LANES {
-                    self.concurrency.unblocked.push(tube);
+                    self.concurrency.unblocked.push(self.tubes.handle(tube));
                 }
             }
         }
@@ -289,7 +294,7 @@ impl Engine {
 
     /// Serves those tubes and another one, the one with the most urgent job first, as if all came to be ready at once.
     pub(super) fn serve_with_unblocked(&mut self, number: u32, now: Time) {
-        self.concurrency.unblocked.push(number);
+        self.concurrency.unblocked.push(self.tubes.handle(number));
         self.serve_all_unblocked(now);
     }
 
@@ -305,7 +310,7 @@ impl Engine {
         let tubes = std::mem::take(&mut self.concurrency.unblocked).into_iter().enumerate();
         // Mostly there is one; a heap is an eighth of the code that a sort would be.
         let mut next: BinaryHeap<_> = tubes
-            .filter(|(_, tube)| self.tubes.contains(*tube))
+            .filter_map(|(place, tube)| Some((place, self.tubes.at(tube)?)))
             .map(|(place, tube)| {
                 let first = self.tubes.get(tube).first(ReservePolicy::PerConnection, &self.jobs);
                 Reverse((first.map(|slot| self.jobs.get(slot).ready_key()), place, tube))

@@ -12,6 +12,15 @@ use super::steps::{Progress, MOVE};
 use super::time::Time;
 use super::Engine;
 
+/// How far [`Engine::give_back`] is.
+#[derive(Clone, Copy, Debug)]
+pub struct GiveBack {
+    /// What stands from this place on was looked at.
+    at: usize,
+    /// How many the client held then.
+    held: usize,
+}
+
 impl Engine {
     /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again
     /// when all of that is done.
@@ -28,7 +37,7 @@ impl Engine {
         self.leaving += 1;
         self.retime_client(client.0);
         if self.disconnect_on(client, now) == Progress::More {
-            self.deferred.push_back(Deferred::Disconnect(client));
+            self.deferred.push_back(Deferred::Disconnect(self.clients.handle(client)));
         }
     }
 
@@ -75,7 +84,7 @@ impl Engine {
         &mut self,
         client: ClientId,
         tube: Option<&[u8]>,
-        place: &mut Option<usize>,
+        place: &mut Option<GiveBack>,
         now: Time,
     ) -> Progress {
         let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
@@ -94,10 +103,12 @@ impl Engine {
             return Progress::Done;
         }
         // From the last place on: one that is taken out is filled with the last job, which was looked at.
-        let mut at = place.unwrap_or(held.len()).min(held.len());
+        // What the client lost meanwhile may have moved others behind that place.
+        let same = place.filter(|place| place.held == held.len());
+        let mut at = same.map_or(held.len(), |place| place.at);
         while at > 0 {
             if self.steps.are_used_up() {
-                *place = Some(at);
+                *place = Some(GiveBack { at, held: self.clients[client].reserved.len() });
                 return Progress::More;
             }
             at -= 1;

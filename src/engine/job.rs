@@ -293,8 +293,8 @@ impl Job {
         self.marks & BOUND != 0
     }
 
-    pub(super) fn set_bound(&mut self) {
-        self.marks |= BOUND;
+    pub(super) fn set_bound(&mut self, bound: bool) {
+        self.marks = self.marks & !BOUND | if bound { BOUND } else { 0 };
     }
 
     pub(super) fn is_urgent(&self) -> bool {

@@ -40,22 +40,26 @@ pub(super) struct RareExtras {
     pub con_limit: u32,
 }
 
+impl RareExtras {
+    const NONE: RareExtras = RareExtras {
+        attached: List::EMPTY,
+        progress: (0, 0),
+        reducer: None,
+        start: Time::NEVER,
+        order: 0,
+        orphaned: false,
+        ephemeral: false,
+        last_try: false,
+        reports: 0,
+        backoff: 0,
+        lane: NIL,
+        con_limit: 0,
+    };
+}
+
 impl Default for RareExtras {
     fn default() -> RareExtras {
-        RareExtras {
-            attached: List::EMPTY,
-            progress: (0, 0),
-            reducer: None,
-            start: Time::NEVER,
-            order: 0,
-            orphaned: false,
-            ephemeral: false,
-            last_try: false,
-            reports: 0,
-            backoff: 0,
-            lane: NIL,
-            con_limit: 0,
-        }
+        RareExtras::NONE
     }
 }
 
@@ -154,6 +158,18 @@ impl JobExtras {
     pub(super) fn is_tagged(&self) -> bool {
         let bounded = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL);
         bounded || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
+    }
+
+    /// Whether they say nothing of their job, which might have none as well.
+    pub(super) fn is_blank(&self) -> bool {
+        let RareExtras {
+            attached, progress, reducer, start, order, orphaned, ephemeral, last_try, backoff, lane, ..
+        } = self.rare.as_deref().unwrap_or(&RareExtras::NONE);
+        let plain =
+            attached.is_empty() && *progress == (0, 0) && reducer.is_none() && (*start, *order) == (Time::NEVER, 0);
+        let plain = plain && !(*orphaned || *ephemeral || *last_try) && (*backoff, *lane) == (0, NIL);
+        let counts = (self.result_at, self.max_attempts, self.max_fails, self.fails, self.done);
+        plain && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, 0, false)
     }
 
     pub(super) fn rare(&self) -> Option<&RareExtras> {

@@ -28,6 +28,7 @@ mod details;
 mod disconnect;
 mod event;
 mod flush;
+mod handle;
 mod heap;
 mod histogram;
 mod ids;
@@ -77,9 +78,13 @@ pub use body::{Body, BodyRef, COPY_MAX};
 pub use change::Change;
 pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 pub use completion::NotCompleted;
+#[cfg(test)]
+pub use deferred::DEFERRED;
 pub use details::History;
+pub use disconnect::GiveBack;
 pub use event::{Event, NoJob, Outcome, Report};
 pub use flush::{FindReserved, Flush};
+pub use handle::ClientHandle;
 pub use histogram::{Histogram, JobTimes};
 pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use job_extras::JobExtras;
@@ -275,6 +280,11 @@ impl Engine {
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.stats.total_connections += 1;
         self.clients.insert(ClientState::new(reserve_policy, self.stats.total_connections as u32))
+    }
+
+    /// What tells a client from others of the same number, which come before or after it.
+    pub fn handle(&self, client: ClientId) -> ClientHandle {
+        self.clients.handle(client)
     }
 
     /// Clients that have connected since the start.

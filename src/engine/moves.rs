@@ -4,6 +4,7 @@
 
 use super::change::Change;
 use super::client::ClientId;
+use super::handle::TubeHandle;
 use super::job::{Cause, JobId, Priority, State};
 use super::job_options::{CompletionPolicy, DedupKey};
 use super::list::NIL;
@@ -25,8 +26,8 @@ pub struct MoveJobs {
     state: State,
     /// How many at most are still to go.
     left: u64,
-    /// It has begun: later ones stay.
-    begun: bool,
+    /// The tube that they come from, once it has begun: another one that is opened later under that name has none of them.
+    origin: Option<TubeHandle>,
     /// How many have to stay: the other tube has their keys.
     passed: usize,
     /// How many are there.
@@ -36,7 +37,7 @@ pub struct MoveJobs {
 impl MoveJobs {
     /// Up to so many jobs, which are ready, delayed or buried.
     pub fn new(from: Box<[u8]>, to: Box<[u8]>, state: State, bound: u64) -> MoveJobs {
-        MoveJobs { from, to, state, left: bound, begun: false, passed: 0, done: 0 }
+        MoveJobs { from, to, state, left: bound, origin: None, passed: 0, done: 0 }
     }
 
     /// Bytes of memory beside itself.
@@ -92,15 +93,20 @@ impl Engine {
             return Ok(Progress::Done);
         }
         let count = self.tubes.get_mut(from).counts.sum(&[moving.state]);
-        if !std::mem::replace(&mut moving.begun, true) {
+        let origin = *moving.origin.get_or_insert_with(|| {
             moving.left = moving.left.min(count);
+            self.tubes.handle(from)
+        });
+        if self.tubes.at(origin).is_none() {
+            return Ok(Progress::Done);
         }
         if moving.left == 0 || count == 0 {
             return Ok(Progress::Done);
         }
         let to = self.open_tube(client, &moving.to)?;
         let mut looked = 1;
-        while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED {
+        // The last job to go closes a tube that nobody uses or watches.
+        while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED && self.tubes.at(origin).is_some() {
             looked = self.move_some(from, to, moving, now);
             if self.steps.are_used_up() {
                 break;
@@ -108,7 +114,7 @@ impl Engine {
         }
         self.serve(to, now);
         self.close_tube_if_idle(to);
-        let ended = moving.left == 0 || looked == 0 || moving.passed > MOST_PASSED;
+        let ended = moving.left == 0 || looked == 0 || moving.passed > MOST_PASSED || self.tubes.at(origin).is_none();
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 

@@ -156,13 +156,14 @@ impl Engine {
         }
         let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
         self.look(client, &mut search, most);
-        if search.seen < count {
+        if search.seen < count && !search.is_over() {
             self.clients[client].search = Some(search);
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
         // What was found in another turn may have been taken meanwhile.
         if found.is_none() && search.best.is_some() {
+            self.clients[client].search = Some(Box::new(Search::again()));
             return Err(Grab::More);
         }
         Ok(found)

@@ -206,7 +206,7 @@ impl Engine {
             other => other,
         };
         let hash = self.hash_dedup_key(&dedup_key, job.tube, empty);
-        self.jobs.get_mut(slot).set_bound();
+        self.jobs.get_mut(slot).set_bound(true);
         let number = self.extras_store.insert(slot, dedup_key, hash, expires);
         self.retime_extras();
         number
@@ -237,6 +237,7 @@ impl Engine {
             self.leave_lane(slot);
             let extras = self.extras_store.remove(self.extras_store.of(slot));
             self.memory.jobs -= extras.cost();
+            self.jobs.get_mut(slot).set_bound(false);
             self.retime_extras();
         }
     }

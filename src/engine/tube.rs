@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use super::client::ReservePolicy;
+use super::handle::{ClientHandle, Handle, TubeHandle};
 use super::heap::Heap;
 use super::index::{chained, Index};
 use super::job::{Job, JobId, State};
@@ -124,8 +125,10 @@ pub struct Tube {
     pub(super) watching: u32,
     /// Those of them that are notified of work, whether they are idle now or not.
     pub(super) sleepers: u32,
-    /// Who opened it: a client's number, and that of its connection, since the client may have gone.
-    pub(super) opener: (u32, u32),
+    /// Who opened it, who may have gone.
+    pub(super) opener: ClientHandle,
+    /// Tells it from others of the same number, which come before or after it.
+    birth: u32,
     /// Its place in the order of listing, see [`Tubes`].
     order: u32,
     /// The hash of its name, by which the index finds it.
@@ -135,9 +138,8 @@ pub struct Tube {
 }
 
 impl Tube {
-    fn new(name: Arc<[u8]>, order: u32, hash: u32) -> Tube {
-        let nobody = (NIL, 0);
-        Tube { name, order, hash, chain: NIL, opener: nobody, renotify_at: Time::NEVER, ..Tube::default() }
+    fn new(name: Arc<[u8]>, order: u32, hash: u32, birth: u32) -> Tube {
+        Tube { name, order, hash, birth, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
     /// The queue in which clients of this reserve policy wait or are idle.
@@ -251,6 +253,8 @@ pub struct Tubes {
     secret: Secret,
     /// The tube that was opened last, which is likely to be opened next: a log's jobs are mostly of few tubes.
     recent: u32,
+    /// How many were ever opened.
+    opened: u32,
     /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
     order: Vec<u32>,
 }
@@ -261,7 +265,8 @@ const KEPT_ORDER: usize = 4096;
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
         let (store, secret) = (Slots::new(), Secret(hash_secret));
-        let mut tubes = Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, order: Vec::new() };
+        let mut tubes =
+            Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, opened: 0, order: Vec::new() };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes
@@ -305,7 +310,8 @@ impl Tubes {
             self.recent = number;
             return number;
         }
-        let number = self.store.insert(Tube::new(name.into(), self.order.len() as u32, hash));
+        self.opened = self.opened.wrapping_add(1);
+        let number = self.store.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
         self.order.push(number);
         self.by_name.insert(number, &mut self.store);
         self.recent = number;
@@ -327,6 +333,16 @@ impl Tubes {
             self.order.shrink_to(self.order.len() * 2);
         }
         Some(tube)
+    }
+
+    /// The handle of the tube with this number.
+    pub fn handle(&self, number: u32) -> TubeHandle {
+        Handle::new(number, self.get(number).birth)
+    }
+
+    /// The number of the tube with this handle, unless it is closed.
+    pub fn at(&self, handle: TubeHandle) -> Option<u32> {
+        self.store.find(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
     }
 
     /// Whether there is a tube with this number.

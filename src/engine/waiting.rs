@@ -196,7 +196,7 @@ impl Engine {
                 Some((best, ..)) => rank < best,
             };
             if better {
-                search.best = Some((rank, tube, place));
+                search.best = Some((rank, self.tubes.handle(tube), place));
             }
         }
         search.seen = end;
@@ -205,7 +205,7 @@ impl Engine {
     /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
     pub(super) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, place) = search.best?;
-        let slot = self.head(tube, self.clients[client].reserve_policy)?;
+        let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
         self.clients[client].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
         Some(slot)
     }
@@ -216,7 +216,7 @@ impl Engine {
         let state = &mut self.clients[client];
         state.search = Some(Box::new(search));
         if !std::mem::replace(&mut state.queued, true) {
-            self.deferred.push_back(Deferred::Search(client));
+            self.deferred.push_back(Deferred::Search(self.clients.handle(client)));
         }
         self.retime_client(client.0);
     }
@@ -224,8 +224,8 @@ impl Engine {
     /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of
     /// each. A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
     pub(super) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
-        // It may be another client of the same number, and the search of one that grabs is its own to go on with.
-        let Some(state) = self.clients.get_mut(client) else { return Progress::Done };
+        let state = &mut self.clients[client];
+        // The search of one that grabs is its own to go on with.
         if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
             state.queued = false;
             self.steps.take(1);
@@ -259,13 +259,12 @@ impl Engine {
         if self.stats.jobs.ready > 0 {
             let most = usize::try_from(self.steps.left()).unwrap_or(usize::MAX).max(1);
             self.look(client, search, most);
-            if search.seen < self.clients[client].watched.len() {
+            if search.seen < self.clients[client].watched.len() && !search.is_over() {
                 return Progress::More;
             }
             if search.best.is_some() {
                 let Some(slot) = self.found(client, search) else {
-                    // Somebody else has taken it.
-                    *search = Search::default();
+                    *search = Search::again();
                     return Progress::More;
                 };
                 self.hand_over(client, slot, now);

@@ -4,7 +4,7 @@
 //! job goes to whom.
 
 use super::change::Change;
-use super::client::{ClientId, ClientState, IdleState, ReservePolicy, WATCH_COST};
+use super::client::{ClientId, IdleState, ReservePolicy, WATCH_COST};
 use super::deadlines::TimerKey;
 use super::list::NIL;
 use super::steps::{Progress, TUBE};
@@ -304,7 +304,7 @@ impl Engine {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
-        let ClientState { opened, connection, .. } = self.clients[client];
+        let opened = self.clients[client].opened;
         let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
         if is_full && self.tubes.find(name).is_none() {
             return Err(OverLimit);
@@ -312,7 +312,7 @@ impl Engine {
         let before = self.tubes.len();
         let number = self.open_tube_unlimited(name);
         if self.tubes.len() > before {
-            self.tubes.get_mut(number).opener = (client.0, connection);
+            self.tubes.get_mut(number).opener = self.clients.handle(client);
             self.clients[client].opened += 1;
         }
         Ok(number)
@@ -333,10 +333,8 @@ impl Engine {
         let cost = TUBE_COST + tube.variable_cost();
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if let Some(closed) = self.tubes.close_if_idle(number) {
-            let (opener, connection) = closed.opener;
-            let opener = self.clients.get_mut(ClientId(opener));
-            if let Some(opener) = opener.filter(|client| client.connection == connection) {
-                opener.opened -= 1;
+            if let Some(opener) = self.clients.at(closed.opener) {
+                self.clients[opener].opened -= 1;
             }
             self.steps.take(TUBE);
             self.memory.tubes -= cost;

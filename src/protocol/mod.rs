@@ -279,3 +279,6 @@ pub struct DecodeLimits {
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,
 }
+
+#[cfg(test)]
+mod tests;

@@ -541,3 +541,47 @@ fn a_search_by_a_name_that_stands_in_very_many_tubes_is_refused() {
     assert!((4000..5000).contains(&taken), "{taken}");
     world.engine.check();
 }
+
+#[test]
+fn a_search_for_a_reserved_job_ends_beside_a_worker_that_gives_each_back() {
+    let mut world = Turns::new(SMALL);
+    let [client, worker] = [(); 2].map(|()| world.engine.connect());
+    world.put(client, SMALL, Span::ZERO);
+    let ids: Vec<JobId> = world.engine.jobs().map(|job| job.id()).collect();
+    let reserved = |world: &mut Turns, id: JobId| {
+        assert!(world.engine.reserve_job(worker, id, world.now).is_some());
+    };
+    (0..10).for_each(|number| reserved(&mut world, ids[number]));
+    let (mut find, mut turns) = (FindReserved::default(), 0);
+    let found = loop {
+        let (progress, found) = world.turn(|engine, _| {
+            let (progress, found) = engine.peek_reserved(client, &mut find);
+            (progress, found.map(|job| job.id()))
+        });
+        if progress == Progress::Done {
+            break found;
+        }
+        // Ten are reserved at all times, and each only for a turn or two.
+        for number in 0..10 {
+            assert!(world.engine.release(worker, ids[(turns * 10 + number) % SMALL], 0, Span::ZERO, world.now));
+            reserved(&mut world, ids[((turns + 1) * 10 + number) % SMALL]);
+        }
+        turns += 1;
+        assert!(turns < SMALL, "it begins anew again and again");
+    };
+    assert!(found.is_some(), "one that was reserved");
+}
+
+#[test]
+fn jobs_that_nobody_waits_for_any_more_cost_what_they_did_before() {
+    let mut world = Turns::new(SMALL);
+    let [client, producer] = [(); 2].map(|()| world.engine.connect());
+    world.put(producer, 20, Span::from_secs(1000));
+    let before = world.engine.memory();
+    let ids: Vec<JobId> = world.engine.jobs().map(|job| job.id()).collect();
+    for &id in &ids {
+        assert!(matches!(world.engine.wait_end(client, id, Span::from_secs(5), world.now), JobEnd::Waiting));
+        assert!(world.turn(|engine, _| engine.cancel_wait(client)));
+    }
+    assert_eq!(world.engine.memory(), before);
+}

@@ -5,7 +5,7 @@
 
 use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{push_uuid, ClientId, DedupKey, Engine, Job, Progress, State};
+use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Progress, State};
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
@@ -17,8 +17,8 @@ const WORKER: u64 = 4;
 pub struct Cursor {
     /// The number of the next connection, job or tube.
     next: u32,
-    /// How many functions of that connection were listed, if its line has begun.
-    functions: Option<usize>,
+    /// Whose line has begun, and how many of its functions were listed.
+    functions: Option<(ClientHandle, usize)>,
 }
 
 /// Sends the next part of a list.
@@ -132,7 +132,8 @@ fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progr
     let Context { engine, registry, .. } = context;
     loop {
         let next = registry.next(place.next);
-        if place.functions.is_some() && next.is_none_or(|(client, _)| client.0 != place.next) {
+        let begun = place.functions.map(|(worker, _)| worker);
+        if begun.is_some() && begun != next.map(|(client, _)| engine.handle(client)) {
             // It has gone in the middle of its line.
             out.text().push(b'\n');
             place.functions = None;
@@ -142,11 +143,14 @@ fn workers(place: &mut Cursor, context: &mut Context, out: &mut Output) -> Progr
             return Progress::More;
         }
         place.next = client.0;
-        engine.take_steps(WORKER);
+        if place.functions.is_none() {
+            // Once a line: few steps must suffice to go on with its functions.
+            engine.take_steps(WORKER);
+        }
         if peer.wire == Wire::Gearman {
-            let from = place.functions.get_or_insert_with(|| {
+            let (_, from) = place.functions.get_or_insert_with(|| {
                 worker(client, peer, out.text());
-                0
+                (engine.handle(client), 0)
             });
             let progress = engine.walk_watched(client, from, |function| {
                 let text = out.text();

@@ -14,8 +14,8 @@ use super::reply::{self, Fault, Status};
 use super::request::{find_unique, Request};
 use crate::access::Denied;
 use crate::engine::{
-    Body, ClientId, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
-    Outcome, Progress, Refused, Report, Span, State,
+    Body, ClientId, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob,
+    NotCompleted, Outcome, Progress, Refused, Report, Span, State,
 };
 use crate::protocol::text::strtoll;
 use crate::protocol::{self, ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
@@ -38,7 +38,7 @@ pub enum Continuation {
     /// A worker can do nothing any more.
     Reset,
     /// The jobs of this function, or of all, that a worker holds and does not want; where to go on.
-    GiveBack(Option<Box<[u8]>>, Option<usize>),
+    GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
     /// Something that a worker says about a job for which very many wait.
     Report(JobId, Arc<Report>),
 }
@@ -147,7 +147,7 @@ fn reset(context: &mut Context) -> Flow {
     }
 }
 
-fn give_back(function: Option<Box<[u8]>>, mut place: Option<usize>, context: &mut Context) -> Flow {
+fn give_back(function: Option<Box<[u8]>>, mut place: Option<GiveBack>, context: &mut Context) -> Flow {
     match context.engine.give_back(context.client, function.as_deref(), &mut place, context.now) {
         Progress::More => later(Continuation::GiveBack(function, place)),
         Progress::Done => Flow::Next,

@@ -18,6 +18,8 @@ pub use metrics::{FAMILIES, JOURNAL};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};
+#[cfg(test)]
+pub use session::KINDS;
 pub use session::{execute, go_on, Continuation};
 
 use super::Wire;

@@ -71,6 +71,26 @@ enum Rest {
     Move(MoveJobs),
 }
 
+/// Every kind of it; tests go through all of them.
+#[cfg(test)]
+pub const KINDS: [&str; 7] =
+    ["http metrics", "http server", "http tubes", "http jobs", "http kick", "http clear", "http move"];
+
+#[cfg(test)]
+impl Continuation {
+    pub fn kind(&self) -> &'static str {
+        match &self.rest {
+            Rest::Metrics(_) => KINDS[0],
+            Rest::Server(_) => KINDS[1],
+            Rest::Tubes { .. } => KINDS[2],
+            Rest::Jobs { .. } => KINDS[3],
+            Rest::Kick(..) => KINDS[4],
+            Rest::Clear(_) => KINDS[5],
+            Rest::Move(_) => KINDS[6],
+        }
+    }
+}
+
 /// A list in the making.
 #[derive(Debug, Default)]
 struct List {
@@ -393,9 +413,11 @@ fn advance(rest: Rest, context: &mut Context) -> Step {
         Rest::Tubes { next, filter, limit, list } => list_tubes(next, filter, limit, list, context),
         Rest::Jobs { next, tube, state, list } => list_jobs(next, tube, state, list, context),
         Rest::Kick(tube, mut kick) => match context.engine.kick_in(&tube, &mut kick, context.now) {
+            // One that was there is gone with its last job.
+            None if kick.of.is_some() => kicked(&kick),
             None => Step::Done(Err(not_found("tube"))),
             Some(Progress::More) => Step::More(Rest::Kick(tube, kick)),
-            Some(Progress::Done) => Step::Done(object(|members| members.number("kicked", kick.done))),
+            Some(Progress::Done) => kicked(&kick),
         },
         Rest::Clear(mut flush) => match context.engine.flush(&mut flush, context.now) {
             Progress::More => Step::More(Rest::Clear(flush)),
@@ -403,6 +425,10 @@ fn advance(rest: Rest, context: &mut Context) -> Step {
         },
         Rest::Move(moving) => move_jobs(moving, context),
     }
+}
+
+fn kicked(kick: &Kick) -> Step {
+    Step::Done(object(|members| members.number("kicked", kick.done)))
 }
 
 /// Tells what has come of it, or leaves the rest to another turn.

@@ -1,0 +1,368 @@
+//! Every command that may need several turns, of every protocol, while the ground under it changes.
+//!
+//! Owns the table of changes, and plays each with each command of the table in `rows`, in turns of few steps. The queue
+//! is checked after each turn, each command must end within a bounded number of them, and its answer must be one that
+//! its protocol has for it. A kind of continuation, or of work that the engine defers, that no row reaches fails the
+//! test.
+
+mod rows;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::engine::{JobId, Limits, State, DEFERRED};
+use rows::{Row, ROWS};
+
+/// So few that one piece of work uses them up.
+const TURN: u64 = 3;
+
+/// No command takes more turns than this, whatever happens.
+const MOST_TURNS: usize = 2000;
+
+/// Jobs in each state, tubes beside theirs, and clients that wait for one job.
+const SIZE: usize = 8;
+
+macro_rules! kinds {
+    ($($pattern:pat => $name:literal),* $(,)?) => {
+        /// The kinds of rests of commands; those of HTTP are `http::KINDS`.
+        const KINDS: &[&str] = &[$($name),*];
+
+        fn kind(rest: &Continuation) -> &'static str {
+            match rest {
+                $($pattern => $name,)*
+                Continuation::Http(rest) => rest.kind(),
+            }
+        }
+    };
+}
+
+kinds! {
+    Continuation::Guard(_) => "guard",
+    Continuation::Beanstalk(beanstalk::Continuation::Kick(_)) => "kick",
+    Continuation::Beanstalk(beanstalk::Continuation::ListTubes(..)) => "list-tubes",
+    Continuation::Beanstalk(beanstalk::Continuation::Stats(_)) => "stats",
+    Continuation::Beanstalk(beanstalk::Continuation::ListWatched(..)) => "list-tubes-watched",
+    Continuation::Beanstalk(beanstalk::Continuation::Delete(..)) => "delete-batch",
+    Continuation::Beanstalk(beanstalk::Continuation::TouchAll(_)) => "touch-all",
+    Continuation::Beanstalk(beanstalk::Continuation::Flush(_)) => "flush-tube",
+    Continuation::Beanstalk(beanstalk::Continuation::FindReserved(_)) => "peek-reserved",
+    Continuation::Beanstalk(beanstalk::Continuation::ListJobs(_)) => "list-jobs",
+    Continuation::Beanstalk(beanstalk::Continuation::Move(_)) => "move-tube",
+    Continuation::Beanstalk(beanstalk::Continuation::StatsTube(_)) => "stats-tube",
+    Continuation::Gearman(gearman::Continuation::List(..)) => "gearman list",
+    Continuation::Gearman(gearman::Continuation::Grab(_)) => "gearman grab",
+    Continuation::Gearman(gearman::Continuation::Reset) => "gearman reset",
+    Continuation::Gearman(gearman::Continuation::GiveBack(..)) => "gearman give back",
+    Continuation::Gearman(gearman::Continuation::Report(..)) => "gearman report",
+    Continuation::Workq(workq::Continuation::Lease(..)) => "workq lease",
+    Continuation::Workq(workq::Continuation::Queues(_)) => "workq queues",
+    Continuation::Workq(workq::Continuation::Jobs(..)) => "workq jobs",
+}
+
+struct Nowhere(Facts);
+
+impl Host for Nowhere {
+    fn facts(&self) -> &Facts {
+        &self.0
+    }
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+/// A client, and what it was told.
+struct Peer {
+    client: ClientId,
+    dialogue: Dialogue,
+    access: Option<ClientAccess>,
+    told: Vec<u8>,
+    is_gone: bool,
+}
+
+struct World {
+    engine: Engine,
+    counters: CommandCounters,
+    registry: ClientRegistry,
+    settings: ProtocolSettings,
+    host: Nowhere,
+    now: Time,
+    peers: Vec<Peer>,
+    /// Who holds jobs of the tube, and who gives the command.
+    holder: usize,
+    asker: usize,
+    steps: u64,
+    checks: bool,
+    seen: BTreeSet<&'static str>,
+}
+
+impl World {
+    /// Jobs in all states in tube `t`. Without `used`, nobody uses or watches it, and it ends with the last of them.
+    fn new(used: bool) -> World {
+        let mut settings = ProtocolSettings::default();
+        settings.http.admin = true;
+        let mut world = World {
+            engine: Engine::new(Limits { few_watched: 0, wakeups: 0, ..Limits::NONE }),
+            counters: CommandCounters::default(),
+            registry: ClientRegistry::new(false),
+            settings,
+            host: Nowhere(Facts { handle_prefix: b"H:x:".as_slice().into(), ..Facts::default() }),
+            now: Time::from_nanos(1 << 60),
+            peers: Vec::new(),
+            holder: 0,
+            asker: 0,
+            steps: u64::MAX,
+            checks: false,
+            seen: BTreeSet::new(),
+        };
+        (world.holder, world.asker) = (world.peer(Wire::Beanstalk), world.peer(Wire::Beanstalk));
+        let holder = world.holder;
+        world.say(holder, b"use t\r\nwatch t\r\nignore default\r\n");
+        world.put(holder, 3 * SIZE, 0);
+        (0..2 * SIZE).for_each(|_| world.say(holder, b"reserve-with-timeout 0\r\n"));
+        let held: Vec<u64> = world.ids(State::Reserved);
+        held.iter().skip(SIZE).for_each(|id| world.say(holder, format!("bury {id} 5\r\n").as_bytes()));
+        world.put(holder, SIZE, 5);
+        if !used {
+            world.say(holder, b"use default\r\nwatch default\r\nignore t\r\n");
+        }
+        let other = world.peer(Wire::Beanstalk);
+        (0..SIZE).for_each(|tube| world.say(other, format!("watch x{tube}\r\n").as_bytes()));
+        world
+    }
+
+    /// Every other job lives for 50 seconds.
+    fn put(&mut self, peer: usize, count: usize, delay: u64) {
+        for number in 0..count {
+            let life = if number % 2 == 0 { " ttl:50" } else { "" };
+            let pri = 10 + number * 7 % 5;
+            self.say(peer, format!("put {pri} {delay} 10 1{life}\r\nx\r\n").as_bytes());
+        }
+    }
+
+    fn peer(&mut self, wire: Wire) -> usize {
+        let client = match wire {
+            Wire::Beanstalk => self.engine.connect(),
+            other => self.engine.connect_as(other.reserve_policy()),
+        };
+        self.registry.enter(client, wire, &"127.0.0.1:1");
+        let dialogue = Dialogue::new(wire);
+        self.peers.push(Peer { client, dialogue, access: None, told: Vec::new(), is_gone: false });
+        self.peers.len() - 1
+    }
+
+    /// The ids of the jobs of `t` in this state.
+    fn ids(&self, state: State) -> Vec<u64> {
+        let jobs = self.engine.jobs().filter(|job| job.state() == state && self.engine.tube_of(job) == b"t");
+        jobs.map(|job| job.id().0).collect()
+    }
+
+    fn all_ids(&self) -> Vec<u64> {
+        let all = [State::Ready, State::Reserved, State::Delayed, State::Buried, State::Finished];
+        all.iter().flat_map(|state| self.ids(*state)).collect()
+    }
+
+    /// The requests in these bytes, without those that introduce a body.
+    fn decode(&mut self, peer: usize, mut bytes: &[u8]) -> Vec<Request> {
+        let limits = DecodeLimits {
+            fingerprints: Fingerprints::new(7),
+            max_job_size: 1 << 16,
+            extensions: beanstalk::Extensions::ALL,
+            room: u64::MAX,
+            max_packet: 1 << 16,
+        };
+        let mut requests = Vec::new();
+        while let Some(request) = self.peers[peer].dialogue.next(&mut bytes, &limits) {
+            match &request {
+                // Its body is read when it was answered.
+                Request::Http(head) if head.introduces => drop(self.turn(peer, request)),
+                _ => requests.push(request),
+            }
+        }
+        requests
+    }
+
+    /// Says something and has it carried out as a whole, or until the client waits.
+    fn say(&mut self, peer: usize, bytes: &[u8]) {
+        let before = std::mem::replace(&mut self.steps, u64::MAX);
+        for request in self.decode(peer, bytes) {
+            let mut next = Some(request);
+            while let Some(request) = next.take() {
+                if let Flow::Continue(rest) = self.turn(peer, request) {
+                    next = Some(Request::Continue(rest));
+                }
+            }
+        }
+        self.steps = before;
+    }
+
+    fn turn(&mut self, peer: usize, request: Request) -> Flow {
+        let mut out = Output::new();
+        self.engine.grant_steps(self.steps);
+        let World { engine, counters, registry, settings, host, now, peers, .. } = self;
+        let Peer { client, dialogue, access, .. } = &mut peers[peer];
+        let mut context = Context::plain(engine, (counters, registry), (settings, &*host), *client, *now);
+        context.access = access.as_mut();
+        let flow = dialogue.execute(request, &mut context, &mut out);
+        peers[peer].told.extend(out.chunks().flatten());
+        self.deliver();
+        flow
+    }
+
+    /// Brings all news to whom they concern, and checks the queue.
+    fn deliver(&mut self) {
+        while let Some(event) = self.engine.take_event() {
+            let mut out = Output::new();
+            tell(&event, &self.engine, &mut self.registry, &self.host, &mut out);
+            let peer = self.peers.iter_mut().find(|peer| !peer.is_gone && peer.client == event.client());
+            peer.expect("a client that is there is told").told.extend(out.chunks().flatten());
+        }
+        self.seen.extend(self.engine.deferred_kinds());
+        if self.checks {
+            self.engine.check();
+        }
+    }
+
+    fn hang_up(&mut self, peer: usize) {
+        let Peer { client, is_gone, .. } = &mut self.peers[peer];
+        if !std::mem::replace(is_gone, true) {
+            self.registry.leave(*client);
+            self.engine.disconnect(*client, self.now);
+            self.deliver();
+        }
+    }
+
+    /// What happens between the turns of clients: a part of what is due and of what was left.
+    fn between(&mut self) {
+        self.engine.grant_steps(self.steps);
+        while !self.engine.tick(self.now) {
+            self.deliver();
+        }
+        self.deliver();
+        self.engine.grant_steps(self.steps);
+        self.engine.go_on(self.now);
+        self.deliver();
+    }
+
+    /// Another client, which asks by itself, has this done as a whole.
+    fn other(&mut self, commands: &str) {
+        let peer = self.peer(Wire::Beanstalk);
+        self.say(peer, commands.as_bytes());
+    }
+
+    fn end_all(&mut self) {
+        for id in self.all_ids() {
+            self.engine.delete_in_any_state(JobId(id), self.now);
+            self.deliver();
+        }
+    }
+}
+
+/// What somebody else does, in words and in the world.
+type WorldChange = (&'static str, fn(&mut World));
+
+/// What may happen between two turns of a command.
+const CHANGES: [WorldChange; 15] = [
+    ("nothing", |_| {}),
+    ("all jobs are deleted", World::end_all),
+    ("the tube is flushed", |world| world.other("flush-tube t\r\n")),
+    ("the tube is moved away", |world| {
+        world.other("move-tube t away ready 1000\r\nmove-tube t away delayed 1000\r\nmove-tube t away buried 1000\r\n")
+    }),
+    ("the same move and flush", |world| world.other("move-tube t to ready 5\r\nflush-buried t\r\n")),
+    ("half of the jobs are deleted", |world| {
+        let ids: Vec<String> = world.all_ids().iter().step_by(2).map(u64::to_string).collect();
+        world.other(&format!("delete-batch {}\r\n", ids.join(" ")));
+    }),
+    ("half of the jobs are ended by whoever may", |world| {
+        for id in world.all_ids().into_iter().step_by(2) {
+            world.engine.delete_in_any_state(JobId(id), world.now);
+            world.deliver();
+        }
+    }),
+    ("lives end", |world| world.now = world.now + Span::from_secs(60)),
+    ("delays and times to run end", |world| world.now = world.now + Span::from_secs(12)),
+    ("jobs are kicked", |world| world.other("use t\r\nkick 5\r\n")),
+    ("jobs are reserved and released", |world| {
+        let reserved: String =
+            world.all_ids().iter().map(|id| format!("reserve-job {id}\r\nrelease {id} 3 0\r\n")).collect();
+        world.other(&reserved);
+    }),
+    ("the holder releases", |world| {
+        let ids: String = world.ids(State::Reserved).iter().map(|id| format!("release {id} 3 0\r\n")).collect();
+        world.say_held(&ids);
+    }),
+    ("the holder hangs up", |world| world.hang_up(world.holder)),
+    ("the asker hangs up", |world| world.hang_up(world.asker)),
+    ("others take the places of all", |world| {
+        world.end_all();
+        for peer in 0..world.peers.len() {
+            if peer != world.asker {
+                world.hang_up(peer);
+            }
+        }
+        (0..2 * SIZE).for_each(|_| world.between());
+        for tube in 0..SIZE {
+            let peer = world.peer([Wire::Beanstalk, Wire::Workq, Wire::Gearman][tube % 3]);
+            if tube % 3 == 0 {
+                world.say(peer, format!("use new{tube}\r\n").as_bytes());
+                world.put(peer, SIZE, 0);
+            }
+        }
+    }),
+];
+
+/// Plays a row while something changes before its turn `at`.
+fn play(row: &Row, (what, change): WorldChange, used: bool, at: usize) -> BTreeSet<&'static str> {
+    let mut world = World::new(used);
+    let request = (row.begin)(&mut world).map(|bytes| world.decode(world.asker, &bytes));
+    let asker = world.asker;
+    world.peers[asker].told.clear();
+    (world.steps, world.checks) = (TURN, true);
+    let mut next = match request {
+        Some(mut requests) => Some(requests.pop().expect("one request")),
+        None => {
+            world.engine.grant_steps(TURN);
+            world.hang_up(asker);
+            None
+        }
+    };
+    for turn in 0.. {
+        assert!(turn < MOST_TURNS, "{} does not end when {what}", row.name);
+        if turn == at {
+            change(&mut world);
+        }
+        let request = next.take().filter(|_| !world.peers[asker].is_gone);
+        let Some(request) = request else {
+            if turn > at && !world.engine.has_deferred() {
+                break;
+            }
+            world.between();
+            continue;
+        };
+        if let Flow::Continue(rest) = world.turn(asker, request) {
+            world.seen.insert(kind(&rest));
+            next = Some(Request::Continue(rest));
+        }
+        world.between();
+    }
+    let Peer { told, is_gone, .. } = &world.peers[asker];
+    let answered = row.answers.iter().any(|answer| told.starts_with(answer.as_bytes()));
+    let text = String::from_utf8_lossy(told);
+    assert!(*is_gone || row.answers.is_empty() || answered, "{} answers {text:?} when {what}", row.name);
+    world.seen
+}
+
+#[test]
+fn long_commands_survive_whatever_others_do_between_their_turns() {
+    let mut seen = BTreeSet::new();
+    for row in ROWS {
+        for change in CHANGES {
+            for (used, at) in [(false, 1), (false, 5), (true, 2)] {
+                seen.append(&mut play(row, change, used, at));
+            }
+        }
+    }
+    for kind in KINDS.iter().chain(&http::KINDS).chain(&DEFERRED) {
+        assert!(seen.contains(kind), "no row of the table takes several turns as {kind} does: {seen:?}");
+    }
+}

@@ -1,0 +1,311 @@
+//! The commands of all protocols that may need several turns.
+//!
+//! Owns the world in which each of them does, and what it may answer. Must not know what happens between the turns.
+
+use std::sync::Arc;
+
+use super::{World, SIZE};
+use crate::access::{parse, Accounts, ClientAccess};
+use crate::engine::State;
+use crate::protocol::Wire;
+
+/// A command that takes several turns.
+pub struct Row {
+    pub name: &'static str,
+    /// Says who gives it, and in which bytes; none for a hang-up.
+    pub begin: fn(&mut World) -> Option<Vec<u8>>,
+    /// What its answer begins with; nothing if it has none.
+    pub answers: &'static [&'static str],
+}
+
+const fn row(name: &'static str, begin: fn(&mut World) -> Option<Vec<u8>>, answers: &'static [&'static str]) -> Row {
+    Row { name, begin, answers }
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    Some(text.as_bytes().to_vec())
+}
+
+impl World {
+    pub fn say_held(&mut self, commands: &str) {
+        // One that has not got its answer yet would not be heard.
+        if !self.peers[self.holder].is_gone && self.holder != self.asker {
+            self.say(self.holder, commands.as_bytes());
+        }
+    }
+
+    /// Somebody reserves all that is ready.
+    fn take_ready(&mut self) {
+        let commands: String = self.ids(State::Ready).iter().map(|id| format!("reserve-job {id}\r\n")).collect();
+        self.other(&commands);
+    }
+
+    /// The asker speaks another protocol.
+    fn ask_by(&mut self, wire: Wire) {
+        self.asker = self.peer(wire);
+    }
+
+    /// The asker watches very many tubes.
+    fn watch_many(&mut self) {
+        (0..3 * SIZE).for_each(|tube| self.say(self.asker, format!("watch w{tube}\r\n").as_bytes()));
+    }
+
+    /// The asker sees few tubes.
+    fn limit(&mut self, line: &str) {
+        let accounts = Accounts { user: &|_| None, group: &|_| None };
+        let table = Arc::new(parse(line.as_bytes(), &accounts).expect("a line"));
+        self.peers[self.asker].access = Some(ClientAccess::new(table, &[], false));
+    }
+
+    fn http(&mut self, request: &str, body: &str) -> Option<Vec<u8>> {
+        self.ask_by(Wire::Http);
+        let head = format!("{request} HTTP/1.1\r\nHost: localhost\r\nX-Beanpole: 1\r\n");
+        let length = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        Some(format!("{head}{length}{body}").into_bytes())
+    }
+
+    /// Very many clients wait for a job that the holder has.
+    fn await_held(&mut self) -> Option<u64> {
+        let id = self.ids(State::Reserved).first().copied()?;
+        for _ in 0..SIZE {
+            let peer = self.peer(Wire::Beanstalk);
+            self.say(peer, format!("wait {id} 1000\r\n").as_bytes());
+        }
+        self.asker = self.holder;
+        Some(id)
+    }
+
+    /// The asker is a Gearman worker that holds jobs of `t`.
+    fn grab(&mut self, count: usize) {
+        self.ask_by(Wire::Gearman);
+        self.say(self.asker, &packet(1, b"t"));
+        (0..3 * SIZE).for_each(|tube| self.say(self.asker, &packet(1, format!("w{tube}").as_bytes())));
+        (0..count).for_each(|_| self.say(self.asker, &packet(9, b"")));
+    }
+}
+
+fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
+    [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
+}
+
+fn names(count: usize) -> String {
+    (0..count).map(|name| format!("n{name}")).collect::<Vec<_>>().join(" ")
+}
+
+pub const ROWS: &[Row] = &[
+    row(
+        "kick",
+        |world| {
+            world.say(world.asker, b"use t\r\n");
+            bytes("kick 1000\r\n")
+        },
+        &["KICKED "],
+    ),
+    row("list-tubes", |_| bytes("list-tubes\r\n"), &["OK "]),
+    row(
+        "list-tubes-watched",
+        |world| {
+            world.watch_many();
+            bytes("list-tubes-watched\r\n")
+        },
+        &["OK "],
+    ),
+    row(
+        "stats",
+        |world| {
+            world.limit("* none look:t*\n");
+            bytes("stats\r\n")
+        },
+        &["OK "],
+    ),
+    row(
+        "delete-batch",
+        |world| {
+            let ids: Vec<String> = world.all_ids().iter().map(u64::to_string).collect();
+            bytes(&format!("delete-batch {}\r\n", ids.join(" ")))
+        },
+        &["DELETED_BATCH "],
+    ),
+    row(
+        "touch-all",
+        |world| {
+            world.asker = world.holder;
+            bytes("touch-all\r\n")
+        },
+        &["TOUCHED_ALL "],
+    ),
+    row("flush-tube", |_| bytes("flush-tube t\r\n"), &["FLUSHED "]),
+    row("flush-buried", |_| bytes("flush-buried t\r\n"), &["FLUSHED "]),
+    row(
+        "peek-reserved",
+        |world| {
+            world.say(world.asker, b"use t\r\n");
+            bytes("peek-reserved\r\n")
+        },
+        &["FOUND ", "NOT_FOUND"],
+    ),
+    row("list-jobs", |_| bytes("list-jobs t reserved 0 100\r\n"), &["OK ", "NOT_FOUND"]),
+    row("move-tube ready", |_| bytes("move-tube t to ready 1000\r\n"), &["MOVED "]),
+    row("move-tube delayed", |_| bytes("move-tube t to delayed 1000\r\n"), &["MOVED "]),
+    row("move-tube buried", |_| bytes("move-tube t to buried 1000\r\n"), &["MOVED "]),
+    row(
+        "stats-tube",
+        |world| {
+            world.take_ready();
+            // Not all ready jobs stand in the tube's queue.
+            let put = "put 1 0 10 1 con:k\r\nx\r\n".repeat(SIZE);
+            world.other(&format!("use t\r\n{put}use default\r\n"));
+            bytes("stats-tube t\r\n")
+        },
+        &["OK ", "NOT_FOUND"],
+    ),
+    row(
+        "a command that is guarded",
+        |world| {
+            world.watch_many();
+            world.limit("* none take:* look:t\n");
+            bytes("reserve-with-timeout 0\r\n")
+        },
+        &["TIMED_OUT", "RESERVED "],
+    ),
+    row(
+        "a reserve in many tubes",
+        |world| {
+            world.watch_many();
+            world.say(world.asker, b"watch t\r\n");
+            bytes("reserve-with-timeout 0\r\n")
+        },
+        &["TIMED_OUT", "RESERVED "],
+    ),
+    row(
+        "a bury",
+        |world| {
+            let id = world.await_held()?;
+            bytes(&format!("bury {id} 0\r\n"))
+        },
+        &["BURIED"],
+    ),
+    row(
+        "a delete",
+        |world| {
+            let id = world.await_held()?;
+            bytes(&format!("delete {id}\r\n"))
+        },
+        &["DELETED"],
+    ),
+    row(
+        "the end of a pause",
+        |world| {
+            world.other("pause-tube t 1000\r\n");
+            for _ in 0..SIZE {
+                let peer = world.peer(Wire::Beanstalk);
+                world.say(peer, b"watch t\r\nreserve\r\n");
+            }
+            bytes("pause-tube t 0\r\n")
+        },
+        &["PAUSED", "NOT_FOUND"],
+    ),
+    row(
+        "a hang-up",
+        |world| {
+            world.asker = world.holder;
+            None
+        },
+        &[],
+    ),
+    row(
+        "status",
+        |world| {
+            world.ask_by(Wire::Gearman);
+            bytes("status\n")
+        },
+        &["t\t", "x", "default", "."],
+    ),
+    row(
+        "workers",
+        |world| {
+            world.grab(1);
+            world.ask_by(Wire::Gearman);
+            bytes("workers\n")
+        },
+        &["1", "2", "3", "4", "5", "6", "7", "8", "9", "."],
+    ),
+    row(
+        "GRAB_JOB",
+        |world| {
+            world.grab(0);
+            Some(packet(9, b""))
+        },
+        &["\0RES\0\0\0\u{a}", "\0RES\0\0\0\u{b}"],
+    ),
+    row(
+        "RESET_ABILITIES",
+        |world| {
+            world.grab(SIZE);
+            Some(packet(3, b""))
+        },
+        &[],
+    ),
+    row(
+        "CANT_DO",
+        |world| {
+            world.grab(SIZE);
+            Some(packet(2, b"t"))
+        },
+        &[],
+    ),
+    row(
+        "WORK_DATA",
+        |world| {
+            world.take_ready();
+            for _ in 0..SIZE {
+                let peer = world.peer(Wire::Gearman);
+                world.say(peer, &packet(21, b"t\0unique\0body"));
+            }
+            world.grab(1);
+            let told = std::mem::take(&mut world.peers[world.asker].told);
+            let handle = told.get(12..)?.split(|byte| *byte == 0).next()?;
+            Some(packet(28, &[handle, b"\0news"].concat()))
+        },
+        &[],
+    ),
+    row(
+        "lease",
+        |world| {
+            world.ask_by(Wire::Workq);
+            bytes(&format!("lease t {} 0\r\n", names(SIZE)))
+        },
+        &["+OK ", "-TIMEOUT"],
+    ),
+    row(
+        "inspect queues",
+        |world| {
+            world.ask_by(Wire::Workq);
+            bytes("inspect queues 0 100\r\n")
+        },
+        &["+OK "],
+    ),
+    row(
+        "inspect jobs",
+        |world| {
+            world.ask_by(Wire::Workq);
+            bytes("inspect jobs t 0 100\r\n")
+        },
+        &["+OK ", "-NOT-FOUND"],
+    ),
+    row("GET /metrics", |world| world.http("GET /metrics", ""), &["HTTP/1.1 200"]),
+    row(
+        "GET /api/server",
+        |world| {
+            let request = world.http("GET /api/server", "");
+            world.limit("* none look:t*\n");
+            request
+        },
+        &["HTTP/1.1 200"],
+    ),
+    row("GET /api/tubes", |world| world.http("GET /api/tubes", ""), &["HTTP/1.1 200"]),
+    row("GET jobs", |world| world.http("GET /api/tubes/t/jobs", ""), &["HTTP/1.1 200", "HTTP/1.1 404"]),
+    row("POST kick", |world| world.http("POST /api/tubes/t/kick", "{}"), &["HTTP/1.1 200"]),
+    row("POST clear", |world| world.http("POST /api/tubes/t/clear", "{}"), &["HTTP/1.1 200"]),
+    row("POST move", |world| world.http("POST /api/tubes/t/move", r#"{"to":"to","state":"ready"}"#), &["HTTP/1.1 200"]),
+];
