@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use beanpole::Client;
 
-use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
+use super::daemon::{run, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::{is_root, own_host, taken, NO_ADDRESS};
 
 /// Whether it means every address of the machine.
@@ -148,5 +148,22 @@ fn a_restart_finds_its_address_free() {
         assert_eq!(daemon.wait(PATIENCE), 0);
         // The server has closed first, so the lingering end of the connection is its own.
         drop(client);
+    }
+}
+
+/// More clients come than there are files, go again, and the next ones are served as the first were.
+#[test]
+fn a_server_with_few_open_files_serves_again_once_some_are_free() {
+    for files in ["16", "20"] {
+        let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let daemon = Daemon::spawn(shell(&script, &["-p", "0"]));
+        for _ in 0..3 {
+            let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
+            drop(crowd);
+            // Those that are turned away hear so, or are cut off.
+            wait_until("somebody is served", || {
+                Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
+            });
+        }
     }
 }
