@@ -13,8 +13,9 @@ use super::*;
 use crate::engine::{JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
-/// So few that one piece of work uses them up.
-const TURN: u64 = 3;
+/// Steps of a turn that one piece of work uses up, and of one that does several.
+const FEW: u64 = 3;
+const MORE: u64 = 40;
 
 /// No command takes more turns than this, whatever happens.
 const MOST_TURNS: usize = 2000;
@@ -250,7 +251,16 @@ impl World {
     }
 
     fn end_all(&mut self) {
-        for id in self.all_ids() {
+        self.end(self.all_ids());
+    }
+
+    fn end_all_but_two(&mut self, state: State) {
+        let stay: Vec<u64> = self.ids(state).into_iter().take(2).collect();
+        self.end(self.all_ids().into_iter().filter(|id| !stay.contains(id)).collect());
+    }
+
+    fn end(&mut self, ids: Vec<u64>) {
+        for id in ids {
             self.engine.delete_in_any_state(JobId(id), self.now);
             self.deliver();
         }
@@ -261,9 +271,12 @@ impl World {
 type WorldChange = (&'static str, fn(&mut World));
 
 /// What may happen between two turns of a command.
-const CHANGES: [WorldChange; 15] = [
+const CHANGES: [WorldChange; 18] = [
     ("nothing", |_| {}),
     ("all jobs are deleted", World::end_all),
+    ("two ready jobs are left", |world| world.end_all_but_two(State::Ready)),
+    ("two delayed jobs are left", |world| world.end_all_but_two(State::Delayed)),
+    ("two buried jobs are left", |world| world.end_all_but_two(State::Buried)),
     ("the tube is flushed", |world| world.other("flush-tube t\r\n")),
     ("the tube is moved away", |world| {
         world.other("move-tube t away ready 1000\r\nmove-tube t away delayed 1000\r\nmove-tube t away buried 1000\r\n")
@@ -274,10 +287,7 @@ const CHANGES: [WorldChange; 15] = [
         world.other(&format!("delete-batch {}\r\n", ids.join(" ")));
     }),
     ("half of the jobs are ended by whoever may", |world| {
-        for id in world.all_ids().into_iter().step_by(2) {
-            world.engine.delete_in_any_state(JobId(id), world.now);
-            world.deliver();
-        }
+        world.end(world.all_ids().into_iter().step_by(2).collect());
     }),
     ("lives end", |world| world.now = world.now + Span::from_secs(60)),
     ("delays and times to run end", |world| world.now = world.now + Span::from_secs(12)),
@@ -312,16 +322,16 @@ const CHANGES: [WorldChange; 15] = [
 ];
 
 /// Plays a row while something changes before its turn `at`.
-fn play(row: &Row, (what, change): WorldChange, used: bool, at: usize) -> BTreeSet<&'static str> {
+fn play(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize, u64)) -> BTreeSet<&'static str> {
     let mut world = World::new(used);
     let request = (row.begin)(&mut world).map(|bytes| world.decode(world.asker, &bytes));
     let asker = world.asker;
     world.peers[asker].told.clear();
-    (world.steps, world.checks) = (TURN, true);
+    (world.steps, world.checks) = (steps, true);
     let mut next = match request {
         Some(mut requests) => Some(requests.pop().expect("one request")),
         None => {
-            world.engine.grant_steps(TURN);
+            world.engine.grant_steps(steps);
             world.hang_up(asker);
             None
         }
@@ -357,7 +367,7 @@ fn long_commands_survive_whatever_others_do_between_their_turns() {
     let mut seen = BTreeSet::new();
     for row in ROWS {
         for change in CHANGES {
-            for (used, at) in [(false, 1), (false, 5), (true, 2)] {
+            for (used, at) in [(false, (1, FEW)), (false, (1, MORE)), (false, (5, FEW)), (true, (2, FEW))] {
                 seen.append(&mut play(row, change, used, at));
             }
         }
