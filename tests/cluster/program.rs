@@ -1,9 +1,10 @@
 //! The real program as one of several servers, on an etcd of this test: what it tells of its role, and to whom.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
@@ -18,8 +19,12 @@ struct Member {
     folder: Folder,
 }
 
+/// A free port of an address that no other test listens on. Otherwise a server that starts later could find its port
+/// taken by another test.
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address")
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let own = Ipv4Addr::new(127, 77, 1, NEXT.fetch_add(1, Ordering::Relaxed));
+    TcpListener::bind((own, 0)).expect("a port").local_addr().expect("an address")
 }
 
 impl Member {
