@@ -4,8 +4,10 @@
 //! other end of a Unix socket, and what is logged of tokens that are wrong. Must not decide who may do what: that is
 //! the business of `access`.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -95,16 +97,28 @@ impl Gate {
 
 fn read(path: &Path) -> Result<AccessTable, String> {
     let name = path.display();
-    let bytes = std::fs::read(path).map_err(|error| format!("the access file {name} cannot be read: {error}"))?;
+    let unreadable = |error: io::Error| format!("the access file {name} cannot be read: {error}");
+    // A pipe without a writer would hold up signals for as long as nobody writes.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(format!("the access file {name} is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    (&file).read_to_end(&mut bytes).map_err(unreadable)?;
     let accounts = Accounts { user: &machine::user_number, group: &machine::group_number };
-    access::parse(&bytes, &accounts).map_err(|errors| {
+    let table = access::parse(&bytes, &accounts).map_err(|errors| {
         let told: Vec<String> = errors.iter().take(TOLD).map(ToString::to_string).collect();
         let more = match errors.len().saturating_sub(TOLD) {
             0 => String::new(),
             more => format!("; and {more} more lines are wrong"),
         };
         format!("the access file {name} is wrong: {}{more}", told.join("; "))
-    })
+    })?;
+    // More likely a file that is being written than a wish to let nobody in.
+    if table.entries().is_empty() {
+        return Err(format!("the access file {name} names nobody"));
+    }
+    Ok(table)
 }
 
 /// User and groups of the process that connected a Unix socket, as they were then.

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::{digest, user, Guarded, Talk};
-use crate::daemon::{run, Daemon, Folder, Signal};
+use crate::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 
 /// A folder with an access file.
 fn folder(text: &str) -> (Folder, String) {
@@ -56,6 +56,25 @@ fn a_hang_up_reads_it_again() {
     daemon.signal(Signal::SIGHUP);
     assert_eq!(me.rest(), "");
     assert_eq!(connect().ask("watch a"), "WATCHING 2");
+}
+
+/// What may be there while somebody writes the file changes nothing, and holds up nothing.
+#[test]
+fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
+    let (folder, path) = folder(&format!("me {} take put\n", user()));
+    let listen = format!("unix:{}", folder.file("socket").display());
+    let daemon = Daemon::start(&["-l", &listen, "--access", &path]);
+    let mut me = Talk::new(UnixStream::connect(folder.file("socket")).expect("a connection"));
+    fs::write(&path, "# nobody yet\n").expect("a file");
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("names nobody");
+    fs::remove_file(&path).expect("a file");
+    nix::unistd::mkfifo(path.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log("not a regular file");
+    assert_eq!(me.ask("use x"), "USING x");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
 }
 
 #[test]

@@ -70,6 +70,8 @@ fn a_connection_stays_if_it_should() {
         ("1.1", "", true),
         ("1.1", "Connection: close\r\n", false),
         ("1.1", "Connection: TE, Close\r\n", false),
+        ("1.1", "Connection: close\r\nConnection: keep-alive\r\n", false),
+        ("1.1", "Connection: keep-alive\r\nConnection: close\r\n", false),
         ("1.0", "", false),
         ("1.0", "Connection: keep-alive\r\n", true),
     ] {

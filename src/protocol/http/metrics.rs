@@ -415,13 +415,14 @@ pub fn seconds(nanos: u128) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A tube's name between quotes; bytes that are no UTF-8 are shown by their digits.
+/// A tube's name between quotes. A byte that is not UTF-8 is written as `\xff`, and a backslash is doubled, so that no
+/// two names have one label; each backslash of that is escaped once more, as the format wants it.
 fn label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
-                '\\' => text.push_str("\\\\"),
+                '\\' => text.push_str("\\\\\\\\"),
                 '"' => text.push_str("\\\""),
                 '\n' => text.push_str("\\n"),
                 letter => text.push(letter),
@@ -455,7 +456,8 @@ mod tests {
     fn seconds_and_labels() {
         let shown = [0, 1, 1_000_000, 1_500_000_000, 60_000_000_000].map(seconds);
         assert_eq!(shown, ["0", "0.000000001", "0.001", "1.5", "60"]);
-        assert_eq!(label(b"a\"\\\n\xffb"), "a\\\"\\\\\\n\\\\xffb");
+        assert_eq!(label(b"a\"\\\n\xffb"), "a\\\"\\\\\\\\\\n\\\\xffb");
+        assert_ne!(label(b"zz\xff"), label(b"zz\\xff"));
     }
 
     struct SomeHost(crate::protocol::Facts);

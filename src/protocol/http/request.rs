@@ -311,7 +311,8 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
 /// What the headers say: to whom and from where, how long the body is, and whether the client wants a word before it.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(Head, Option<usize>, bool), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
-    let mut head = Head { close: old, ..Head::default() };
+    let mut head = Head::default();
+    let (mut closes, mut keeps) = (false, false);
     let (mut hosts, mut length, mut coded, mut expects) = (0, None, false, false);
     for httparse::Header { name, value } in headers {
         let text = std::str::from_utf8(value).map_err(|_| wrong("a header is no text"))?.trim();
@@ -330,9 +331,9 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(Head, Option
             let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             head.token = token.map(|(_, token)| Digest::of(token.trim().as_bytes()));
         } else if is("connection") {
-            let mut words = text.split(',').map(str::trim);
-            head.close = words.clone().any(|word| word.eq_ignore_ascii_case("close"))
-                || old && !words.any(|word| word.eq_ignore_ascii_case("keep-alive"));
+            let names = |wanted: &str| text.split(',').any(|word| word.trim().eq_ignore_ascii_case(wanted));
+            closes |= names("close");
+            keeps |= names("keep-alive");
         } else if is("transfer-encoding") {
             coded = true;
         } else if is("content-length") {
@@ -349,6 +350,8 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(Head, Option
             }
         }
     }
+    // Whatever the order, and however many headers there are.
+    head.close = closes || old && !keeps;
     if coded {
         return Err(match length {
             Some(_) => wrong("a Content-Length and a Transfer-Encoding contradict each other"),
