@@ -26,13 +26,12 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
+        // A server that does not answer this is not waited for below, where there is no limit.
+        let figures = link.visible_figures(&format!("stats-tube {name}"))?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
             Some(deleted) => deleted,
-            None => {
-                let figures = link.figures(&format!("stats-tube {name}"))?.unwrap_or_default();
-                empty(&mut link, name, &states, &figures)?
-            }
+            None => empty(&mut link, name, &states, &figures)?,
         };
         out.line(&format!("{deleted}"))?;
         let left = link.visible_figures(&format!("stats-tube {name}"))?.unwrap_or_default();

@@ -15,6 +15,9 @@ const REST: Duration = Duration::from_secs(60);
 /// A long reply has a second more for each so many bytes.
 const LEAST_RATE: usize = 16 * 1024;
 
+/// How long one that asks for nothing keeps its place before those that never end what they ask for.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -93,8 +96,8 @@ impl Operators {
     }
 
     /// Those whose time is over, and others until there are `beyond` of them: those first that wait for their next
-    /// request, the longest first. Also returns how long the thread may sleep until the next look. `ask` returns how
-    /// many requests each has made and how it stands.
+    /// request, the longest first, and not those that have just come. Also returns how long the thread may sleep until
+    /// the next look. `ask` returns how many requests each has made and how it stands.
     pub fn look(
         &mut self,
         now: Instant,
@@ -111,8 +114,14 @@ impl Operators {
         self.all.iter_mut().for_each(|operator| operator.update(ask(operator.number), now));
         let mut awaited: Vec<&Operator> = self.all.iter().filter(|operator| operator.is_awaited()).collect();
         let is_over = |operator: &Operator| now.saturating_duration_since(operator.since) >= operator.most;
-        let is_busy = |operator: &Operator| operator.seen.1 != Standing::Client(0);
-        awaited.sort_by_key(|operator| (!is_over(operator), is_busy(operator), operator.since));
+        let rank = |operator: &Operator| match operator.seen.1 {
+            Standing::Client(0) if now.saturating_duration_since(operator.since) >= FRESH => 0,
+            // It has just come, or was answered at some time since the last look.
+            Standing::Client(0) if operator.seen.0 == 0 => 3,
+            Standing::Client(0) => 2,
+            _ => 1,
+        };
+        awaited.sort_by_key(|operator| (!is_over(operator), rank(operator), operator.since));
         let late = awaited.iter().filter(|operator| is_over(operator)).count();
         let over = awaited.iter().take(late.max(beyond)).map(|operator| operator.number).collect();
         (over, Some(LOOK))

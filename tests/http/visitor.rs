@@ -41,6 +41,17 @@ impl Visited {
         Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
     }
 
+    /// Returns `true` if the server answers a check of its health. While all its places are taken, it may refuse or
+    /// reset the connection.
+    pub fn is_healthy(&self) -> bool {
+        let address = self.server.address_of(Wire::Http).expect("an address");
+        let Ok(mut stream) = TcpStream::connect(address) else { return false };
+        let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut reply = Vec::new();
+        let _ = stream.write_all(request).and_then(|()| stream.read_to_end(&mut reply).map(drop));
+        reply.starts_with(b"HTTP/1.1 200 ")
+    }
+
     pub fn client(&self) -> Client {
         Client::connect(self.server.address()).expect("a connection")
     }
