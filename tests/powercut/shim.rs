@@ -16,6 +16,7 @@ use std::time::Duration;
 
 extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dirfd(folder: *mut c_void) -> c_int;
     fn lseek64(file: c_int, place: i64, whence: c_int) -> i64;
     fn mmap(at: *mut c_void, length: usize, access: c_int, flags: c_int, file: c_int, place: i64) -> *mut c_void;
     fn __errno_location() -> *mut c_int;
@@ -236,6 +237,16 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
         return real(file);
     }
     real(file)
+}
+
+/// The C library closes the file by itself, and its number may be given to a socket next.
+#[no_mangle]
+pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
+    let file = dirfd(folder);
+    if handle(file).is_some() {
+        HANDLES[file as usize].store(0, Ordering::Release);
+    }
+    real!("closedir", (*mut c_void) -> c_int)(folder)
 }
 
 fn doubled(file: c_int, double: c_int) -> c_int {
