@@ -11,113 +11,61 @@
 //! [`Progress::More`] must be called again in another turn, and what no caller can go on with is left to
 //! [`Engine::go_on`]. Must not import any other room.
 
-mod account;
-mod ages;
-mod batches;
-mod bodies;
-mod body;
-mod change;
-mod check;
-mod client;
-mod completion;
-mod concurrency;
-mod deadlines;
-mod dedup;
-mod deferred;
-mod details;
-mod disconnect;
-mod event;
-mod flush;
-mod handle;
-mod heap;
-mod histogram;
-mod ids;
-mod index;
-mod job;
-mod job_extras;
-mod job_options;
-mod job_verbs;
-mod jobs;
-mod keys;
-mod latency;
-mod limits;
-mod list;
-mod lists;
-mod log_room;
-mod matching;
-mod moves;
-mod name;
-mod operating;
-mod pages;
-mod pauses;
-mod ready;
-mod reserve;
-mod restore;
-mod slots;
-mod smallest;
-mod stats;
-mod steps;
-mod stored;
-mod submit;
-mod tagged;
-mod text;
-mod time;
-mod timers;
-mod transitions;
-mod tries;
-mod tube;
-mod waiting;
-mod watching;
+mod data;
+mod figures;
+mod log;
+mod rules;
+mod verbs;
 
 use std::collections::{BTreeSet, VecDeque};
 
-pub use account::Account;
-pub use ages::FindOldest;
-pub use batches::TouchAll;
-pub use body::{Body, BodyRef, COPY_MAX};
-pub use change::Change;
-pub use client::{ClientId, ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
-pub use completion::NotCompleted;
+pub use data::account::Account;
+pub use data::body::{Body, BodyRef, COPY_MAX};
+pub use data::client::{ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 #[cfg(test)]
-pub use deferred::DEFERRED;
-pub use details::History;
-pub use disconnect::GiveBack;
-pub use event::{Event, NoJob, Outcome, Report};
-pub use flush::{FindReserved, Flush};
-pub use handle::ClientHandle;
-pub use histogram::{Histogram, JobTimes};
-pub use job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
-pub use job_extras::JobExtras;
-pub use job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
-pub use job_verbs::Kick;
-pub use keys::{EndedKey, KEY_COST};
-pub use latency::{Latency, TubeTimes, TIMES_COST};
-pub use list::{Linked, Links, List};
-pub use lists::IdPage;
-pub use log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
-pub use moves::MoveJobs;
-pub use name::Name;
-pub use pages::{JobPage, NamePage, Page};
-pub use reserve::{Awaited, Grab, JobEnd, Reserve};
-pub use restore::MovedJob;
-pub use stats::{JobStats, Stats, TubeStats};
-pub use steps::{Progress, Steps};
-pub use stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
-pub use submit::{Refused, Submitted};
-pub use tagged::{Tagged, Tags};
-pub use text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
-pub use time::{Span, Time};
-pub use tube::{JobCounts, Pause, DEFAULT};
-pub use watching::{Dropped, WantedTubes};
+pub use data::deferred::DEFERRED;
+pub use data::details::History;
+pub use data::event::{Event, NoJob, Outcome, Report};
+pub use data::handle::{ClientHandle, ClientId, NOBODY};
+pub use data::histogram::{Histogram, JobTimes};
+pub use data::job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
+pub use data::job_extras::JobExtras;
+pub use data::job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
+pub use data::latency::{Latency, TubeTimes, TIMES_COST};
+pub use data::list::{Linked, Links, List};
+pub use data::name::Name;
+pub use data::steps::{Progress, Steps};
+pub use data::text::{is_tube_name_byte, push_uuid, UUID_HYPHENS};
+pub use data::time::{Span, Time};
+pub use data::tube::{JobCounts, Pause, DEFAULT};
+pub use figures::ages::FindOldest;
+pub use figures::id_pages::IdPage;
+pub use figures::pages::{JobPage, NamePage, Page};
+pub use figures::stats::{JobStats, Stats, TubeStats};
+pub use log::change::Change;
+pub use log::log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
+pub use log::restore::MovedJob;
+pub use log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
+pub use rules::completion::NotCompleted;
+pub use rules::ended_keys::{EndedKey, KEY_COST};
+pub use verbs::batches::TouchAll;
+pub use verbs::disconnect::GiveBack;
+pub use verbs::flush::{FindReserved, Flush};
+pub use verbs::job_verbs::Kick;
+pub use verbs::moves::MoveJobs;
+pub use verbs::reserve::{Awaited, Grab, JobEnd, Reserve};
+pub use verbs::submit::{Refused, Submitted};
+pub use verbs::tagged::{Tagged, Tags};
+pub use verbs::watching::{Dropped, WantedTubes};
 
-use client::{ClientState, Clients, Watches};
-use concurrency::Concurrency;
-use deadlines::Deadlines;
-use deferred::Deferred;
-use job_extras::ExtrasStore;
-use jobs::Jobs;
-use keys::EndedKeys;
-use tube::{Tubes, DEFAULT_TUBE};
+use data::client::{ClientState, Clients, Watches};
+use data::deadlines::Deadlines;
+use data::deferred::Deferred;
+use data::job_extras::ExtrasStore;
+use data::jobs::Jobs;
+use data::tube::{Tubes, DEFAULT_TUBE};
+use rules::concurrency::Concurrency;
+use rules::ended_keys::EndedKeys;
 
 /// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
 /// or the allocator takes for itself.
@@ -225,9 +173,6 @@ pub struct Engine {
     /// The state of the pseudo-random generator of [`Engine::roll`], whose numbers may be predictable.
     dice: u64,
 }
-
-/// The client that holds what was leased: one of the engine's own, the first, which never disconnects.
-pub const NOBODY: ClientId = ClientId(0);
 
 impl Engine {
     pub fn new(limits: Limits) -> Engine {

@@ -1,7 +1,7 @@
 //! Rules that only a small change of the code would break: what makes two jobs the same, queues of large jobs, and work
 //! that stops when its steps are used up.
 
-use super::super::dedup::LOOKS;
+use super::super::rules::dedup::LOOKS;
 use super::super::*;
 
 const NOW: Time = Time::from_nanos(1 << 60);
@@ -282,7 +282,7 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
         }
     }
     assert!(turns > 4, "the work of {JOBS} jobs is not done in {turns} turns");
-    assert!(used <= 2 * JOBS * super::super::steps::MOVE, "{used} steps");
+    assert!(used <= 2 * JOBS * super::super::data::steps::MOVE, "{used} steps");
     engine.grant_steps(u64::MAX);
     engine.check();
 }
@@ -313,11 +313,11 @@ fn all_who_wait_for_a_job_hear_that_it_is_set_aside_if_some_in_another_turn() {
         let client = engine.connect();
         assert!(matches!(engine.wait_end(client, id, Span::from_secs(9), NOW), JobEnd::Waiting));
     }
-    engine.grant_steps(2 * super::super::steps::TELL);
+    engine.grant_steps(2 * super::super::data::steps::TELL);
     assert!(engine.bury(holder, id, 1, NOW) && engine.has_deferred());
     let mut told = 0;
     while engine.has_deferred() {
-        engine.grant_steps(2 * super::super::steps::TELL);
+        engine.grant_steps(2 * super::super::data::steps::TELL);
         engine.go_on(NOW);
     }
     while let Some(event) = engine.take_event() {

@@ -4,7 +4,7 @@
 //! Owns the counting. What a call may do beyond its budget is one piece of work, whatever the size of the world; and
 //! between the turns of a smaller world every invariant holds.
 
-use super::super::steps::{MOVE, TELL, TUBE};
+use super::super::data::steps::{MOVE, TELL, TUBE};
 use super::super::*;
 
 /// Steps that a turn is granted.

@@ -1,0 +1,341 @@
+//! One job, and the one table of how a job goes from state to state.
+//!
+//! Owns what a job remembers. Must not know the queues that it stands in.
+
+use std::ops::Deref;
+
+use super::bodies::BodyKey;
+use super::body::{Body, BodyRef};
+use super::details::{Count, Details, History};
+use super::job_options::CompletionPolicy;
+use super::list::{Links, NIL};
+use super::time::{Span, Time};
+
+/// The number a job has for good: from 1 upwards, in the order of insertion, never given twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobId(pub u64);
+
+/// The queue a tube keeps a job in; smaller comes first.
+pub type Priority = u32;
+
+/// The middle of each priority class; a class is a third of all priorities.
+pub const PRIORITY_CLASSES: [Priority; 3] = [0x3fff_ffff, 0x7fff_ffff, 0xbfff_ffff];
+
+/// The class, 0 to 2, that a priority is in.
+pub fn priority_class(pri: Priority) -> usize {
+    (pri / 0x5555_5556) as usize
+}
+
+/// Jobs with a smaller priority than this are counted as urgent while they are ready.
+pub const URGENT: Priority = 1024;
+
+/// Where a job is in its life, as in beanstalkd's `stats-job`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Waits for a worker to reserve it.
+    Ready,
+    /// Becomes ready when its delay ends.
+    Delayed,
+    /// In the hands of one client until its time to run ends.
+    Reserved,
+    /// Set aside until somebody kicks it.
+    Buried,
+    /// Over; its outcome is kept for those who ask.
+    Finished,
+}
+
+/// What moves a job from one state to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A worker asked for any job.
+    Reserve,
+    /// A worker asked for this job by its id.
+    ReserveJob,
+    /// The holder gave it back, to be ready at once.
+    Release,
+    /// The holder gave it back, to be ready later.
+    ReleaseLater,
+    /// The holder set it aside.
+    Bury,
+    Kick,
+    Due,
+    /// Its time to run ended.
+    Expire,
+    /// Its holder hung up, or gave back all that it held.
+    HangUp,
+    /// Somebody put it into another tube, to be ready there.
+    Move,
+    /// Somebody put it into another tube, to be ready there later.
+    MoveLater,
+    /// Somebody said that it failed, and nobody is told: it is set aside, whoever has it.
+    Fail,
+    /// Somebody said how it went, and the outcome is kept.
+    Finish,
+}
+
+impl Cause {
+    /// How a job that failed, though not for the last time, comes to be ready; none if it is ready or delayed anyway.
+    pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
+        match state {
+            State::Reserved => Some(Cause::Release),
+            State::Buried => Some(Cause::Kick),
+            State::Ready | State::Delayed | State::Finished => None,
+        }
+    }
+}
+
+impl State {
+    /// Those of jobs that are not over.
+    pub const UNFINISHED: [State; 4] = [State::Ready, State::Delayed, State::Reserved, State::Buried];
+
+    /// The word that it is known by.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Delayed => "delayed",
+            State::Reserved => "reserved",
+            State::Buried => "buried",
+            State::Finished => "finished",
+        }
+    }
+
+    /// The one of a job that is not over, by its word.
+    pub fn named(word: &[u8]) -> Option<State> {
+        State::UNFINISHED.into_iter().find(|state| state.word().as_bytes() == word)
+    }
+
+    /// The state that `cause` leads to, or none where it does not apply: the transition table of the whole engine.
+    pub const fn after(self, cause: Cause) -> Option<State> {
+        use State::*;
+        match (cause, self) {
+            (Cause::Reserve, Ready) => Some(Reserved),
+            (Cause::ReserveJob, Ready | Delayed | Buried) => Some(Reserved),
+            (Cause::Release | Cause::Expire | Cause::HangUp, Reserved) => Some(Ready),
+            (Cause::ReleaseLater, Reserved) => Some(Delayed),
+            (Cause::Bury, Reserved) => Some(Buried),
+            (Cause::Fail, Ready | Delayed | Reserved) => Some(Buried),
+            (Cause::Kick, Delayed | Buried) => Some(Ready),
+            (Cause::Due, Delayed) => Some(Ready),
+            (Cause::Move, Ready | Delayed | Reserved | Buried) => Some(Ready),
+            (Cause::MoveLater, Ready | Delayed | Reserved | Buried) => Some(Delayed),
+            (Cause::Finish, Ready | Delayed | Reserved | Buried) => Some(Finished),
+            _ => None,
+        }
+    }
+}
+
+/// The mark of a job with extras.
+const BOUND: u8 = 1;
+
+/// The mark of a job that no log knows.
+const VOLATILE: u8 = 2;
+
+/// The mark of a reserved job whose holder has disconnected, and which is about to go back.
+const LEAVING: u8 = 4;
+
+/// A job. The engine's own fields are for its rooms only; everybody else reads through the methods.
+#[derive(Debug)]
+pub struct Job {
+    pub(in crate::engine) id: JobId,
+    pub(in crate::engine) created: Time,
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Ready: its place among jobs of the same priority.
+    pub(in crate::engine) due: Time,
+    pub(in crate::engine) details: Details,
+    pub(in crate::engine) body: BodyKey,
+    pub(in crate::engine) pri: Priority,
+    pub(in crate::engine) tube: u32,
+    /// The client that has it reserved, else [`NIL`].
+    pub(in crate::engine) holder: u32,
+    /// A job stands in one list or in one heap at a time; in a heap, `links.prev` is its place there.
+    pub(in crate::engine) links: Links,
+    state: State,
+    /// Ready, and in the sorted run of its tube rather than in the heap beside it.
+    pub(in crate::engine) in_run: bool,
+    pub(in crate::engine) completion: CompletionPolicy,
+    marks: u8,
+}
+
+/// A job with its body, which is kept elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct JobView<'a> {
+    pub(in crate::engine) job: &'a Job,
+    pub(in crate::engine) body: BodyRef<'a>,
+}
+
+impl<'a> JobView<'a> {
+    pub fn body(&self) -> BodyRef<'a> {
+        self.body
+    }
+}
+
+impl Deref for JobView<'_> {
+    type Target = Job;
+    fn deref(&self) -> &Job {
+        self.job
+    }
+}
+
+/// What a producer says of a job; see [`crate::engine::Engine::put`].
+#[derive(Debug)]
+pub struct NewJob {
+    pub pri: Priority,
+    /// How long it stays delayed; zero makes it ready at once.
+    pub delay: Span,
+    /// How long a worker may keep it.
+    pub ttr: Span,
+    pub body: Body,
+}
+
+impl Job {
+    pub(in crate::engine) fn new(
+        id: JobId,
+        tube: u32,
+        pri: Priority,
+        details: Details,
+        body: BodyKey,
+        now: Time,
+    ) -> Job {
+        let delay = details.delay();
+        let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
+        Job {
+            id,
+            created: now,
+            due: now + delay,
+            details,
+            body,
+            pri,
+            tube,
+            holder: NIL,
+            links: Links::NONE,
+            state,
+            in_run: false,
+            completion: CompletionPolicy::Drop,
+            marks: 0,
+        }
+    }
+
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    pub fn priority(&self) -> Priority {
+        self.pri
+    }
+
+    pub fn created(&self) -> Time {
+        self.created
+    }
+
+    /// The delay last given to it.
+    pub fn delay(&self) -> Span {
+        self.details.delay()
+    }
+
+    pub fn ttr(&self) -> Span {
+        self.details.ttr()
+    }
+
+    /// Delayed: when the delay ends. Reserved: when the time to run ends. Buried: its place in the order of burying.
+    /// Ready: its place among jobs of the same priority.
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    pub fn history(&self) -> History {
+        self.details.history()
+    }
+
+    /// Goes to the state that `cause` leads to. Panics if the table has no such transition.
+    pub(in crate::engine) fn transition(&mut self, cause: Cause) {
+        self.state = self.state.after(cause).expect("a transition that the table has");
+    }
+
+    /// The same job as a log describes it, in whatever state that was.
+    pub(in crate::engine) fn restored(self, state: State, due: Time) -> Job {
+        Job { state, due, ..self }
+    }
+
+    pub(in crate::engine) fn count(&mut self, what: Count) {
+        self.details.count(what);
+    }
+
+    /// What becomes of it when a worker says how it went, or is lost.
+    pub fn completion(&self) -> CompletionPolicy {
+        self.completion
+    }
+
+    /// Whether this client has reserved it.
+    pub fn is_held_by(&self, client: super::handle::ClientId) -> bool {
+        self.state == State::Reserved && self.holder == client.0
+    }
+
+    /// Whether it is reserved, and by nobody in particular.
+    pub fn is_leased(&self) -> bool {
+        self.state == State::Reserved && self.holder == super::handle::NOBODY.0
+    }
+
+    /// Whether it is forgotten when the server stops.
+    pub fn is_volatile(&self) -> bool {
+        self.marks & VOLATILE != 0
+    }
+
+    pub(in crate::engine) fn set_volatile(&mut self, volatile: bool) {
+        self.marks = self.marks & !VOLATILE | if volatile { VOLATILE } else { 0 };
+    }
+
+    pub(in crate::engine) fn is_leaving(&self) -> bool {
+        self.marks & LEAVING != 0
+    }
+
+    pub(in crate::engine) fn set_leaving(&mut self, leaving: bool) {
+        self.marks = self.marks & !LEAVING | if leaving { LEAVING } else { 0 };
+    }
+
+    pub(in crate::engine) fn is_bound(&self) -> bool {
+        self.marks & BOUND != 0
+    }
+
+    pub(in crate::engine) fn set_bound(&mut self, bound: bool) {
+        self.marks = self.marks & !BOUND | if bound { BOUND } else { 0 };
+    }
+
+    pub(in crate::engine) fn is_urgent(&self) -> bool {
+        self.state == State::Ready && self.pri < URGENT
+    }
+
+    /// The order in which the ready jobs of a tube are served.
+    pub(in crate::engine) fn ready_key(&self) -> (Priority, Time) {
+        (self.pri, self.due)
+    }
+
+    /// The order in which delayed and reserved jobs are due.
+    pub(in crate::engine) fn due_key(&self) -> (Time, JobId) {
+        (self.due, self.id)
+    }
+
+    /// The job's place in the heap that it stands in.
+    pub(in crate::engine) fn place(&self) -> u32 {
+        self.links.prev
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_holder_s_causes_end_a_reservation() {
+        for cause in [Cause::Reserve, Cause::ReserveJob, Cause::Kick, Cause::Due] {
+            assert_eq!(State::Reserved.after(cause), None, "{cause:?}");
+        }
+        for cause in [Cause::Release, Cause::ReleaseLater, Cause::Bury, Cause::Expire, Cause::HangUp] {
+            assert!(State::Reserved.after(cause).is_some(), "{cause:?}");
+            assert_eq!(State::Ready.after(cause), None, "{cause:?}");
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! What a job owes beyond being done: its options, and who waits for how it goes.
+//!
+//! Owns the extras of the jobs that have one, the index by dedup key, the index by the end of the time to live, and the
+//! attachments of clients to jobs. Most jobs have no extras and pay nothing for it. Must not decide what becomes of a
+//! job.
+
+use slab::Slab;
+
+use super::heap::{Heap, Placed};
+use super::index::{chained, Index};
+use super::job_options::DedupKey;
+use super::list::{Linked, Links, List, NIL};
+use super::slots::Slots;
+use super::time::{Span, Time};
+
+/// Extras that few of the jobs with extras have, so that the others do not pay for them.
+#[derive(Debug)]
+pub(in crate::engine) struct RareExtras {
+    /// The attachments of those who wait for the outcome.
+    pub attached: List,
+    pub progress: (u32, u32),
+    pub reducer: Option<Box<[u8]>>,
+    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    pub start: Time,
+    /// Its place among jobs of its priority from its start on; zero before.
+    pub order: u64,
+    /// Somebody waited for its outcome at once, and no longer does: nobody will ask for it.
+    pub orphaned: bool,
+    /// It is gone as soon as its outcome is told.
+    pub ephemeral: bool,
+    /// Who waits for it waits for the worker who is at it, and for no other.
+    pub last_try: bool,
+    /// Counts the reports of workers; see [`ExtrasStore::next_to_hear`].
+    pub reports: u32,
+    /// Seconds of the delay after the first lost try; zero if there is none.
+    pub backoff: u32,
+    /// The lane of its `con:` key, or [`NIL`].
+    pub lane: u32,
+    /// How many of that key may be reserved while it is.
+    pub con_limit: u32,
+}
+
+impl RareExtras {
+    const NONE: RareExtras = RareExtras {
+        attached: List::EMPTY,
+        progress: (0, 0),
+        reducer: None,
+        start: Time::NEVER,
+        order: 0,
+        orphaned: false,
+        ephemeral: false,
+        last_try: false,
+        reports: 0,
+        backoff: 0,
+        lane: NIL,
+        con_limit: 0,
+    };
+}
+
+impl Default for RareExtras {
+    fn default() -> RareExtras {
+        RareExtras::NONE
+    }
+}
+
+/// What one job owes beside being done.
+#[derive(Debug)]
+pub struct JobExtras {
+    pub(in crate::engine) slot: u32,
+    /// The next extras in the same bucket of the index.
+    chain: u32,
+    hash: u32,
+    /// Where it stands in the order of ends, or [`NIL`].
+    place: u32,
+    /// When its life ends; [`Time::NEVER`] if it does not.
+    pub expires: Time,
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// What no other job may share.
+    pub dedup_key: DedupKey,
+    /// Finished: where in the body the result begins. Of a job that is dropped when it is done: the seconds for which its
+    /// name outlives it.
+    pub(in crate::engine) result_at: u32,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// How often a worker said that it failed.
+    pub fails: u8,
+    /// Finished, and done rather than failed.
+    pub(in crate::engine) done: bool,
+    rare: Option<Box<RareExtras>>,
+}
+
+impl Default for JobExtras {
+    fn default() -> JobExtras {
+        JobExtras {
+            slot: NIL,
+            chain: NIL,
+            hash: 0,
+            place: NIL,
+            expires: Time::NEVER,
+            ttl: Span::MAX,
+            dedup_key: DedupKey::None,
+            result_at: 0,
+            max_attempts: 0,
+            max_fails: 0,
+            fails: 0,
+            done: false,
+            rare: None,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<JobExtras>() <= 72);
+
+impl JobExtras {
+    /// The number that no other job may have, if it has one.
+    pub fn id(&self) -> Option<[u8; 16]> {
+        match self.dedup_key {
+            DedupKey::Id(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if it is found by this hash.
+    pub fn has_hash(&self, hash: u64) -> bool {
+        self.hash == (hash >> 32) as u32
+    }
+
+    /// Bytes that go with it to its worker.
+    pub fn reducer(&self) -> Option<&[u8]> {
+        self.rare.as_ref()?.reducer.as_deref()
+    }
+
+    /// What its worker said last: so much of so much.
+    pub fn progress(&self) -> (u32, u32) {
+        self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
+    }
+
+    /// How many wait for its outcome; a client that did so twice counts twice.
+    pub fn submitters(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.attached.len())
+    }
+
+    /// When it was to become ready, if that was said.
+    pub fn start(&self) -> Option<Time> {
+        self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
+    }
+
+    /// Seconds of the delay after the first lost try.
+    pub(in crate::engine) fn backoff(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.backoff)
+    }
+
+    /// Whether its producer asked for more than a plain job has. What others do to the job, such as to wait for its end, does
+    /// not change this.
+    pub(in crate::engine) fn is_tagged(&self) -> bool {
+        let bounded = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL);
+        bounded || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
+    }
+
+    /// Whether they say nothing of their job, which might have none as well.
+    pub(in crate::engine) fn is_blank(&self) -> bool {
+        let RareExtras {
+            attached, progress, reducer, start, order, orphaned, ephemeral, last_try, backoff, lane, ..
+        } = self.rare.as_deref().unwrap_or(&RareExtras::NONE);
+        let plain =
+            attached.is_empty() && *progress == (0, 0) && reducer.is_none() && (*start, *order) == (Time::NEVER, 0);
+        let plain = plain && !(*orphaned || *ephemeral || *last_try) && (*backoff, *lane) == (0, NIL);
+        let counts = (self.result_at, self.max_attempts, self.max_fails, self.fails, self.done);
+        plain && !self.is_tagged() && self.expires == Time::NEVER && counts == (0, 0, 0, 0, false)
+    }
+
+    pub(in crate::engine) fn rare(&self) -> Option<&RareExtras> {
+        self.rare.as_deref()
+    }
+
+    pub(in crate::engine) fn rare_mut(&mut self) -> &mut RareExtras {
+        self.rare.get_or_insert_with(Box::default)
+    }
+
+    /// Bytes for which they count in the sum of memory.
+    pub(in crate::engine) fn cost(&self) -> u64 {
+        let dedup_key = if let DedupKey::Name(name) = &self.dedup_key { name.length() } else { 0 };
+        let rare = self
+            .rare
+            .as_ref()
+            .map_or(0, |rare| size_of::<RareExtras>() + rare.reducer.as_ref().map_or(0, |it| it.len()));
+        let attached = self.submitters() * size_of::<Attachment>();
+        (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
+    }
+}
+
+/// Room for so many attachments is kept when there are none.
+const KEPT_ATTACHMENTS: usize = 4096;
+
+/// Bytes of account for each of those who wait for a job: one client may submit the same job again and again.
+pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
+
+/// That one client waits for the outcome of one job.
+#[derive(Debug)]
+pub(in crate::engine) struct Attachment {
+    pub client: u32,
+    pub extras: u32,
+    /// The number of the last report that the client was told, or came too late for.
+    heard: u32,
+    of_job: Links,
+    of_client: Links,
+}
+
+chained!(JobExtras);
+
+impl Placed for JobExtras {
+    fn place_mut(&mut self) -> &mut u32 {
+        &mut self.place
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfJob(Slab<Attachment>);
+
+/// The same attachments, linked by client.
+struct OfClient<'a>(&'a mut Slab<Attachment>);
+
+impl Linked for OfJob {
+    fn links(&self, member: u32) -> Links {
+        self.0[member as usize].of_job
+    }
+    fn links_mut(&mut self, member: u32) -> &mut Links {
+        &mut self.0[member as usize].of_job
+    }
+}
+
+impl Linked for OfClient<'_> {
+    fn links(&self, member: u32) -> Links {
+        self.0[member as usize].of_client
+    }
+    fn links_mut(&mut self, member: u32) -> &mut Links {
+        &mut self.0[member as usize].of_client
+    }
+}
+
+/// Slots in a chunk of the table from jobs to extras.
+const CHUNK: usize = 1024;
+
+#[derive(Debug)]
+pub(in crate::engine) struct ExtrasStore {
+    store: Slots<JobExtras>,
+    index: Index,
+    ends: Heap<Time>,
+    attachments: OfJob,
+    /// The extras of the job in each slot; chunks without any have no memory.
+    by_slot: Vec<Option<Box<[u32; CHUNK]>>>,
+}
+
+impl ExtrasStore {
+    pub const fn new() -> ExtrasStore {
+        ExtrasStore {
+            store: Slots::new(),
+            index: Index::new(),
+            ends: Heap::new(),
+            attachments: OfJob(Slab::new()),
+            by_slot: Vec::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    pub fn get(&self, number: u32) -> &JobExtras {
+        self.store.get(number)
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
+        self.store.get_mut(number)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &JobExtras)> {
+        self.store.iter()
+    }
+
+    /// The extras of the job in `slot`, which must have one.
+    pub fn of(&self, slot: u32) -> u32 {
+        let chunk = self.by_slot[slot as usize / CHUNK].as_ref().expect("a job with extras");
+        chunk[slot as usize % CHUNK]
+    }
+
+    /// Makes extras for the job in `slot`. Their dedup key, with this hash, must be new.
+    pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
+        let extras = JobExtras::default();
+        self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
+    }
+
+    /// Stores extras that stand in no index.
+    fn link(&mut self, extras: JobExtras) -> u32 {
+        let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
+        let number = self.store.insert(extras);
+        if indexed {
+            self.index.insert(number, &mut self.store);
+        }
+        if expires != Time::NEVER {
+            self.ends.push(expires, number, &mut self.store);
+        }
+        let chunk = slot as usize / CHUNK;
+        if self.by_slot.len() <= chunk {
+            self.by_slot.resize_with(chunk + 1, || None);
+        }
+        self.by_slot[chunk].get_or_insert_with(|| Box::new([NIL; CHUNK]))[slot as usize % CHUNK] = number;
+        number
+    }
+
+    /// Takes extras out of every index.
+    fn unlink(&mut self, number: u32) {
+        if self.get(number).dedup_key != DedupKey::None {
+            self.index.remove(number, &mut self.store);
+        }
+        let place = self.get(number).place;
+        if place != NIL {
+            self.ends.remove(place, &mut self.store);
+        }
+        let slot = self.get(number).slot as usize;
+        if let Some(Some(chunk)) = self.by_slot.get_mut(slot / CHUNK) {
+            chunk[slot % CHUNK] = NIL;
+        }
+    }
+
+    /// Leaves these extras to those who wait for its outcome and are still to be told, and makes others for their job,
+    /// which is the same but that nobody waits. Tells its number.
+    pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
+        self.unlink(number);
+        let left = self.store.get_mut(number);
+        let mut own = std::mem::take(left);
+        left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
+        own.place = NIL;
+        self.link(own)
+    }
+
+    /// Whether the end of this time to live counts; for checks.
+    pub fn is_timed(&self, number: u32) -> bool {
+        self.get(number).place != NIL
+    }
+
+    /// Whether these extras are left to those who wait, and have no job.
+    pub fn is_left(&self, number: u32) -> bool {
+        self.get(number).slot == NIL
+    }
+
+    /// Others may share from now on what no two jobs may. Tells how many bytes of account that frees.
+    pub fn forget_dedup_key(&mut self, number: u32) -> u64 {
+        if self.get(number).dedup_key == DedupKey::None {
+            return 0;
+        }
+        let before = self.get(number).cost();
+        self.index.remove(number, &mut self.store);
+        self.get_mut(number).dedup_key = DedupKey::None;
+        before - self.get(number).cost()
+    }
+
+    /// Takes the extras of a job away; nobody may be attached to it any more.
+    pub fn remove(&mut self, number: u32) -> JobExtras {
+        self.unlink(number);
+        let extras = self.store.remove(number);
+        debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
+        if self.len() == 0 {
+            self.by_slot = Vec::new();
+        }
+        extras
+    }
+
+    /// The extras with this hash that `matches`.
+    pub fn find(&self, hash: u64, mut matches: impl FnMut(&JobExtras) -> bool) -> Option<u32> {
+        self.index.find((hash >> 32) as u32 as usize, &self.store, |number| matches(self.get(number)))
+    }
+
+    /// What is unique about it has another hash from now on.
+    pub fn rehash(&mut self, number: u32, hash: u64) {
+        self.index.remove(number, &mut self.store);
+        self.get_mut(number).hash = (hash >> 32) as u32;
+        self.index.insert(number, &mut self.store);
+    }
+
+    /// The end of this time to live does not count as long as the job is spared.
+    pub fn spare(&mut self, number: u32) {
+        let place = std::mem::replace(&mut self.get_mut(number).place, NIL);
+        if place != NIL {
+            self.ends.remove(place, &mut self.store);
+            self.get_mut(number).place = NIL;
+        }
+    }
+
+    /// The end of this time to live counts again.
+    pub fn expose(&mut self, number: u32) {
+        let JobExtras { expires, place, .. } = *self.get(number);
+        if expires != Time::NEVER && place == NIL {
+            self.ends.push(expires, number, &mut self.store);
+        }
+    }
+
+    /// Whose time to live ends next, and when.
+    pub fn next_end(&self) -> Option<(Time, u32)> {
+        self.ends.first()
+    }
+
+    /// `client` waits for the outcome of the job with these extras; `list` is what it is attached to.
+    pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
+        let heard = self.get_mut(number).rare_mut().reports;
+        let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
+        let member = self.attachments.0.insert(new) as u32;
+        let rare = self.store.get_mut(number).rare.as_mut().expect("just made");
+        rare.attached.push_back(member, &mut self.attachments);
+        list.push_back(member, &mut OfClient(&mut self.attachments.0));
+    }
+
+    /// Ends one attachment, and tells of whom to which extras.
+    pub fn detach(&mut self, member: u32, list: &mut List) -> Attachment {
+        let number = self.attachments.0[member as usize].extras;
+        let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
+        rare.attached.remove(member, &mut self.attachments);
+        list.remove(member, &mut OfClient(&mut self.attachments.0));
+        let ended = self.attachments.0.remove(member as usize);
+        if self.attachments.0.is_empty() && self.attachments.0.capacity() > KEPT_ATTACHMENTS {
+            self.attachments.0 = Slab::new();
+        }
+        ended
+    }
+
+    /// The first attachment to these extras, and its client.
+    pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
+        let member = self.get(number).rare()?.attached.first()?;
+        Some((member, self.attachments.0[member as usize].client))
+    }
+
+    pub fn begin_report(&mut self, number: u32) {
+        if let Some(rare) = &mut self.get_mut(number).rare {
+            rare.reports = rare.reports.wrapping_add(1);
+        }
+    }
+
+    /// The next client that waits for the outcome and was not told the last report; from now on it was.
+    pub fn next_to_hear(&mut self, number: u32) -> Option<u32> {
+        let (member, client) = self.first_attached(number)?;
+        let rare = self.store.get_mut(number).rare.as_mut().expect("somebody is attached");
+        let attachment = &mut self.attachments.0[member as usize];
+        if attachment.heard == rare.reports {
+            return None;
+        }
+        attachment.heard = rare.reports;
+        // Those who have heard stand behind those who have not.
+        rare.attached.remove(member, &mut self.attachments);
+        rare.attached.push_back(member, &mut self.attachments);
+        Some(client)
+    }
+
+    /// The clients that wait for the outcome.
+    pub fn attached(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        let list = self.get(number).rare().map_or(List::EMPTY, |rare| rare.attached);
+        list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
+    }
+
+    /// The attachment to these extras among those in `list`, which are one client's: others may be very many.
+    pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
+        let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
+        let mut members = std::iter::successors(list.first(), next);
+        members.find(|&member| self.attachments.0[member as usize].extras == number)
+    }
+
+    /// The slot of the job with these extras, if it is still there and nobody will ask for its outcome.
+    pub fn orphaned(&self, number: u32) -> Option<u32> {
+        let extras = self.store.find(number).filter(|extras| extras.slot != NIL)?;
+        extras.rare()?.orphaned.then_some(extras.slot)
+    }
+
+    /// Whether these extras are found by their dedup key, if anything is; for checks.
+    pub fn is_found(&self, number: u32) -> bool {
+        let extras = self.get(number);
+        let find = || self.index.find(extras.hash as usize, &self.store, |other| other == number);
+        extras.dedup_key == DedupKey::None || find().is_some()
+    }
+
+    /// Panics unless the times to live are in order; for checks.
+    pub fn check_ends(&self) {
+        self.ends.check(|number| self.get(number).place);
+        let placed = self.iter().filter(|(_, extras)| extras.place != NIL);
+        let known = placed.inspect(|(_, extras)| assert_ne!(extras.expires, Time::NEVER)).count();
+        assert_eq!(self.ends.len(), known, "nothing else has a place among them");
+        let indexed = self.iter().filter(|(_, extras)| extras.dedup_key != DedupKey::None).count();
+        assert_eq!(self.index.len(), indexed, "the index knows nobody else");
+    }
+
+    /// How many extras a search may have to look at.
+    #[cfg(test)]
+    pub fn longest_chain(&self) -> usize {
+        self.index.chains(&self.store).max().unwrap_or_default()
+    }
+
+    /// How many attachments there are.
+    pub fn attachments(&self) -> usize {
+        self.attachments.0.len()
+    }
+}

@@ -1,0 +1,167 @@
+//! The store of all jobs: by slot for the engine's queues, by id for everybody else.
+//!
+//! Owns the memory of jobs and of their bodies. Nothing here ever moves a large table in one go, so the slowest
+//! insertion costs about what the median one does. Must not know states or queues.
+
+use super::bodies::Bodies;
+use super::body::Body;
+use super::heap::Places;
+use super::ids::Ids;
+use super::job::{Job, JobId, JobView};
+use super::list::{Linked, Links};
+use super::slots::Slots;
+
+/// Bytes that may be spare before they count: what a queue leaves that is emptied and filled again in any order.
+const SPARE: u64 = 8 << 20;
+
+#[derive(Debug)]
+pub struct Jobs {
+    slots: Slots<Job>,
+    ids: Ids,
+    pub(in crate::engine) bodies: Bodies,
+}
+
+impl Jobs {
+    pub fn new() -> Jobs {
+        Jobs { slots: Slots::new(), ids: Ids::new(), bodies: Bodies::new() }
+    }
+
+    /// How many jobs there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Stores a job under its id, which must be new, and tells its slot.
+    pub fn insert(&mut self, job: Job) -> u32 {
+        let id = job.id;
+        let slot = self.slots.insert(job);
+        self.ids.insert(id, slot);
+        slot
+    }
+
+    /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].
+    pub fn spare(&self) -> u64 {
+        (self.bodies.spare() + self.slots.spare()).saturating_sub(SPARE)
+    }
+
+    /// The slot of the job with this id.
+    pub fn find(&self, id: JobId) -> Option<u32> {
+        self.ids.find(id)
+    }
+
+    /// The slots of those ids above this one that stand beside the next one.
+    pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
+        self.ids.row_above(id)
+    }
+
+    /// Forgets the job in `slot`, and its body.
+    pub fn remove(&mut self, slot: u32) -> Job {
+        let job = self.slots.remove(slot);
+        self.ids.remove(job.id);
+        self.bodies.remove(job.body);
+        job
+    }
+
+    /// Puts more bytes behind the body of the job in `slot`.
+    pub fn extend_body(&mut self, slot: u32, more: &[u8]) {
+        if more.is_empty() {
+            return;
+        }
+        let old = self.slots.get(slot).body;
+        let whole = [self.bodies.get(old).bytes(), more].concat();
+        self.slots.get_mut(slot).body = self.bodies.add(Body::from(whole));
+        self.bodies.remove(old);
+    }
+
+    /// Puts another job of the same id in the place of the one in `slot`.
+    pub fn replace(&mut self, slot: u32, job: Job) {
+        let old = std::mem::replace(self.slots.get_mut(slot), job);
+        self.bodies.remove(old.body);
+    }
+
+    /// The job in `slot`, which must hold one.
+    pub fn get(&self, slot: u32) -> &Job {
+        self.slots.get(slot)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, slot: u32) -> &mut Job {
+        self.slots.get_mut(slot)
+    }
+
+    /// The same, with its body.
+    pub fn view(&self, slot: u32) -> JobView<'_> {
+        let job = self.get(slot);
+        JobView { job, body: self.bodies.get(job.body) }
+    }
+
+    /// The first slot from `slot` on that holds a job.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        self.slots.next(slot)
+    }
+
+    /// How many ids and how many bodies are known, counted one by one; for checks.
+    pub fn counted(&self) -> (usize, usize) {
+        (self.ids.counted(), self.bodies.counted())
+    }
+
+    /// One beyond the last slot that may hold a job.
+    pub fn end(&self) -> u32 {
+        self.slots.end()
+    }
+
+    /// Whether `slot` holds a job.
+    pub fn is_held(&self, slot: u32) -> bool {
+        self.slots.find(slot).is_some()
+    }
+
+    /// All jobs with their slots, in no useful order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Job)> {
+        self.slots.iter()
+    }
+}
+
+impl Linked for Jobs {
+    fn links(&self, slot: u32) -> Links {
+        self.get(slot).links
+    }
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.get_mut(slot).links
+    }
+}
+
+impl Places for Jobs {
+    fn set_place(&mut self, slot: u32, place: u32) {
+        self.get_mut(slot).links.prev = place;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::data::details::Details;
+    use crate::engine::data::time::{Span, Time};
+
+    #[test]
+    fn a_job_is_found_with_its_body_until_it_goes() {
+        let mut jobs = Jobs::new();
+        let add = |id: u64, jobs: &mut Jobs| {
+            let body = jobs.bodies.copy(&id.to_le_bytes());
+            jobs.insert(Job::new(JobId(id), 0, 0, Details::new(Span::ZERO, Span::ZERO), body, Time::default()))
+        };
+        let slots: Vec<u32> = (1..=10_000).map(|id| add(id, &mut jobs)).collect();
+        for &slot in slots.iter().step_by(3) {
+            jobs.remove(slot);
+        }
+        for id in 1..=10_000u64 {
+            let found = jobs.find(JobId(id)).map(|slot| jobs.view(slot).body().bytes().to_vec());
+            assert_eq!(found, (id % 3 != 1).then_some(id.to_le_bytes().to_vec()));
+        }
+        assert_eq!((jobs.len(), jobs.iter().count()), (6666, 6666));
+    }
+
+    #[test]
+    fn a_job_is_small() {
+        assert!(size_of::<Job>() <= 72, "{}", size_of::<Job>());
+    }
+}

@@ -1,0 +1,184 @@
+//! How long the jobs of one tube wait and run, in few bytes.
+//!
+//! Owns what a tube keeps of these times: counts by powers of two, extremes and a moving average. A tube has them from its
+//! first reserved job on, and no log has them. Must not decide what is measured: `operating` does, once for the whole
+//! server and the tube.
+
+use super::time::Span;
+
+/// Ranges of times, each twice as long as the one before it.
+pub const RANGES: usize = 32;
+
+/// The first range ends below two to the power of this many nanoseconds, which is 33 microseconds.
+const FIRST_POWER: u32 = 15;
+
+/// The part that each time has in the moving average: one of so many.
+const WEIGHT: u64 = 10;
+
+/// Times of one kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Latency {
+    counts: [u32; RANGES],
+    /// Nanoseconds, as those below.
+    sum: u128,
+    average: u64,
+    /// The largest number before the first time.
+    least: u64,
+    most: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Latency {
+        Latency { counts: [0; RANGES], sum: 0, average: 0, least: u64::MAX, most: 0 }
+    }
+}
+
+/// The ids below which a tube has no ready and no buried job.
+pub(in crate::engine) type OldestIds = [u64; 2];
+
+/// What a tube keeps of the times of its jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TubeTimes {
+    /// As [`JobTimes::wait`](super::JobTimes::wait).
+    pub wait: Latency,
+    /// As [`JobTimes::run`](super::JobTimes::run).
+    pub run: Latency,
+    pub(in crate::engine) oldest: OldestIds,
+}
+
+/// Bytes of account of them.
+pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
+
+const _: () = assert!(TIMES_COST <= 400);
+
+/// The range that a time is in; whatever is longer than all is in the last one.
+fn range_of(nanos: u64) -> usize {
+    let bits = u64::BITS - nanos.leading_zeros();
+    (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
+}
+
+/// Nanoseconds below which a time is in this range or in one before it.
+fn end_of(range: usize) -> u64 {
+    1 << (FIRST_POWER as usize + range)
+}
+
+impl Latency {
+    pub fn observe(&mut self, time: Span) {
+        let nanos = time.nanos();
+        let count = &mut self.counts[range_of(nanos)];
+        *count = count.saturating_add(1);
+        self.sum += u128::from(nanos);
+        let is_first = self.least == u64::MAX;
+        self.average = if is_first { nanos } else { self.average - self.average / WEIGHT + nanos / WEIGHT };
+        self.least = self.least.min(nanos);
+        self.most = self.most.max(nanos);
+    }
+
+    /// How many times were counted.
+    pub fn samples(&self) -> u64 {
+        self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    pub fn sum_nanos(&self) -> u128 {
+        self.sum
+    }
+
+    /// The moving average: each new time has a tenth part in it.
+    pub fn average(&self) -> Span {
+        Span::from_nanos(self.average)
+    }
+
+    pub fn least(&self) -> Span {
+        Span::from_nanos(self.least.min(self.most))
+    }
+
+    pub fn most(&self) -> Span {
+        Span::from_nanos(self.most)
+    }
+
+    /// What so many of a hundred times do not exceed, estimated inside of a range by its share of them; zero without any.
+    pub fn percentile(&self, percent: u64) -> Span {
+        let rank = (self.samples() * percent).div_ceil(100);
+        let mut below = 0;
+        for (range, count) in self.counts.iter().enumerate() {
+            let count = u64::from(*count);
+            if count > 0 && below + count >= rank {
+                let begin = if range == 0 { 0 } else { end_of(range - 1) };
+                let end = if range == RANGES - 1 { self.most } else { end_of(range) };
+                let (begin, end) = (begin.max(self.least), end.min(self.most));
+                let part = u128::from(end.saturating_sub(begin)) * u128::from(rank - below) / u128::from(count);
+                return Span::from_nanos(begin + part as u64);
+            }
+            below += count;
+        }
+        Span::ZERO
+    }
+
+    /// The end of every second range, in nanoseconds, and how many times were shorter.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let pairs = self.counts.chunks_exact(2).enumerate();
+        pairs.take(RANGES / 2 - 1).scan(0, |below, (place, pair)| {
+            *below += pair.iter().map(|count| u64::from(*count)).sum::<u64>();
+            Some((end_of(2 * place + 1), *below))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nanos(times: &[u64]) -> Latency {
+        let mut latency = Latency::default();
+        times.iter().for_each(|time| latency.observe(Span::from_nanos(*time)));
+        latency
+    }
+
+    #[test]
+    fn each_range_is_twice_as_long_as_the_one_before() {
+        assert_eq!((range_of(0), range_of((1 << 15) - 1), range_of(1 << 15)), (0, 0, 1));
+        for range in 0..RANGES - 1 {
+            assert_eq!((range_of(end_of(range) - 1), range_of(end_of(range))), (range, range + 1));
+        }
+        assert_eq!(range_of(u64::MAX), RANGES - 1);
+    }
+
+    #[test]
+    fn without_times_everything_is_zero() {
+        let none = Latency::default();
+        assert_eq!((none.samples(), none.average(), none.percentile(99)), (0, Span::ZERO, Span::ZERO));
+        assert!(none.buckets().all(|(_, count)| count == 0));
+    }
+
+    #[test]
+    fn the_average_follows_slowly_and_extremes_stay() {
+        let latency = nanos(&[1_000_000, 11_000_000, 0]);
+        assert_eq!(latency.average(), Span::from_nanos(1_800_000));
+        assert_eq!((latency.least(), latency.most()), (Span::ZERO, Span::from_nanos(11_000_000)));
+        assert_eq!((latency.samples(), latency.sum_nanos()), (3, 12_000_000));
+    }
+
+    #[test]
+    fn percentiles_are_near_the_true_ones_and_inside_of_the_extremes() {
+        // Evenly from a millisecond to a second.
+        let times: Vec<u64> = (1..=1000).map(|place| place * 1_000_000).collect();
+        let latency = nanos(&times);
+        for percent in [1, 10, 50, 90, 95, 99, 100] {
+            let (found, exact) = (latency.percentile(percent).nanos(), percent * 10_000_000);
+            assert!(found >= exact / 2 && found <= exact * 2, "{percent}: {found} for {exact}");
+        }
+        assert!(latency.percentile(50) < latency.percentile(95) && latency.percentile(95) < latency.percentile(99));
+        let alone = nanos(&[123_456_789]);
+        assert_eq!([50, 95, 99].map(|percent| alone.percentile(percent).nanos()), [123_456_789; 3]);
+        let long = nanos(&[u64::MAX, u64::MAX]);
+        assert_eq!((long.percentile(50), long.average()), (Span::MAX, Span::MAX));
+    }
+
+    #[test]
+    fn buckets_rise_and_hold_what_is_shorter() {
+        let latency = nanos(&[0, 1 << 15, 1 << 16, 1 << 17, u64::MAX]);
+        let buckets: Vec<(u64, u64)> = latency.buckets().collect();
+        assert_eq!(buckets[..3], [(1 << 16, 2), (1 << 18, 4), (1 << 20, 4)]);
+        assert_eq!((buckets.len(), buckets.last()), (15, Some(&(1 << 44, 4))));
+    }
+}

@@ -1,0 +1,32 @@
+//! What a queue is made of: jobs, tubes, clients, and the structures that they stand in.
+//!
+//! Owns its files, each of which owns one structure and keeps its invariants. Nothing here knows a rule of the queue, or
+//! imports another directory of the engine.
+
+pub(super) mod account;
+pub(super) mod bodies;
+pub(super) mod body;
+pub(super) mod client;
+pub(super) mod deadlines;
+pub(super) mod deferred;
+pub(super) mod details;
+pub(super) mod event;
+pub(super) mod handle;
+pub(super) mod heap;
+pub(super) mod histogram;
+pub(super) mod ids;
+pub(super) mod index;
+pub(super) mod job;
+pub(super) mod job_extras;
+pub(super) mod job_options;
+pub(super) mod jobs;
+pub(super) mod latency;
+pub(super) mod list;
+pub(super) mod name;
+pub(super) mod ready;
+pub(super) mod slots;
+pub(super) mod smallest;
+pub(super) mod steps;
+pub(super) mod text;
+pub(super) mod time;
+pub(super) mod tube;

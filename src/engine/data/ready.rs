@@ -1,0 +1,117 @@
+//! The ready jobs of one tube, in the order they are served: smallest priority, then smallest place, which is mostly
+//! the id.
+//!
+//! Owns that order. Most jobs arrive in order already (same priority, growing place), so they are appended to a sorted
+//! run, a plain linked list, and leave from its front without a comparison; a job that arrives out of order goes to a
+//! heap beside it. Must not know states or counters.
+
+use super::heap::Heap;
+use super::job::Priority;
+use super::jobs::Jobs;
+use super::list::List;
+use super::time::Time;
+
+#[derive(Debug, Default)]
+pub struct ReadyQueue {
+    /// Sorted by priority, then by place.
+    run: List,
+    rest: Heap<(Priority, Time)>,
+}
+
+impl ReadyQueue {
+    pub fn len(&self) -> usize {
+        self.run.len() + self.rest.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The job that is served next.
+    pub fn first(&self, jobs: &Jobs) -> Option<u32> {
+        match (self.run.first(), self.rest.first()) {
+            (Some(slot), Some((key, other))) => Some(if jobs.get(slot).ready_key() < key { slot } else { other }),
+            (Some(slot), None) | (None, Some((_, slot))) => Some(slot),
+            (None, None) => None,
+        }
+    }
+
+    /// Adds a job, which must stand in no queue.
+    pub fn push(&mut self, slot: u32, jobs: &mut Jobs) {
+        let key = jobs.get(slot).ready_key();
+        let in_order = self.run.last().is_none_or(|last| jobs.get(last).ready_key() < key);
+        jobs.get_mut(slot).in_run = in_order;
+        if in_order {
+            self.run.push_back(slot, jobs);
+        } else {
+            self.rest.push(key, slot, jobs);
+        }
+    }
+
+    /// Takes out a job of this queue.
+    pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
+        let job = jobs.get_mut(slot);
+        if std::mem::take(&mut job.in_run) {
+            self.run.remove(slot, jobs);
+        } else {
+            let place = job.place();
+            self.rest.remove(place, jobs);
+        }
+    }
+
+    /// The jobs in the order in which they are served.
+    pub fn in_order<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
+        let mut run = self.run.iter(jobs).peekable();
+        let mut rest = self.rest.in_order().map(|(_, slot)| slot).peekable();
+        let key = |slot: u32| jobs.get(slot).ready_key();
+        std::iter::from_fn(move || match (run.peek(), rest.peek()) {
+            (Some(&first), Some(&other)) if key(other) < key(first) => rest.next(),
+            (Some(_), _) => run.next(),
+            (None, _) => rest.next(),
+        })
+    }
+
+    /// The jobs in no useful order.
+    pub fn iter<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
+        self.run.iter(jobs).chain(self.rest.iter().map(|(_, slot)| slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::data::details::Details;
+    use crate::engine::data::job::{Job, JobId};
+    use crate::engine::data::time::Span;
+
+    #[test]
+    fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
+        let mut jobs = Jobs::new();
+        let mut queue = ReadyQueue::default();
+        let mut slots = Vec::new();
+        for id in 1..=500u64 {
+            let (pri, details) = ((id * 7919 % 13) as u32, Details::new(Span::ZERO, Span::ZERO));
+            let body = jobs.bodies.copy(&[]);
+            let slot = jobs.insert(Job::new(JobId(id), 0, pri, details, body, Time::default()));
+            jobs.get_mut(slot).due = Time::from_nanos(id);
+            queue.push(slot, &mut jobs);
+            slots.push(slot);
+        }
+        for &slot in slots.iter().step_by(5) {
+            queue.remove(slot, &mut jobs);
+        }
+        for &slot in slots.iter().step_by(10) {
+            queue.push(slot, &mut jobs);
+        }
+        assert_eq!(queue.len(), 450);
+        let listed: Vec<_> = queue.in_order(&jobs).map(|slot| jobs.get(slot).ready_key()).collect();
+        let mut served = Vec::new();
+        while let Some(slot) = queue.first(&jobs) {
+            queue.remove(slot, &mut jobs);
+            served.push(jobs.get(slot).ready_key());
+        }
+        assert_eq!(served.len(), 450);
+        assert_eq!(listed, served);
+        assert!(served.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

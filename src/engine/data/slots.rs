@@ -1,0 +1,260 @@
+//! Things by number, in chunks.
+//!
+//! Owns their memory. A table never moves: it grows by a chunk, so the slowest insertion costs about what the median
+//! one does, and a chunk in which nothing is left gives its memory back. Must not know what the things are.
+
+use super::list::NIL;
+
+/// Things in a chunk, unless their owner says otherwise. With 70 bytes each, a chunk has more than 128 KiB: as a piece
+/// of that size goes back to the system by itself when it is freed, there is no need to keep it.
+const CHUNK: usize = 2048;
+
+#[derive(Debug)]
+enum Entry<T> {
+    Held(T),
+    /// The next vacant entry of the same chunk, or [`NIL`].
+    Vacant(u32),
+}
+
+/// A chunk without things may have given its memory back: then it has no entries at all.
+#[derive(Debug)]
+struct Chunk<T> {
+    entries: Vec<Entry<T>>,
+    first_vacant: u32,
+    held: usize,
+    /// The next chunk that has room, or [`NIL`].
+    next_open: u32,
+}
+
+/// See the module's page. The number of a thing, its slot, is its chunk's number × `N` + its entry.
+#[derive(Debug)]
+pub struct Slots<T, const N: usize = CHUNK> {
+    chunks: Vec<Chunk<T>>,
+    /// The first of the chunks that have room, or [`NIL`].
+    open: u32,
+    /// The chunk that holds memory but nothing else, or [`NIL`].
+    idle: u32,
+    len: usize,
+    /// Entries that were used, in chunks that hold memory.
+    used: usize,
+}
+
+impl<T> Chunk<T> {
+    const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
+
+    fn insert(&mut self, thing: T, size: usize) -> usize {
+        self.held += 1;
+        if self.first_vacant != NIL {
+            let entry = self.first_vacant as usize;
+            match std::mem::replace(&mut self.entries[entry], Entry::Held(thing)) {
+                Entry::Vacant(next) => self.first_vacant = next,
+                Entry::Held(_) => unreachable!("a thing in the list of vacant entries"),
+            }
+            return entry;
+        }
+        if self.entries.capacity() == 0 {
+            self.entries.reserve_exact(size);
+        }
+        self.entries.push(Entry::Held(thing));
+        self.entries.len() - 1
+    }
+
+    fn remove(&mut self, entry: usize) -> T {
+        let vacant = Entry::Vacant(self.first_vacant);
+        match std::mem::replace(&mut self.entries[entry], vacant) {
+            Entry::Held(thing) => {
+                self.first_vacant = entry as u32;
+                self.held -= 1;
+                thing
+            }
+            Entry::Vacant(_) => unreachable!("a vacant slot was removed"),
+        }
+    }
+}
+
+impl<T, const N: usize> Default for Slots<T, N> {
+    fn default() -> Slots<T, N> {
+        Slots::new()
+    }
+}
+
+impl<T, const N: usize> Slots<T, N> {
+    pub const fn new() -> Slots<T, N> {
+        Slots { chunks: Vec::new(), open: NIL, idle: NIL, len: 0, used: 0 }
+    }
+
+    /// How many things there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the entries that things have left and only others of them can have.
+    pub fn spare(&self) -> u64 {
+        ((self.used - self.len) * size_of::<Entry<T>>()) as u64
+    }
+
+    /// Stores a thing and tells its slot.
+    pub fn insert(&mut self, thing: T) -> u32 {
+        if self.open == NIL {
+            self.open = self.chunks.len() as u32;
+            self.chunks.push(Chunk::EMPTY);
+        }
+        let number = self.open;
+        if self.idle == number {
+            self.idle = NIL;
+        }
+        let chunk = &mut self.chunks[number as usize];
+        self.used += usize::from(chunk.first_vacant == NIL);
+        let entry = chunk.insert(thing, N);
+        if chunk.held == N {
+            self.open = chunk.next_open;
+        }
+        self.len += 1;
+        number * N as u32 + entry as u32
+    }
+
+    /// Takes out the thing in `slot`, which must hold one.
+    pub fn remove(&mut self, slot: u32) -> T {
+        let number = slot as usize / N;
+        let chunk = &mut self.chunks[number];
+        if chunk.held == N {
+            chunk.next_open = std::mem::replace(&mut self.open, number as u32);
+        }
+        let thing = chunk.remove(slot as usize % N);
+        self.len -= 1;
+        if chunk.held == 0 {
+            self.rest(number as u32);
+        }
+        thing
+    }
+
+    /// A chunk became empty. One is kept, so that a queue that fills and empties does not allocate each time: the lower
+    /// of two in memory, so that it keeps nothing below it from going back to the system.
+    fn rest(&mut self, number: u32) {
+        let mut gone = number;
+        let start = |number: u32| self.chunks[number as usize].entries.as_ptr();
+        if self.idle == NIL || start(number) < start(self.idle) {
+            gone = std::mem::replace(&mut self.idle, number);
+        }
+        if gone != NIL {
+            let chunk = &mut self.chunks[gone as usize];
+            self.used -= chunk.entries.len();
+            *chunk = Chunk { next_open: chunk.next_open, ..Chunk::EMPTY };
+        }
+    }
+
+    /// The thing in `slot`, which must hold one.
+    #[inline(always)] // also in a program built for size: every command asks a dozen times
+    pub fn get(&self, slot: u32) -> &T {
+        self.find(slot).unwrap_or_else(|| nothing_in(slot))
+    }
+
+    /// The thing in `slot`, if it holds one.
+    #[inline]
+    pub fn find(&self, slot: u32) -> Option<&T> {
+        match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
+            Entry::Held(thing) => Some(thing),
+            Entry::Vacant(_) => None,
+        }
+    }
+
+    /// The same, to change it.
+    #[inline(always)]
+    pub fn get_mut(&mut self, slot: u32) -> &mut T {
+        let chunk = self.chunks.get_mut(slot as usize / N);
+        match chunk.and_then(|chunk| chunk.entries.get_mut(slot as usize % N)) {
+            Some(Entry::Held(thing)) => thing,
+            _ => nothing_in(slot),
+        }
+    }
+
+    /// One beyond the last slot that may hold a thing.
+    pub fn end(&self) -> u32 {
+        (self.chunks.len() * N) as u32
+    }
+
+    /// The first slot from `slot` on that holds a thing.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        let mut entry = slot as usize % N;
+        for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / N) {
+            let mut rest = chunk.entries.iter().skip(entry);
+            if let Some(further) = rest.position(|held| matches!(held, Entry::Held(_))) {
+                return Some((number * N + entry + further) as u32);
+            }
+            entry = 0;
+        }
+        None
+    }
+
+    /// All things with their slots, in no useful order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
+            chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
+                Entry::Held(thing) => Some(((number * N + entry) as u32, thing)),
+                Entry::Vacant(_) => None,
+            })
+        })
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn nothing_in(slot: u32) -> ! {
+    panic!("nothing is in slot {slot}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::data::ids::Row;
+    use crate::engine::data::job::Job;
+    use crate::engine::data::job_extras::JobExtras;
+
+    #[test]
+    fn what_is_spare_is_what_things_have_left_in_chunks_that_stay() {
+        let mut things: Slots<u64> = Slots::new();
+        let slots: Vec<u32> = (0..5).map(|thing| things.insert(thing)).collect();
+        assert_eq!((things.len(), things.spare()), (5, 0));
+        for (gone, &slot) in slots[..3].iter().enumerate() {
+            things.remove(slot);
+            assert_eq!(things.spare(), (gone + 1) as u64 * size_of::<Entry<u64>>() as u64);
+        }
+        things.insert(9);
+        assert_eq!((things.len(), things.spare()), (3, 2 * size_of::<Entry<u64>>() as u64));
+    }
+
+    #[test]
+    fn empty_chunks_give_their_memory_back_but_one() {
+        let mut things: Slots<_> = Slots::new();
+        let chunks = |things: &Slots<u64>| things.chunks.iter().filter(|chunk| chunk.entries.capacity() > 0).count();
+        let slots: Vec<u32> = (0..5 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
+        assert_eq!(chunks(&things), 5);
+        // First every other one, then the rest.
+        for &slot in slots.iter().step_by(2).chain(slots.iter().skip(1).step_by(2)) {
+            assert_eq!(things.remove(slot), u64::from(slot));
+        }
+        assert_eq!((chunks(&things), things.idle != NIL, things.len()), (1, true, 0));
+        let again: Vec<u32> = (0..6 * CHUNK as u64).map(|thing| things.insert(thing)).collect();
+        assert_eq!((chunks(&things), things.chunks.len(), things.idle), (6, 6, NIL));
+        assert!(again.iter().enumerate().all(|(thing, &slot)| *things.get(slot) == thing as u64));
+    }
+
+    #[test]
+    fn a_walk_from_slot_to_slot_passes_all() {
+        let mut things: Slots<_> = Slots::new();
+        let slots: Vec<u32> = (0..3 * CHUNK).map(|_| things.insert(())).collect();
+        let gone = |slot: &u32| *slot % 3 == 0 || (10..2 * CHUNK as u32 + 5).contains(slot);
+        slots.iter().filter(|slot| gone(slot)).for_each(|&slot| things.remove(slot));
+        let walk = std::iter::successors(things.next(0), |&slot| things.next(slot + 1));
+        assert!(walk.eq(things.iter().map(|(slot, ())| slot)));
+        assert!(things.iter().map(|(slot, ())| slot).eq(slots.into_iter().filter(|slot| !gone(slot))));
+    }
+
+    #[test]
+    fn an_entry_costs_no_more_than_what_it_holds() {
+        assert_eq!(size_of::<Entry<Job>>(), size_of::<Job>());
+        assert_eq!(size_of::<Entry<Row>>(), size_of::<Row>());
+        assert_eq!(size_of::<Entry<JobExtras>>(), size_of::<JobExtras>());
+        assert!(CHUNK * size_of::<Job>().min(size_of::<JobExtras>()) >= 128 * 1024);
+    }
+}

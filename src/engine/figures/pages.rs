@@ -1,0 +1,223 @@
+//! Looking through many jobs, tubes or watches, a part at a time.
+//!
+//! Owns the order of listings. A walk goes on in as many turns as it needs; what comes or goes meanwhile may be seen or
+//! not, and everything else is seen once. Must not change anything but the steps that are left.
+
+use std::sync::Arc;
+
+use super::stats::{tube_figures, TubeStats};
+use crate::engine::data::client::{ClientState, ReservePolicy};
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{Job, JobId, JobView, Priority, State};
+use crate::engine::data::smallest::Smallest;
+use crate::engine::data::steps::Progress;
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+/// Steps of a line of a list, beside one for each 64 bytes.
+const LINE: u64 = 4;
+
+/// A stretch of the jobs of one tube that are in one state, in the order in which they become a worker's: the smallest
+/// priority first, and of one priority the one that is due first.
+#[derive(Debug)]
+pub struct JobPage {
+    state: State,
+    offset: usize,
+    limit: usize,
+    smallest: Smallest<(Priority, Time, JobId)>,
+    /// The next slot to look at.
+    from: u32,
+}
+
+/// A stretch of the names of tubes, in the order of their bytes.
+#[derive(Debug)]
+pub struct NamePage {
+    smallest: Smallest<Arc<[u8]>>,
+    /// The next tube to look at.
+    from: u32,
+}
+
+#[derive(Debug)]
+pub enum Page<'a> {
+    Jobs(Vec<JobView<'a>>),
+    /// There is no such tube.
+    NotFound,
+    /// The steps are used up: the same must be called in another turn.
+    More,
+}
+
+impl JobPage {
+    /// The jobs that are ready or delayed, without the first `offset`, at most `limit`.
+    pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
+        JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
+    }
+}
+
+impl NamePage {
+    /// The names without the first `offset`, at most `limit`.
+    pub fn new(offset: usize, limit: usize) -> NamePage {
+        NamePage { smallest: Smallest::new(offset, limit), from: 0 }
+    }
+}
+
+fn key(job: &Job) -> (Priority, Time, JobId) {
+    (job.pri, job.due, job.id)
+}
+
+impl Engine {
+    /// Shows all jobs from slot `from` on, in no useful order. What is done with each says how many bytes came of it.
+    pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
+        while let Some(slot) = self.next_job(from) {
+            let bytes = each(self, &self.jobs.view(slot));
+            self.steps.take(LINE + bytes as u64 / 64);
+        }
+        self.walked_to(*from)
+    }
+
+    /// The next slot from `from` on that holds a job, as far as the steps go: 16 vacant ones take one. `from` is behind
+    /// it then.
+    pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
+        while *from < self.jobs.end() && !self.steps.are_used_up() {
+            let end = (*from + 16).min(self.jobs.end());
+            let found = (*from..end).find(|&slot| self.jobs.is_held(slot));
+            self.steps.take(1);
+            *from = found.map_or(end, |slot| slot + 1);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Whether a walk by [`Engine::next_job`] that has come to this slot has seen all jobs.
+    pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
+        if from >= self.jobs.end() {
+            Progress::Done
+        } else {
+            Progress::More
+        }
+    }
+
+    /// Shows all tubes from the number `from` on, in no useful order. What is done with each says how many bytes came
+    /// of it.
+    pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
+        while *from < self.tubes.end() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            let mut bytes = 0;
+            if let Some(tube) = self.tubes.find_number(*from) {
+                bytes = each(&tube_figures(tube, now));
+            }
+            *from += 1;
+            self.steps.take(1 + bytes as u64 / 64);
+        }
+        Progress::Done
+    }
+
+    /// Shows the names of all tubes in the order of listing, if there are no more than fit into this turn.
+    pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
+        if self.tubes.len() as u64 > self.steps.left() {
+            return false;
+        }
+        self.tubes.iter().for_each(|(_, tube)| each(&tube.name));
+        self.steps.take(self.tubes.len() as u64);
+        true
+    }
+
+    /// Shows the names of the tubes that the client watches, without the first `from`; with [`ReservePolicy::Notified`]
+    /// from the last one on. What is done with each says how many bytes came of it.
+    pub fn walk_watched(
+        &mut self,
+        client: ClientId,
+        from: &mut usize,
+        mut each: impl FnMut(&[u8]) -> usize,
+    ) -> Progress {
+        while *from < self.clients[client].watched.len() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            let ClientState { reserve_policy, watched, .. } = &self.clients[client];
+            let watch =
+                watched.at(if *reserve_policy == ReservePolicy::Notified { watched.len() - 1 - *from } else { *from });
+            let bytes = each(&self.tubes.get(self.watches.get(watch).tube).name);
+            *from += 1;
+            self.steps.take(1 + bytes as u64 / 64);
+        }
+        Progress::Done
+    }
+
+    /// A stretch of the jobs of the tube with this name; of ready ones, those that can be leased.
+    pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
+        let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
+        let tube = self.tubes.get(number);
+        let (offset, limit) = (page.offset, page.limit);
+        if page.state == State::Ready && (offset.saturating_add(limit) as u64) < self.steps.left() {
+            self.steps.take((offset + limit) as u64);
+            let slots = tube.ready.in_order(&self.jobs).skip(offset).take(limit);
+            return Page::Jobs(slots.map(|slot| self.jobs.view(slot)).collect());
+        }
+        loop {
+            if self.offer_jobs(number, page) == Progress::More {
+                return Page::More;
+            }
+            page.from = 0;
+            if let Some(keys) = page.smallest.finish() {
+                // Some may be gone, or in another state by now.
+                let there = keys.into_iter().filter_map(|(.., id)| self.jobs.find(id));
+                let views = there.map(|slot| self.jobs.view(slot));
+                return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
+            }
+        }
+    }
+
+    fn offer_jobs(&mut self, number: u32, page: &mut JobPage) -> Progress {
+        let tube = self.tubes.get(number);
+        let count = if page.state == State::Ready { tube.ready.len() } else { tube.delayed.len() };
+        if page.from == 0 && count as u64 <= self.steps.left() {
+            let mut offer = |slot: u32| page.smallest.offer(key(self.jobs.get(slot)));
+            match page.state {
+                State::Ready => tube.ready.iter(&self.jobs).for_each(&mut offer),
+                _ => tube.delayed.iter().for_each(|(_, slot)| offer(slot)),
+            }
+            self.steps.take(count as u64);
+            return Progress::Done;
+        }
+        while let Some(slot) = self.next_job(&mut page.from) {
+            let job = self.jobs.get(slot);
+            let may = page.state != State::Ready || !self.is_large(job);
+            if job.tube == number && job.state() == page.state && may {
+                page.smallest.offer(key(job));
+            }
+        }
+        self.walked_to(page.from)
+    }
+
+    /// A stretch of the names of those tubes that are `shown`; none if the same must be called in another turn.
+    pub fn tubes_of(
+        &mut self,
+        page: &mut NamePage,
+        now: Time,
+        shown: impl Fn(&TubeStats) -> bool,
+    ) -> Option<Vec<Arc<[u8]>>> {
+        loop {
+            while page.from < self.tubes.end() {
+                if self.steps.are_used_up() {
+                    return None;
+                }
+                if let Some(tube) = self.tubes.find_number(page.from) {
+                    if shown(&tube_figures(tube, now)) {
+                        page.smallest.offer(tube.name.clone());
+                    }
+                }
+                page.from += 1;
+                self.steps.take(1);
+            }
+            page.from = 0;
+            let found = page.smallest.finish();
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What the engine can tell about itself, as plain data.
+//!
+//! Owns the gathering. Must not format: each protocol shows these figures in its own way.
+
+use crate::engine::data::account::Account;
+use crate::engine::data::details::History;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{JobId, Priority, State};
+use crate::engine::data::latency::TubeTimes;
+use crate::engine::data::list::List;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::data::tube::{JobCounts, Tube};
+use crate::engine::Engine;
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    pub jobs: JobCounts,
+    pub total_jobs: u64,
+    /// Reservations that ended because their time to run did.
+    pub timeouts: u64,
+    pub tubes: usize,
+    pub connections: usize,
+    /// Clients that have put a job.
+    pub producers: usize,
+    /// Clients that have asked for a job.
+    pub workers: usize,
+    /// Clients that wait for a job now.
+    pub waiting: usize,
+    pub total_connections: u64,
+    /// No jobs are taken any more.
+    pub draining: bool,
+    /// Bytes of all that clients cause.
+    pub memory: Account,
+    /// Bytes that their sum may not exceed.
+    pub max_memory: u64,
+    /// Jobs whose time to live ended before they were over.
+    pub evicted: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TubeStats<'a> {
+    pub name: &'a [u8],
+    pub jobs: JobCounts,
+    /// It stays though nothing refers to it.
+    pub kept: bool,
+    /// Ready and delayed ones in each priority class.
+    pub priority_classes: [u32; 3],
+    /// Ready jobs that are too large to be leased.
+    pub large: u64,
+    pub total_jobs: u64,
+    pub using: u32,
+    pub watching: u32,
+    /// Those of them that are notified of work ([`ReservePolicy::Notified`](super::ReservePolicy::Notified)).
+    pub sleepers: u32,
+    /// Clients that watch it and wait for a job.
+    pub waiting: usize,
+    pub deletes: u64,
+    pub pauses: u64,
+    /// The full length of the pause in progress; zero if there is none.
+    pub pause: Span,
+    /// How much of it is left.
+    pub pause_left: Span,
+    /// How long its jobs waited and ran, if one was reserved.
+    pub times: Option<&'a TubeTimes>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobStats<'a> {
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: &'a [u8],
+    pub state: State,
+    pub pri: Priority,
+    /// Time since it was put.
+    pub age: Span,
+    /// The delay last given to it.
+    pub delay: Span,
+    pub ttr: Span,
+    /// Reserved or delayed: what is left of the time to run or the delay; else zero.
+    pub left: Span,
+    pub history: History,
+}
+
+/// Places in a queue that are looked at one by one.
+const COUNTED: usize = 1024;
+
+impl Engine {
+    /// The figures of the whole engine.
+    pub fn stats(&self) -> Stats {
+        let connections = self.clients.len() - 1 - self.leaving;
+        let (tubes, memory, max_memory) = (self.tubes.len(), self.memory(), self.limits.max_memory);
+        Stats { tubes, connections, memory, max_memory, ..self.stats.clone() }
+    }
+
+    /// The figures of the tube with this name, if there is one.
+    pub fn tube_stats(&self, name: &[u8], now: Time) -> Option<TubeStats<'_>> {
+        let tube = self.tubes.get(self.tubes.find(name)?);
+        let waiting = self.count_waiting(&tube.waiting) + self.count_waiting(&tube.leasing);
+        Some(TubeStats { waiting, ..tube_figures(tube, now) })
+    }
+
+    /// Clients that wait in this queue. Of very many, those are counted as well that watch very many tubes and have
+    /// left their places behind.
+    fn count_waiting(&self, queue: &List) -> usize {
+        if queue.len() > COUNTED {
+            return queue.len();
+        }
+        let watches = queue.iter(&self.watches).map(|watch| self.watches.get(watch));
+        watches.filter(|watch| self.clients[ClientId(watch.client)].stands(watch)).count()
+    }
+
+    /// The figures of the job with this id, if there is one.
+    pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
+        let job = self.job(id)?;
+        let left = match job.state() {
+            State::Reserved | State::Delayed => job.due.since(now),
+            State::Ready | State::Buried | State::Finished => Span::ZERO,
+        };
+        Some(JobStats {
+            id,
+            tube: &self.tubes.get(job.tube).name,
+            state: job.state(),
+            pri: job.pri,
+            age: now.since(job.created),
+            delay: job.delay(),
+            ttr: job.ttr(),
+            left,
+            history: job.history(),
+        })
+    }
+}
+
+/// The figures of one tube.
+pub(in crate::engine) fn tube_figures(tube: &Tube, now: Time) -> TubeStats<'_> {
+    TubeStats {
+        name: &tube.name,
+        jobs: tube.counts,
+        priority_classes: tube.priority_classes,
+        large: tube.large_jobs() as u64,
+        total_jobs: tube.total_jobs,
+        using: tube.using,
+        watching: tube.watching,
+        sleepers: tube.sleepers,
+        waiting: tube.waiting.len() + tube.leasing.len(),
+        deletes: tube.deletes,
+        pauses: tube.pauses,
+        pause: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.length),
+        pause_left: tube.pause.as_ref().map_or(Span::ZERO, |pause| pause.until.since(now)),
+        kept: tube.kept,
+        times: tube.times.as_deref(),
+    }
+}

@@ -1,0 +1,165 @@
+//! What must be made durable.
+//!
+//! Owns the list of changes that a log has to remember. A verb appends changes; if the queue is logged, whoever called
+//! it takes them, in order, before the next verb, and writes them down. Must not know how.
+
+use std::collections::VecDeque;
+
+use crate::engine::data::job::JobId;
+use crate::engine::Engine;
+
+/// One change. Jobs are named by their slots: until the next verb, the job is there to be looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    Put(u32),
+    Reserve(u32),
+    /// It was released, ready or delayed.
+    Release(u32),
+    Bury(u32),
+    Kick(u32),
+    /// Its time to run ended, or its holder was lost and that counts.
+    Expire(u32),
+    /// It was leased: reserved by nobody who could be lost.
+    Lease(u32),
+    /// No log knew it until now: it must be written down as it is.
+    Adopt(u32),
+    /// A worker said how it went: it is over, with its outcome, or to be tried again.
+    Outcome {
+        slot: u32,
+        /// Bytes of the result, by which its body has grown.
+        result: usize,
+    },
+    Delete {
+        slot: u32,
+        id: JobId,
+        /// Its [`Engine::logged_size`] while it was there.
+        size: usize,
+    },
+    /// The pause of the tube with this number has begun.
+    Pause {
+        tube: u32,
+        /// Whether it was paused already.
+        before: bool,
+    },
+    /// It was ended by hand, or the tube is gone.
+    PauseEnded {
+        /// The number that the tube has or had.
+        tube: u32,
+        name: Box<[u8]>,
+        /// Whether it was paused until then.
+        before: bool,
+    },
+    /// It is over, as was said when it began.
+    PauseOver {
+        tube: u32,
+        /// Bytes of its name.
+        name: usize,
+    },
+    /// It went to another tube.
+    Move {
+        /// Where it is.
+        slot: u32,
+        /// Length of the name of the tube that it was in.
+        before: usize,
+    },
+    /// It was lost or released, and its producer bounded how often that may be.
+    Retry(u32),
+    /// It got another priority.
+    Priority(u32),
+    /// A key outlives its job from now on, by its number.
+    KeyKept(u32),
+    /// It does no longer.
+    KeyGone {
+        /// The number that it had.
+        number: u32,
+        /// Bytes of the key and of the name of its tube.
+        names: usize,
+    },
+    /// A tube has a limit from now on.
+    Limit {
+        /// The tube.
+        tube: u32,
+        /// It had one already.
+        before: bool,
+    },
+    /// It has none any more.
+    LimitEnded {
+        /// The number that the tube has or had.
+        tube: u32,
+        /// Its name.
+        name: Box<[u8]>,
+    },
+    /// Nothing, but a reply promises that this job is gone, and its key is not: the log must have it before the reply leaves.
+    PromiseKey,
+    /// Nothing, but a reply promises that this job is there, or its result: the log must have it before the reply leaves.
+    Promise(u32),
+}
+
+impl Change {
+    /// The job that it happened to, while that is there.
+    pub fn slot(&self) -> Option<u32> {
+        match *self {
+            Change::Put(slot)
+            | Change::Reserve(slot)
+            | Change::Release(slot)
+            | Change::Bury(slot)
+            | Change::Kick(slot)
+            | Change::Expire(slot)
+            | Change::Lease(slot)
+            | Change::Adopt(slot)
+            | Change::Promise(slot)
+            | Change::Retry(slot)
+            | Change::Priority(slot)
+            | Change::Move { slot, .. }
+            | Change::Outcome { slot, .. } => Some(slot),
+            Change::Delete { .. }
+            | Change::Pause { .. }
+            | Change::PauseEnded { .. }
+            | Change::PauseOver { .. }
+            | Change::Limit { .. }
+            | Change::LimitEnded { .. }
+            | Change::KeyKept(_)
+            | Change::KeyGone { .. }
+            | Change::PromiseKey => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Keeps a list of changes from now on, for a log.
+    pub fn keep_changes(&mut self) {
+        self.changes = Some(VecDeque::new());
+    }
+
+    /// Whether a log wants to know of changes.
+    pub(in crate::engine) fn is_logged(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    pub(in crate::engine) fn changed(&mut self, change: Change) {
+        let Some(changes) = &mut self.changes else { return };
+        if change.slot().is_none_or(|slot| !self.jobs.get(slot).is_volatile()) {
+            changes.push_back(change);
+        }
+    }
+
+    /// A change to a job for which nobody has taken the log's room. Without room it is left out, and nothing depends on
+    /// it: after a restart the job would come to the same end once more.
+    pub(in crate::engine) fn changed_by_itself(&mut self, change: Change) {
+        if self.claim_log_room(0) {
+            self.changed(change);
+        }
+    }
+
+    /// What happened to the job in `slot` in this verb or tick is not told any more, since the job is gone.
+    pub(in crate::engine) fn forget_changes(&mut self, slot: u32) {
+        if let Some(changes) = &mut self.changes {
+            changes.retain(|change| change.slot() != Some(slot));
+        }
+    }
+
+    /// The next change that the log must have.
+    pub fn take_change(&mut self) -> Option<Change> {
+        self.changes.as_mut()?.pop_front()
+    }
+}

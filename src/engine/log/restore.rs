@@ -1,0 +1,258 @@
+//! Bringing a queue back from its log.
+//!
+//! Owns the time before the first verb: jobs are known by id and stand in no queue, records change them in the order in
+//! which they were written, and [`Engine::finish_restore`] puts each in its place. Must not be used afterwards.
+
+use super::stored::{StoredChange, StoredJob};
+use crate::engine::data::body::Body;
+use crate::engine::data::details::History;
+use crate::engine::data::details::{Count, Details};
+use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
+use crate::engine::data::job_extras::JobExtras;
+use crate::engine::data::job_options::CompletionPolicy;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::data::tube::Pause;
+use crate::engine::{Engine, JOB_COST, NOBODY};
+
+/// Where a job stands that went to another tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MovedJob {
+    /// Its priority.
+    pub pri: Priority,
+    /// The delay last given to it.
+    pub delay: Span,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying.
+    pub due: Time,
+    /// Ready, delayed or buried.
+    pub state: State,
+}
+
+impl Engine {
+    /// Takes in a job, or a newer description of one. Returns its slot, and, if it was known, what its
+    /// [`Engine::logged_size`] was. With `body`, its bytes are in there, and `found` has none.
+    pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
+        // Most are new, and newer than all before.
+        let known = if found.id.0 > self.last_id { None } else { self.jobs.find(found.id) };
+        self.last_id = self.last_id.max(found.id.0);
+        let mut before = None;
+        if let Some(slot) = known {
+            let job = self.jobs.get(slot);
+            let body = job.body.len() as u64;
+            before = Some(self.logged_size(slot));
+            self.memory.jobs -= body;
+            self.unbind(slot);
+        } else {
+            self.memory.jobs += JOB_COST;
+        }
+        self.memory.jobs += body.as_ref().map_or(found.body.len(), Body::len) as u64;
+        let tube = self.open_tube_unlimited(found.tube);
+        let body = match body {
+            Some(body) => self.jobs.bodies.add(body),
+            None => self.jobs.bodies.copy(found.body),
+        };
+        let mut details = Details::new(found.delay, found.ttr);
+        if found.history != History::default() {
+            details.set_history(found.history);
+        }
+        let job = Job::new(found.id, tube, found.pri, details, body, found.created).restored(found.state, found.due);
+        let slot = match known {
+            Some(slot) => {
+                self.jobs.replace(slot, job);
+                slot
+            }
+            None => self.jobs.insert(job),
+        };
+        if let Some(options) = &found.options {
+            self.restore_options(slot, options);
+        }
+        (slot, before)
+    }
+
+    /// Something happened to a job; nothing, if it is not known.
+    pub fn restore_change(&mut self, id: JobId, change: StoredChange) {
+        let Some(slot) = self.jobs.find(id) else { return };
+        let job = self.jobs.get_mut(slot);
+        if let StoredChange::Priority(pri) = change {
+            job.pri = pri;
+            return;
+        }
+        match job.state() {
+            // That is for good: the record is read a second time, as the one of the outcome will be.
+            State::Finished => return,
+            State::Reserved => {}
+            // The log does not know every reservation, and the same record may be read twice.
+            State::Ready | State::Delayed | State::Buried => job.transition(Cause::ReserveJob),
+        }
+        match change {
+            StoredChange::Priority(_) => {}
+            StoredChange::Retry { fails, delay, due } => {
+                job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
+                if delay != Span::ZERO {
+                    job.details.set_delay(delay);
+                    job.due = due;
+                }
+                self.set_fails(slot, fails);
+            }
+            StoredChange::Reserve(count) => {
+                job.transition(Cause::HangUp);
+                job.details.set_count(Count::Reserves, count);
+            }
+            StoredChange::Expire(count) => {
+                job.transition(Cause::Expire);
+                job.details.set_count(Count::Timeouts, count);
+            }
+            StoredChange::Lease(count, until) => {
+                job.due = until;
+                job.details.set_count(Count::Reserves, count);
+            }
+            StoredChange::Kick(count) => {
+                job.transition(Cause::Release);
+                job.details.set_count(Count::Kicks, count);
+                self.set_fails(slot, 0);
+            }
+            StoredChange::Release { pri, delay, due, count } => {
+                job.transition(if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater });
+                job.details.set_count(Count::Releases, count);
+                job.details.set_delay(delay);
+                (job.pri, job.due) = (pri, due);
+            }
+            StoredChange::Bury { pri, order, count } => {
+                job.transition(Cause::Bury);
+                job.details.set_count(Count::Buries, count);
+                (job.pri, job.due) = (pri, Time::from_nanos(order));
+            }
+        }
+    }
+
+    /// A job went to another tube, where it stands so. Tells its slot, and the lengths of the names of the tubes, the old one
+    /// first.
+    pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize, usize)> {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished)?;
+        let number = self.open_tube_unlimited(tube);
+        let job = self.jobs.get_mut(slot);
+        let from = std::mem::replace(&mut job.tube, number);
+        if job.state() != State::Reserved {
+            job.transition(Cause::ReserveJob);
+        }
+        match to.state {
+            State::Delayed => job.transition(Cause::ReleaseLater),
+            State::Buried => job.transition(Cause::Bury),
+            State::Ready | State::Reserved | State::Finished => job.transition(Cause::Release),
+        }
+        job.details.set_delay(to.delay);
+        (job.pri, job.due) = (to.pri, to.due);
+        self.rehash(slot);
+        self.change_lane(slot);
+        Some((slot, self.tubes.get(from).name.len(), tube.len()))
+    }
+
+    fn set_fails(&mut self, slot: u32, fails: u8) {
+        if self.is_tried(slot) {
+            self.extras_store.get_mut(self.extras_store.of(slot)).fails = fails;
+        }
+    }
+
+    /// A worker said how a job went: well or badly, or so that it is to be tried again. Returns where the job is, if it is
+    /// over and has grown by the result.
+    pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<u32> {
+        let slot = self.jobs.find(id)?;
+        let job = self.jobs.get_mut(slot);
+        if job.completion != CompletionPolicy::Keep || job.state() == State::Finished {
+            return None;
+        }
+        let cause = if done.is_some() { Some(Cause::Finish) } else { Cause::of_retry(job.state()) };
+        if let Some(cause) = cause {
+            job.transition(cause);
+        }
+        let length = job.body.len() as u32;
+        let number = self.extras_of(slot);
+        let extras = self.extras_store.get_mut(number);
+        extras.fails = fails;
+        extras.done = done?;
+        extras.result_at = length;
+        self.jobs.extend_body(slot, result);
+        self.memory.jobs += result.len() as u64;
+        Some(slot)
+    }
+
+    /// A job was deleted. Returns where it was, and what its [`Engine::logged_size`] was.
+    pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
+        let slot = self.jobs.find(id)?;
+        let size = self.logged_size(slot);
+        self.unbind(slot);
+        let job = self.jobs.remove(slot);
+        self.memory.jobs -= JOB_COST + job.body.len() as u64;
+        Some((slot, size))
+    }
+
+    /// A tube was paused, or its pause ended if `length` is zero. Returns its number, and whether it was paused before.
+    pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
+        let number = self.open_tube_unlimited(name);
+        let before = self.tubes.get(number).pause.is_some();
+        let pause = (length != Span::ZERO).then_some(Pause { length, until });
+        self.set_pause(number, pause);
+        (number, before)
+    }
+
+    /// Puts every job in its place: delays, pauses and keys that are over by `now` are over. No id up to `last_id` is given
+    /// again.
+    pub fn finish_restore(&mut self, last_id: u64, now: Time) {
+        self.last_id = self.last_id.max(last_id);
+        let (mut buried, mut started) = (Vec::new(), Vec::new());
+        let mut next = self.jobs.next(0);
+        while let Some(slot) = next {
+            next = self.jobs.next(slot + 1);
+            let longest = now + self.lease_of(self.jobs.get(slot));
+            let job = self.jobs.get_mut(slot);
+            if job.state() == State::Buried {
+                buried.push((job.due, slot));
+                continue;
+            }
+            match job.state() {
+                State::Reserved => {
+                    job.holder = NOBODY.0;
+                    job.due = job.due.min(longest);
+                }
+                State::Delayed => self.restore_delay(slot, now),
+                State::Ready | State::Buried | State::Finished => {}
+            }
+            let job = self.jobs.get(slot);
+            match self.extras(job).and_then(JobExtras::start) {
+                Some(start) if job.state() == State::Ready => started.push((start, job.id, slot)),
+                _ => self.enter(slot),
+            }
+        }
+        // They have their places in the order of their starts.
+        started.sort_unstable();
+        started.into_iter().for_each(|(.., slot)| self.enter(slot));
+        buried.sort_unstable();
+        self.last_bury = self.last_bury.max(buried.last().map_or(0, |(order, _)| order.nanos()));
+        buried.into_iter().for_each(|(_, slot)| self.enter(slot));
+        while self.ended_keys.next_end() <= now {
+            self.key_due();
+        }
+        let tubes: Vec<u32> = self.tubes.iter().map(|(number, _)| number).collect();
+        for number in tubes {
+            let pause = self.tubes.get(number).pause.as_deref().copied();
+            let pause = pause.map(|pause| Pause { until: pause.until.min(now + pause.length), ..pause });
+            match pause {
+                Some(pause) if pause.until <= now => self.end_pause(number),
+                pause => self.set_pause(number, pause),
+            }
+            self.close_tube_if_idle(number);
+        }
+    }
+
+    /// A delay is never longer than it was meant to be, whatever the wall clock says after the restart: a machine
+    /// without a clock battery starts in 1970. But a start that was given as a moment is just that.
+    fn restore_delay(&mut self, slot: u32, now: Time) {
+        let fixed = self.extras(self.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
+        let job = self.jobs.get_mut(slot);
+        if !fixed {
+            job.due = job.due.min(now + job.delay());
+        }
+        if job.due <= now {
+            job.transition(Cause::Due);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What a log remembers of a job: the same words for the change, for its record, and for the job that comes back.
+//!
+//! Owns those words, and how a job is put into them. `restore` takes them back. Must not know records or their bytes.
+
+use super::change::Change;
+use crate::engine::data::details::History;
+use crate::engine::data::job::{Job, JobId, JobView, Priority, State};
+use crate::engine::data::job_extras::JobExtras;
+use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
+use crate::engine::data::list::NIL;
+use crate::engine::data::name::Name;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::Engine;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredJob<'a> {
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: &'a [u8],
+    pub pri: Priority,
+    /// The delay last given to it.
+    pub delay: Span,
+    pub ttr: Span,
+    pub created: Time,
+    /// Reserved only if it is leased, since no client survives a restart.
+    pub state: State,
+    /// Delayed: when the delay ends. Buried: its place in the order of burying. Leased: when that ends.
+    pub due: Time,
+    pub history: History,
+    /// Its bytes, and behind them its result if it is over.
+    pub body: &'a [u8],
+    pub options: Option<StoredOptions<'a>>,
+}
+
+/// What happened to a job after it was written down. Counts are how often it has happened by now, so that it does no
+/// harm to read the same twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoredChange {
+    /// Reserved, by a client that will not be there when this is read.
+    Reserve(u32),
+    /// Its time to run ended.
+    Expire(u32),
+    Kick(u32),
+    /// Leased until then: the count is that of reservations.
+    Lease(u32, Time),
+    Release {
+        pri: Priority,
+        delay: Span,
+        due: Time,
+        count: u32,
+    },
+    Bury {
+        pri: Priority,
+        /// Its place in the order of burying.
+        order: u64,
+        count: u32,
+    },
+    /// Lost or released, so often since it was kicked; a delay of zero leaves that as it was, and the job ready.
+    Retry {
+        fails: u8,
+        delay: Span,
+        due: Time,
+    },
+    /// It got this priority, where it stands.
+    Priority(Priority),
+}
+
+/// What a log has to remember of a job's options, and of what came of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredOptions<'a> {
+    /// What becomes of it.
+    pub completion: CompletionPolicy,
+    /// What no other job may share.
+    pub dedup_key: StoredKey<'a>,
+    /// How long it was to live; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// When that ends; [`Time::NEVER`] if it does not.
+    pub expires: Time,
+    /// When it was to become ready; [`Time::NEVER`] if that was not said.
+    pub start: Time,
+    /// Its place among jobs of its priority from its start on; zero before.
+    pub order: u64,
+    /// How often it may be reserved; zero means without end.
+    pub max_attempts: u8,
+    /// With how many failures it has failed for good; zero means one.
+    pub max_fails: u8,
+    /// How often a worker said that it failed.
+    pub fails: u8,
+    /// Over: whether it is done, and where in its body the result begins.
+    pub outcome: Option<(bool, u32)>,
+    /// Bytes that go with it to its worker.
+    pub reducer: Option<&'a [u8]>,
+    /// Seconds for which its name outlives it.
+    pub keep: u32,
+    /// Seconds of the delay after the first lost try.
+    pub backoff: u32,
+    /// The key that bounds how many are reserved, and the bound.
+    pub concurrency: (StoredKey<'a>, u32),
+}
+
+/// A [`DedupKey`] that is borrowed from a job or from a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoredKey<'a> {
+    None,
+    /// A name in its tube, from a log.
+    Name(&'a [u8]),
+    /// A name in its tube, from a job.
+    Kept(&'a Name),
+    /// Its body in its tube.
+    Body,
+    /// A number that no other job may have.
+    Id([u8; 16]),
+}
+
+impl DedupKey {
+    pub fn written(&self) -> StoredKey<'_> {
+        match self {
+            DedupKey::None => StoredKey::None,
+            DedupKey::Name(name) => StoredKey::Kept(name),
+            DedupKey::Body(_) => StoredKey::Body,
+            DedupKey::Id(id) => StoredKey::Id(*id),
+        }
+    }
+}
+
+impl StoredKey<'_> {
+    pub fn restored(self) -> DedupKey {
+        match self {
+            StoredKey::None => DedupKey::None,
+            StoredKey::Name(name) => DedupKey::Name(name.into()),
+            StoredKey::Kept(name) => DedupKey::Name(name.clone()),
+            StoredKey::Body => DedupKey::Body(None),
+            StoredKey::Id(id) => DedupKey::Id(id),
+        }
+    }
+}
+
+impl Engine {
+    /// A job as it is; one that a client has reserved as ready.
+    pub fn stored_job<'a>(&'a self, job: JobView<'a>) -> StoredJob<'a> {
+        StoredJob {
+            id: job.id,
+            tube: self.tube_of(&job),
+            pri: job.pri,
+            delay: job.delay(),
+            ttr: job.ttr(),
+            created: job.created,
+            state: match job.state() {
+                State::Reserved if !job.is_leased() => State::Ready,
+                state => state,
+            },
+            due: job.due,
+            history: job.history(),
+            body: job.body().bytes(),
+            options: self.stored_options(&job),
+        }
+    }
+
+    /// What a change has made of its job; none if the change is of another kind.
+    pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
+        let job = self.jobs.get(change.slot()?);
+        let (pri, due) = (job.pri, job.due);
+        let History { reserves, timeouts, releases, buries, kicks } = job.history();
+        let stored = match change {
+            Change::Reserve(_) => StoredChange::Reserve(reserves),
+            Change::Expire(_) => StoredChange::Expire(timeouts),
+            Change::Kick(_) => StoredChange::Kick(kicks),
+            Change::Lease(_) => StoredChange::Lease(reserves, due),
+            Change::Release(_) => StoredChange::Release { pri, delay: job.delay(), due, count: releases },
+            Change::Priority(_) => StoredChange::Priority(pri),
+            Change::Retry(_) => {
+                let delay = if job.state() == State::Delayed { job.delay() } else { Span::ZERO };
+                StoredChange::Retry { fails: self.extras(job).map_or(0, |extras| extras.fails), delay, due }
+            }
+            Change::Bury(_) => StoredChange::Bury { pri, order: due.nanos(), count: buries },
+            _ => return None,
+        };
+        Some((job.id, stored))
+    }
+
+    /// The options of a job, and what came of them so far.
+    pub fn stored_options(&self, job: &Job) -> Option<StoredOptions<'_>> {
+        let extras = self.extras(job);
+        if job.completion == CompletionPolicy::Drop && !extras.is_some_and(JobExtras::is_tagged) {
+            return None;
+        }
+        let rare = extras.and_then(JobExtras::rare);
+        Some(StoredOptions {
+            completion: job.completion,
+            dedup_key: extras.map_or(StoredKey::None, |extras| extras.dedup_key.written()),
+            ttl: extras.map_or(Span::MAX, |extras| extras.ttl),
+            expires: extras.map_or(Time::NEVER, |extras| extras.expires),
+            start: rare.map_or(Time::NEVER, |rare| rare.start),
+            order: rare.map_or(0, |rare| rare.order),
+            max_attempts: extras.map_or(0, |extras| extras.max_attempts),
+            max_fails: extras.map_or(0, |extras| extras.max_fails),
+            fails: extras.map_or(0, |extras| extras.fails),
+            outcome: extras.filter(|_| job.state() == State::Finished).map(|it| (it.done, it.result_at)),
+            reducer: extras.and_then(JobExtras::reducer),
+            keep: extras.filter(|_| job.completion == CompletionPolicy::Drop).map_or(0, |extras| extras.result_at),
+            backoff: extras.map_or(0, JobExtras::backoff),
+            concurrency: rare.filter(|rare| rare.lane != NIL).map_or((StoredKey::None, 0), |rare| {
+                (StoredKey::Kept(self.concurrency.key_of(rare.lane)), rare.con_limit)
+            }),
+        })
+    }
+
+    /// Gives a job from a log, which has no extras, the options that it had.
+    pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
+        self.jobs.get_mut(slot).completion = options.completion;
+        let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
+        let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
+        let limits = options.max_attempts > 0 || options.max_fails > 0 || options.fails > 0;
+        let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
+        if plain && !rare && !limits {
+            return;
+        }
+        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
+        let extras = self.extras_store.get_mut(number);
+        extras.ttl = options.ttl;
+        (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
+        extras.fails = options.fails;
+        (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
+        if rare {
+            let rare = extras.rare_mut();
+            (rare.start, rare.order) = (options.start, options.order);
+            rare.reducer = options.reducer.map(Box::from);
+            rare.backoff = options.backoff;
+        }
+        self.memory.jobs += self.extras_store.get(number).cost();
+        if let DedupKey::Name(key) = options.concurrency.0.restored() {
+            self.join_lane(slot, key, options.concurrency.1);
+        }
+    }
+}

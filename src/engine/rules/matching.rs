@@ -1,0 +1,142 @@
+//! Which waiting client gets which ready job.
+//!
+//! Owns the meeting of the two, and with it the engine's central promise: **no unpaused tube has a ready job and a
+//! waiting client at the same time.** Every verb that makes a job ready, or lets a tube go on, ends in
+//! [`Engine::serve`], inside the same call, so a job can neither be given twice nor be missed between a notification
+//! and a grab. If that is too much for one turn, nobody else is given a job of the tube before it is done. Waiting
+//! clients are served strictly first come, first served; if none waits, an idle one is notified of each job. Must not
+//! change a job's state itself: `transitions` does.
+
+use crate::engine::data::client::{ClientState, IdleState, ReservePolicy};
+use crate::engine::data::deferred::Deferred;
+use crate::engine::data::event::Event;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::Cause;
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::{MOVE, TELL};
+use crate::engine::data::time::{Span, Time};
+use crate::engine::Engine;
+
+/// How long a worker that was notified has to ask for the job before the next one is notified. Most need a round trip
+/// on the network.
+const PATIENCE: Span = Span::from_millis(50);
+
+impl Engine {
+    /// The rest of those who stand in the queue of this tube are served in another turn. Until then it gives no job to
+    /// anybody else, who would be served out of turn.
+    pub(in crate::engine) fn serve_later(&mut self, number: u32) {
+        let tube = self.tubes.get_mut(number);
+        if !std::mem::replace(&mut tube.serving, true) {
+            self.deferred.push_back(Deferred::Serve(self.tubes.handle(number)));
+        }
+    }
+
+    /// Hands ready jobs of this tube to the clients that wait for them, and notifies an idle one if there are more.
+    pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
+        if self.has_unblocked() {
+            return self.serve_with_unblocked(number, now);
+        }
+        self.serve_tube(number, now);
+    }
+
+    pub(in crate::engine) fn serve_tube(&mut self, number: u32, now: Time) {
+        loop {
+            let tube = self.tubes.get(number);
+            if tube.pause.is_some()
+                || tube.is_lonely()
+                || tube.first(ReservePolicy::PerConnection, &self.jobs).is_none()
+            {
+                return;
+            }
+            let Some((client, slot)) = self.next_meeting(number) else { break };
+            self.hand_over(client, slot, now);
+            self.steps.take(MOVE);
+            if self.steps.are_used_up() {
+                let tube = self.tubes.get(number);
+                if !tube.is_lonely() && tube.first(ReservePolicy::PerConnection, &self.jobs).is_some() {
+                    self.serve_later(number);
+                }
+                return;
+            }
+        }
+        if !self.tubes.get(number).serving {
+            self.notify_next(number, now);
+        }
+    }
+
+    /// Of those who wait in this tube and for whom there is a job, the one that has waited longest, and its job.
+    fn next_meeting(&mut self, number: u32) -> Option<(ClientId, u32)> {
+        let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
+        let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.jobs) {
+            // Not if the search for a holder is to go on.
+            Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
+            _ => None,
+        };
+        let since = |client: ClientId| self.clients[client].since;
+        let (client, reserve_policy) = match (holder, leaser) {
+            (Some(holder), Some(leaser)) if since(leaser) < since(holder) => (leaser, ReservePolicy::Lease),
+            (Some(holder), _) => (holder, ReservePolicy::PerConnection),
+            (None, leaser) => (leaser?, ReservePolicy::Lease),
+        };
+        Some((client, self.tubes.get(number).first(reserve_policy, &self.jobs)?))
+    }
+
+    /// Notifies those who have been idle longest among the watchers of this tube, as many as the limits say. If others
+    /// stay idle, the tube notifies again later, since a worker that hangs does not come.
+    fn notify_next(&mut self, number: u32, now: Time) {
+        let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
+        for _ in 0..wakeups {
+            let Some(client) = self.first_in_queue(number, ReservePolicy::Notified) else { return };
+            self.notify(client, number);
+            if self.limits.wakeups == 0 && self.steps.are_used_up() {
+                if !self.tubes.get(number).idle.is_empty() {
+                    self.serve_later(number);
+                }
+                return;
+            }
+        }
+        let tube = self.tubes.get_mut(number);
+        if !tube.idle.is_empty() && tube.renotify_at == Time::NEVER {
+            tube.renotify_at = now + PATIENCE;
+            self.retime_tube(number);
+        }
+    }
+
+    /// Ends the wait of `client` with this job.
+    pub(in crate::engine) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
+        self.stop_waiting(client);
+        self.grant(client, slot, Cause::Reserve, now);
+        let job = self.jobs.get(slot).id;
+        self.events.push_back(Event::Reserved { client, job });
+    }
+
+    /// Notifies `client`, which is idle: this tube has work.
+    pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
+        self.become_active(client);
+        self.clients[client].idle_state = IdleState::Notified(tube);
+        self.events.push_back(Event::Work { client });
+        self.steps.take(TELL);
+    }
+
+    /// The job that a tube would give next to clients of this reserve policy.
+    pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
+        let tube = self.tubes.get(tube);
+        tube.first(reserve_policy, &self.jobs).filter(|_| tube.pause.is_none() && !tube.serving)
+    }
+
+    pub(in crate::engine) fn heads(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
+        let ClientState { watched, reserve_policy, .. } = &self.clients[client];
+        watched.iter().filter_map(|watch| self.head(self.watches.get(watch).tube, *reserve_policy))
+    }
+
+    /// A tube with a job for `client`: the one that it was told of, or any. This is not a turn of that tube's.
+    pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
+        match idle_state {
+            IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
+                Some(tube)
+            }
+            _ if self.stats.jobs.ready == 0 => None,
+            _ => self.heads(client).next().map(|slot| self.jobs.get(slot).tube),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The rules of the queue that hold whichever verb is called: states, matching, time, keys, limits and outcomes.
+//!
+//! Owns its files. Imports the data and the log, and no verb.
+
+pub(super) mod completion;
+pub(super) mod concurrency;
+pub(super) mod dedup;
+pub(super) mod ended_keys;
+pub(super) mod matching;
+pub(super) mod memory;
+pub(super) mod timers;
+pub(super) mod transitions;
+pub(super) mod tries;
+pub(super) mod waiting;

@@ -1,0 +1,142 @@
+//! What happens by itself when its time comes.
+//!
+//! Owns the tick: delays and pauses that end, times to run and times to live that are over, time-outs of those who
+//! wait. `deadlines` is the index of when. Must not decide what becomes of a job then, nor who gets it.
+
+use crate::engine::data::deadlines::TimerKey;
+use crate::engine::data::details::Count;
+use crate::engine::data::event::{NoJob, Outcome};
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{Cause, JobId, State};
+use crate::engine::data::job_options::CompletionPolicy;
+use crate::engine::data::steps::{Progress, MOVE};
+use crate::engine::data::time::Time;
+use crate::engine::log::change::Change;
+use crate::engine::Engine;
+
+impl Engine {
+    /// When [`Engine::tick`] has something to do; [`Time::NEVER`] if nothing is to come.
+    pub fn next_deadline(&self) -> Time {
+        self.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
+    }
+
+    /// Runs what is due first, and tells whether that was all. One thing at a time, since the next one may undo what
+    /// its events tell.
+    pub fn tick(&mut self, now: Time) -> bool {
+        match self.deadlines.first() {
+            Some((at, owner)) if at <= now => match owner {
+                TimerKey::Client(number) => self.client_due(ClientId(number), now),
+                TimerKey::Tube(number) => self.tube_due(number, now),
+                TimerKey::Extras => self.extras_due(now),
+                TimerKey::Keys => self.key_due(),
+            },
+            _ => {}
+        }
+        self.next_deadline() > now
+    }
+
+    /// One thing that is due for a client. What it holds expires before it is warned or told to go: after a stall over
+    /// both moments there is nothing left to warn of.
+    fn client_due(&mut self, client: ClientId, now: Time) {
+        let state = &self.clients[client];
+        let waiting = state.waiting;
+        match state.reserved.first() {
+            Some(((end, _), slot)) if end <= now => return self.expire(slot, now),
+            _ => {}
+        }
+        match waiting {
+            Some(_) if state.in_margin(now) => self.end_wait(client, NoJob::DeadlineSoon),
+            Some(waiting) if waiting.until <= now => self.give_up(client, waiting),
+            _ => unreachable!("a client was due for nothing"),
+        }
+    }
+
+    /// One thing that is due in a tube.
+    fn tube_due(&mut self, number: u32, now: Time) {
+        let tube = self.tubes.get_mut(number);
+        if tube.renotify_at <= now {
+            tube.renotify_at = Time::NEVER;
+            self.retime_tube(number);
+            return self.serve(number, now);
+        }
+        let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
+        // A delay that ends no later than the pause has ended when the pause does, and competes for the waiting
+        // clients.
+        match tube.delayed.first() {
+            Some(((due, _), slot)) if due <= pause => self.transfer(slot, Cause::Due),
+            _ => self.end_pause(number),
+        }
+        self.serve(number, now);
+    }
+
+    /// Lets expire what `client` holds beyond its time, as far as the turn's steps go. A tick does so for everybody,
+    /// but only a part at a time when very much is due at once, and nobody must be warned of what is over.
+    pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
+        while let Some(((end, _), slot)) = self.clients[client].reserved.first() {
+            if end > now {
+                break;
+            }
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            self.expire(slot, now);
+        }
+        Progress::Done
+    }
+
+    /// The job with this id, if `client` holds it and its time to run has not ended: what is over is lost to its
+    /// holder, though no tick has come to it yet.
+    pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
+        // First what has ended before, so that it is ready before as well.
+        let _ = self.catch_up(client, now);
+        let slot = self.jobs.find(id)?;
+        let job = self.jobs.get(slot);
+        if job.state() != State::Reserved || job.holder != client.0 {
+            return None;
+        }
+        if job.due <= now {
+            self.expire(slot, now);
+            return None;
+        }
+        Some(slot)
+    }
+
+    fn expire(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
+        self.stats.timeouts += 1;
+        self.jobs.get_mut(slot).count(Count::Timeouts);
+        self.changed(Change::Expire(slot));
+        self.end_reservation(slot, Cause::Expire, now);
+    }
+
+    /// Brings a client's deadline up to date.
+    pub(in crate::engine) fn retime_client(&mut self, number: u32) {
+        self.deadlines.set(TimerKey::Client(number), self.clients[ClientId(number)].due());
+    }
+
+    /// Brings a tube's deadline up to date.
+    pub(in crate::engine) fn retime_tube(&mut self, number: u32) {
+        self.deadlines.set(TimerKey::Tube(number), self.tubes.get(number).due());
+    }
+
+    pub(in crate::engine) fn retime_extras(&mut self) {
+        let next = self.extras_store.next_end().map_or(Time::NEVER, |(at, _)| at);
+        self.deadlines.set(TimerKey::Extras, next);
+    }
+
+    /// The time to live of the job that comes next in that order has ended.
+    pub(in crate::engine) fn extras_due(&mut self, now: Time) {
+        let (_, number) = self.extras_store.next_end().expect("a time to live that ends");
+        let slot = self.extras_store.get(number).slot;
+        let job = self.jobs.get(slot);
+        if job.completion == CompletionPolicy::Drop {
+            if matches!(job.state(), State::Reserved | State::Buried) {
+                self.extras_store.spare(number);
+                return self.retime_extras();
+            }
+            return self.expire_job(slot, now);
+        }
+        self.stats.evicted += u64::from(self.jobs.get(slot).state() != State::Finished);
+        self.remove_job(slot, Outcome::Gone);
+    }
+}

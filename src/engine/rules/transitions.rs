@@ -1,0 +1,198 @@
+//! How jobs go from state to state: the one way to do it.
+//!
+//! Owns the queues that a job stands in by its state: it leaves one, [`State::after`] says which state follows, and it
+//! enters another. Must not decide who gets a job, nor what becomes of it.
+
+use crate::engine::data::client::{ReservePolicy, LONGEST_LEASE};
+use crate::engine::data::details::Count;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{priority_class, Cause, Job, State};
+use crate::engine::data::job_extras::JobExtras;
+use crate::engine::data::job_options::CompletionPolicy;
+use crate::engine::data::list::NIL;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::{Engine, NOBODY};
+
+impl Engine {
+    /// Moves the job in `slot` to the state that `cause` leads to, and to the queue of that state. Panics if the table
+    /// in `job` has no such transition: callers check the state first.
+    pub(in crate::engine) fn transfer(&mut self, slot: u32, cause: Cause) {
+        self.transfer_with(slot, cause, |_| {});
+    }
+
+    /// The same, and `change` sets what else is different from then on, before the job enters its queue: its priority,
+    /// what it is due for, its holder.
+    pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
+        self.leave(slot);
+        let job = self.jobs.get_mut(slot);
+        job.transition(cause);
+        change(job);
+        self.enter(slot);
+    }
+
+    /// Puts the job in `slot` where its state says.
+    pub(in crate::engine) fn enter(&mut self, slot: u32) {
+        // Most jobs have no extras, and spare every look at them.
+        let job = self.jobs.get_mut(slot);
+        let is_bound = job.is_bound();
+        match (job.state(), job.completion) {
+            (State::Ready, CompletionPolicy::Drop) => job.due = Time::from_nanos(job.id.0),
+            (State::Ready, _) => self.jobs.get_mut(slot).due = Time::from_nanos(self.place_of(slot)),
+            _ => {}
+        }
+        let lane = if is_bound { self.lane_of(slot) } else { None };
+        let job = self.jobs.get(slot);
+        let (number, holder, key, is_large) = (job.tube, job.holder, job.due_key(), self.is_large(job));
+        let tube = self.tubes.get_mut(number);
+        tube.counts.add(job);
+        self.stats.jobs.add(job);
+        tube.priority_classes[priority_class(job.pri)] += u32::from(is_queued(job));
+        match job.state() {
+            State::Ready => {
+                match lane {
+                    Some(lane) => self.enter_lane(lane, slot),
+                    None => tube.push_ready(slot, is_large, &mut self.jobs),
+                }
+                self.mind_oldest(slot);
+            }
+            State::Finished => {}
+            State::Buried => {
+                tube.buried.push_back(slot, &mut self.jobs);
+                self.mind_oldest(slot);
+            }
+            State::Delayed => {
+                tube.delayed.push(key, slot, &mut self.jobs);
+                self.retime_tube(number);
+            }
+            State::Reserved => {
+                let client = &mut self.clients[ClientId(holder)];
+                client.reserved.push(key, slot, &mut self.jobs);
+                self.retime_client(holder);
+                if let Some(lane) = lane {
+                    self.count_reserved(lane, slot, true);
+                }
+            }
+        }
+        if is_bound {
+            if self.jobs.get(slot).state() == State::Buried {
+                self.reveal_one(slot, true);
+            }
+            self.count_life(slot);
+        }
+    }
+
+    /// The place of the job in `slot` among ready jobs of its priority: by id, and a job that was taken comes back to
+    /// its old place. But one that is told and was lost goes to the end, and one that had a start of its own stands
+    /// behind those that had none, by that start: it gets its place when that has come.
+    fn place_of(&mut self, slot: u32) -> u64 {
+        const STARTED: u64 = 1 << 63;
+        let job = self.jobs.get(slot);
+        if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
+            // An id that no job gets: the places of all others are before it, and of all to come behind.
+            self.last_id += 1;
+            return self.last_id;
+        }
+        if job.completion == CompletionPolicy::Keep && self.extras(job).and_then(JobExtras::start).is_some() {
+            let number = self.extras_store.of(slot);
+            let rare = self.extras_store.get_mut(number).rare_mut();
+            if rare.order == 0 {
+                self.last_id += 1;
+                rare.order = STARTED | self.last_id;
+            }
+            return rare.order;
+        }
+        job.id.0
+    }
+
+    /// Takes the job in `slot` out of where its state says it stands.
+    pub(in crate::engine) fn leave(&mut self, slot: u32) {
+        let job = self.jobs.get(slot);
+        let lane = if job.is_bound() { self.lane_of(slot) } else { None };
+        let (number, holder, place, is_leaving) = (job.tube, job.holder, job.place(), job.is_leaving());
+        let is_large = self.is_large(job);
+        let tube = self.tubes.get_mut(number);
+        tube.counts.subtract(job);
+        self.stats.jobs.subtract(job);
+        tube.priority_classes[priority_class(job.pri)] -= u32::from(is_queued(job));
+        match job.state() {
+            State::Finished => {}
+            State::Ready => match lane {
+                Some(lane) => self.quit_lane(lane, slot),
+                None => tube.remove_ready(slot, is_large, &mut self.jobs),
+            },
+            State::Buried => {
+                tube.buried.remove(slot, &mut self.jobs);
+                self.reveal_one(slot, false);
+            }
+            State::Delayed => {
+                tube.delayed.remove(place, &mut self.jobs);
+                self.retime_tube(number);
+            }
+            State::Reserved => {
+                let client = &mut self.clients[ClientId(holder)];
+                match &mut client.leaving {
+                    Some(leaving) if is_leaving => drop(leaving.remove(place, &mut self.jobs)),
+                    _ => drop(client.reserved.remove(place, &mut self.jobs)),
+                }
+                let job = self.jobs.get_mut(slot);
+                job.holder = NIL;
+                job.set_leaving(false);
+                self.retime_client(holder);
+                if let Some(lane) = lane {
+                    self.count_reserved(lane, slot, false);
+                }
+            }
+        }
+    }
+
+    /// Gives the job in `slot` to `client`; its time to run starts now.
+    pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
+        self.count_wait(slot, now);
+        let leased = self.takes_leases(client);
+        let limit = self.time_limit(client, slot);
+        self.transfer_with(slot, cause, |job| {
+            job.holder = if leased { NOBODY.0 } else { client.0 };
+            job.due = now + job.ttr().min(limit);
+            job.count(Count::Reserves);
+        });
+        self.changed(if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
+    }
+
+    /// Whether what the client takes is held by nobody.
+    pub(in crate::engine) fn takes_leases(&self, client: ClientId) -> bool {
+        self.clients[client].reserve_policy == ReservePolicy::Lease
+    }
+
+    /// The most time that `client` gives itself for the job in `slot`.
+    pub(in crate::engine) fn time_limit(&self, client: ClientId, slot: u32) -> Span {
+        let state = &self.clients[client];
+        match state.reserve_policy {
+            ReservePolicy::PerConnection => return Span::MAX,
+            ReservePolicy::Lease => return self.lease_of(self.jobs.get(slot)),
+            ReservePolicy::Notified => {}
+        }
+        let watch = state.watched.find(self.jobs.get(slot).tube, &self.watches);
+        match watch.map_or(0, |watch| self.watches.get(watch).limit) {
+            0 => Span::MAX,
+            limit => Span::from_millis(limit.into()),
+        }
+    }
+
+    /// How long a lease of this job lasts. Without a time to run, the job's producer counted on the loss of a worker
+    /// being noticed, which that of a client that leases never is.
+    pub fn lease_of(&self, job: &Job) -> Span {
+        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { LONGEST_LEASE };
+        job.ttr().min(most)
+    }
+
+    /// Whether no client that leases gets this job, which must not be over.
+    pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
+        job.body.len() > self.limits.largest_leased
+    }
+}
+
+/// Whether a job waits for a worker, now or from a later moment on.
+fn is_queued(job: &Job) -> bool {
+    matches!(job.state(), State::Ready | State::Delayed)
+}

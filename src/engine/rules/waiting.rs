@@ -1,0 +1,309 @@
+//! How clients wait: the search through the tubes that they watch, and their places in the queues of those tubes.
+//!
+//! Owns entering and leaving those queues, and the choice of the next job of one client. A client that watches very
+//! many tubes does neither in one turn: its search is continued in others, and it leaves the queues behind where they
+//! are, since a place that is not for its present wait counts for nothing. Must not choose between clients: that is
+//! `matching`'s.
+
+use crate::engine::data::client::{IdleState, ReservePolicy, Search, Waiting, Watch};
+use crate::engine::data::deferred::Deferred;
+use crate::engine::data::event::{Event, NoJob};
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::priority_class;
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::Progress;
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+impl Engine {
+    /// `client` waits from now on; for a job, in the queues of all tubes that it watches.
+    pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
+        self.clients[client].waiting = Some(waiting);
+        if waiting.is_for_job() {
+            self.stats.waiting += 1;
+            self.stand_everywhere(client);
+        }
+        self.retime_client(client.0);
+    }
+
+    /// `client`, which must be waiting, no longer is.
+    pub(in crate::engine) fn stop_waiting(&mut self, client: ClientId) {
+        let state = &mut self.clients[client];
+        state.search = None;
+        let waiting = state.waiting.take();
+        if waiting.is_some_and(Waiting::is_for_job) {
+            self.stats.waiting -= 1;
+            self.leave_queues(client);
+        }
+        self.retime_client(client.0);
+    }
+
+    /// `client`, which must not wait, is idle from now on.
+    pub(in crate::engine) fn become_idle(&mut self, client: ClientId) {
+        self.clients[client].idle_state = IdleState::Idle;
+        self.stand_everywhere(client);
+    }
+
+    pub(in crate::engine) fn become_active(&mut self, client: ClientId) {
+        let state = &mut self.clients[client];
+        if std::mem::take(&mut state.idle_state) == IdleState::Idle {
+            state.search = None;
+            self.leave_queues(client);
+        }
+    }
+
+    /// Ends the wait of `client` for a job or an outcome.
+    pub(in crate::engine) fn end_wait(&mut self, client: ClientId, why: NoJob) {
+        self.cancel_wait(client);
+        self.events.push_back(Event::NoJob { client, why });
+    }
+
+    fn stand_everywhere(&mut self, client: ClientId) {
+        self.begin_wait(client);
+        for place in 0..self.clients[client].watched.len() {
+            self.stand(client, place);
+        }
+    }
+
+    /// Places in queues that the client has from before count no longer.
+    fn begin_wait(&mut self, client: ClientId) {
+        let state = &mut self.clients[client];
+        // Zero is no wait's number.
+        state.wait = state.wait.wrapping_add(1).max(1);
+        self.waits += 1;
+        state.since = self.waits;
+    }
+
+    /// Puts the client, which waits or is idle, at the end of the queue of the tube at this place of its watch list.
+    pub(in crate::engine) fn stand(&mut self, client: ClientId, place: usize) {
+        let state = &self.clients[client];
+        let (number, wait, reserve_policy) = (state.watched.at(place), state.wait, state.reserve_policy);
+        self.unstand(number, reserve_policy);
+        let watch = self.watches.get_mut(number);
+        watch.wait = wait;
+        let tube = self.tubes.get_mut(watch.tube);
+        tube.queue_of(reserve_policy).push_back(number, &mut self.watches);
+        self.steps.take(1);
+    }
+
+    /// Takes a watch of a client of this reserve policy out of the queue that it stands in, if it does.
+    pub(in crate::engine) fn unstand(&mut self, number: u32, reserve_policy: ReservePolicy) {
+        let watch = self.watches.get_mut(number);
+        if std::mem::take(&mut watch.wait) != 0 {
+            let tube = self.tubes.get_mut(watch.tube);
+            tube.queue_of(reserve_policy).remove(number, &mut self.watches);
+        }
+    }
+
+    fn leave_queues(&mut self, client: ClientId) {
+        let state = &self.clients[client];
+        let (count, reserve_policy) = (state.watched.len(), state.reserve_policy);
+        if count <= self.limits.few_watched {
+            for place in 0..count {
+                self.unstand(self.clients[client].watched.at(place), reserve_policy);
+            }
+        }
+    }
+
+    /// The client that has stood longest in the queue of this tube for clients of `reserve_policy`. Places that count
+    /// no longer leave the queue on the way; if that takes too long, the tube is served later.
+    pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
+        loop {
+            let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
+            let watch = self.watches.get(number);
+            let client = ClientId(watch.client);
+            let state = &self.clients[client];
+            if state.stands(watch) {
+                return Some(client);
+            }
+            if self.steps.are_used_up() {
+                self.serve_later(tube);
+                return None;
+            }
+            self.unstand(number, state.reserve_policy);
+            self.steps.take(1);
+        }
+    }
+
+    /// A client that waits for a job will wait no longer: what is to be had now, it gets, at the end of its search.
+    /// False if it does not search.
+    pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
+        let state = &mut self.clients[client];
+        match &mut state.waiting {
+            Some(waiting) if state.search.is_some() => {
+                waiting.until = waiting.until.min(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the client watches too many tubes to look at each in what is left of this turn.
+    pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
+        let count = self.clients[client].watched.len();
+        count > self.limits.few_watched && count as u64 > self.steps.left()
+    }
+
+    /// The ready job that comes next for `client`, of all tubes that it watches and that are not paused.
+    pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
+        // Most clients that watch many tubes wait, and need not look at each to learn that there is nothing.
+        if self.stats.jobs.ready == 0 {
+            return None;
+        }
+        let state = &self.clients[client];
+        if state.reserve_policy != ReservePolicy::PerConnection {
+            let mut search = Search::default();
+            self.look(client, &mut search, usize::MAX);
+            return self.found(client, &search);
+        }
+        // The same for holders, who are most, without a `Search`, since it is never interrupted.
+        self.steps.take(state.watched.len() as u64);
+        if state.weighted {
+            let mut search = Search::default();
+            self.look(client, &mut search, usize::MAX);
+            return self.found(client, &search);
+        }
+        self.heads(client).min_by_key(|&slot| self.jobs.get(slot).ready_key())
+    }
+
+    /// Looks at up to `most` more tubes of `client` for the job that comes next for it. For a holder that is the
+    /// smallest priority; for one that is notified the smallest priority class, and among equal tubes the next before
+    /// the one that had its turn last, at first the last one, which is the order of gearmand; for a client that leases
+    /// any tube with the same chance.
+    pub(in crate::engine) fn look(&mut self, client: ClientId, search: &mut Search, most: usize) {
+        let state = &self.clients[client];
+        let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
+        let weighted = state.weighted;
+        let end = count.min(search.seen.saturating_add(most));
+        let start = turn.min(count.saturating_sub(1));
+        self.steps.take((end - search.seen) as u64);
+        for step in search.seen..end {
+            let place = if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
+            let Watch { tube, weight, .. } = *self.watches.get(self.clients[client].watched.at(place));
+            let Some(slot) = self.head(tube, reserve_policy) else { continue };
+            search.found += usize::from(weight);
+            let job = self.jobs.get(slot);
+            let rank = match reserve_policy {
+                ReservePolicy::PerConnection if weighted => (0, Time::default()),
+                ReservePolicy::PerConnection => job.ready_key(),
+                ReservePolicy::Notified => (priority_class(job.pri) as u32, Time::default()),
+                ReservePolicy::Lease => (0, Time::default()),
+            };
+            let better = match search.best {
+                None => true,
+                Some(_) if weighted || reserve_policy == ReservePolicy::Lease => {
+                    self.roll(search.found) < weight.into()
+                }
+                Some((best, ..)) => rank < best,
+            };
+            if better {
+                search.best = Some((rank, self.tubes.handle(tube), place));
+            }
+        }
+        search.seen = end;
+    }
+
+    /// The job that a search that is over has found, if it is still there; the tube that it is in has had its turn.
+    pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
+        let (_, tube, place) = search.best?;
+        let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
+        self.clients[client].turn = place.checked_sub(1).map_or(NIL, |place| place as u32);
+        Some(slot)
+    }
+
+    /// `client`, which waits or is idle, stands nowhere yet: its tubes are too many for this turn.
+    pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
+        self.begin_wait(client);
+        let state = &mut self.clients[client];
+        state.search = Some(Box::new(search));
+        if !std::mem::replace(&mut state.queued, true) {
+            self.deferred.push_back(Deferred::Search(self.clients.handle(client)));
+        }
+        self.retime_client(client.0);
+    }
+
+    /// Goes on with a search: first a look at all tubes for the best job, and if there is none, a place in the queue of
+    /// each. A job that becomes ready meanwhile in a tube where the client stands already is given to it at once.
+    pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
+        let state = &mut self.clients[client];
+        // The search of one that grabs is its own to go on with.
+        if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
+            state.queued = false;
+            self.steps.take(1);
+            return Progress::Done;
+        }
+        if self.catch_up(client, now) == Progress::More {
+            return Progress::More;
+        }
+        // What has just expired may have been given to this client.
+        let state = &mut self.clients[client];
+        let Some(mut search) = state.search.take() else {
+            state.queued = false;
+            return Progress::Done;
+        };
+        let progress = if search.standing || self.clients[client].idle_state == IdleState::Idle {
+            self.stand_on(client, &mut search, now)
+        } else {
+            self.look_on(client, &mut search, now)
+        };
+        match progress {
+            Progress::More => self.clients[client].search = Some(search),
+            Progress::Done => {
+                self.clients[client].queued = false;
+                self.retime_client(client.0);
+            }
+        }
+        progress
+    }
+
+    fn look_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+        if self.stats.jobs.ready > 0 {
+            let most = usize::try_from(self.steps.left()).unwrap_or(usize::MAX).max(1);
+            self.look(client, search, most);
+            if search.seen < self.clients[client].watched.len() && !search.is_over() {
+                return Progress::More;
+            }
+            if search.best.is_some() {
+                let Some(slot) = self.found(client, search) else {
+                    *search = Search::again();
+                    return Progress::More;
+                };
+                self.hand_over(client, slot, now);
+                return Progress::Done;
+            }
+        }
+        let state = &self.clients[client];
+        let until = state.waiting.map_or(Time::NEVER, |waiting| waiting.until);
+        if state.in_margin(now) {
+            self.end_wait(client, NoJob::DeadlineSoon);
+            return Progress::Done;
+        }
+        if until <= now {
+            self.end_wait(client, NoJob::TimedOut);
+            return Progress::Done;
+        }
+        *search = Search { standing: true, ..Search::default() };
+        self.stand_on(client, search, now)
+    }
+
+    fn stand_on(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+        while search.seen < self.clients[client].watched.len() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            let watch = self.clients[client].watched.at(search.seen);
+            let tube = self.watches.get(watch).tube;
+            if let Some(slot) = self.head(tube, self.clients[client].reserve_policy) {
+                if self.clients[client].idle_state == IdleState::Idle {
+                    self.notify(client, tube);
+                } else {
+                    self.hand_over(client, slot, now);
+                }
+                return Progress::Done;
+            }
+            self.stand(client, search.seen);
+            search.seen += 1;
+        }
+        Progress::Done
+    }
+}

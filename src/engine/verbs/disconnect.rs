@@ -1,0 +1,139 @@
+//! How clients lose what they hold: when they hang up, or give it back.
+//!
+//! Owns the end of a client. Very much may hang on one, so it takes as many turns as need be. Must not decide what
+//! becomes of the jobs: that is `completion`'s.
+
+use crate::engine::data::client::IdleState;
+use crate::engine::data::deferred::Deferred;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::heap::Heap;
+use crate::engine::data::job::{Cause, Job, JobId};
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::{Progress, MOVE};
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+/// How far [`Engine::give_back`] is.
+#[derive(Clone, Copy, Debug)]
+pub struct GiveBack {
+    /// What stands from this place on was looked at.
+    at: usize,
+    /// How many the client held then.
+    held: usize,
+}
+
+impl Engine {
+    /// The client is gone: what it held is lost to it, what it waited for goes to others. Its number may be given again
+    /// when all of that is done.
+    pub fn disconnect(&mut self, client: ClientId, now: Time) {
+        self.cancel_wait(client);
+        if self.clients[client].idle_state == IdleState::Idle {
+            self.become_active(client);
+        }
+        let state = &mut self.clients[client];
+        state.leaving = Some(Box::new(Heap::new()));
+        state.search = None;
+        self.stats.producers -= usize::from(std::mem::take(&mut state.producer));
+        self.stats.workers -= usize::from(std::mem::take(&mut state.worker));
+        self.leaving += 1;
+        self.retime_client(client.0);
+        if self.disconnect_on(client, now) == Progress::More {
+            self.deferred.push_back(Deferred::Disconnect(self.clients.handle(client)));
+        }
+    }
+
+    /// Its jobs go back in the order in which they are served, so that whoever waits gets the best of them, as if all
+    /// came back at once.
+    pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
+        loop {
+            let state = &mut self.clients[client];
+            if let Some(member) = state.attached.first() {
+                let extras = self.detach(member, client);
+                self.orphaned(extras);
+                self.steps.take(MOVE);
+            } else if let Some(slot) = state.reserved.pop_last() {
+                let job = self.jobs.get_mut(slot);
+                job.set_leaving(true);
+                let key = (job.pri, job.id);
+                let leaving = state.leaving.as_mut().expect("a client that leaves");
+                leaving.push(key, slot, &mut self.jobs);
+                self.steps.take(1);
+            } else if let Some((_, slot)) = state.leaving.as_ref().and_then(|leaving| leaving.first()) {
+                self.end_reservation(slot, Cause::HangUp, now);
+                self.steps.take(MOVE);
+            } else if let Some(watch) = state.watched.last() {
+                self.unwatch(client, self.watches.get(watch).tube, now);
+                self.steps.take(1);
+            } else {
+                let used = self.clients.remove(client).used;
+                self.leaving -= 1;
+                if used != NIL {
+                    self.tubes.get_mut(used).using -= 1;
+                    self.close_tube_if_idle(used);
+                }
+                return Progress::Done;
+            }
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+    }
+
+    /// The jobs that the client holds, of all tubes or of the one with this name, are lost to it. `place` is none at
+    /// first, and belongs to this verb until it is done.
+    pub fn give_back(
+        &mut self,
+        client: ClientId,
+        tube: Option<&[u8]>,
+        place: &mut Option<GiveBack>,
+        now: Time,
+    ) -> Progress {
+        let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
+        let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
+        let held = &self.clients[client].reserved;
+        if place.is_none() && held.len() as u64 * MOVE <= self.steps.left() {
+            let jobs = held.iter().map(|(_, slot)| self.jobs.get(slot)).filter(|job| is_meant(job));
+            let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
+            ids.sort_unstable();
+            self.steps.take(ids.len() as u64 * MOVE);
+            for id in ids {
+                // One loss may serve another client, but nobody takes what this one holds.
+                let slot = self.jobs.find(id).expect("a job that it holds");
+                self.end_reservation(slot, Cause::HangUp, now);
+            }
+            return Progress::Done;
+        }
+        // From the last place on: one that is taken out is filled with the last job, which was looked at.
+        // What the client lost meanwhile may have moved others behind that place.
+        let same = place.filter(|place| place.held == held.len());
+        let mut at = same.map_or(held.len(), |place| place.at);
+        while at > 0 {
+            if self.steps.are_used_up() {
+                *place = Some(GiveBack { at, held: self.clients[client].reserved.len() });
+                return Progress::More;
+            }
+            at -= 1;
+            self.steps.take(1);
+            let held = &self.clients[client].reserved;
+            let slot = held.at(at as u32).1;
+            if is_meant(self.jobs.get(slot)) {
+                // Then some that were not looked at move behind this place.
+                let again = held.rises(at);
+                self.end_reservation(slot, Cause::HangUp, now);
+                self.steps.take(MOVE);
+                if again {
+                    at = self.clients[client].reserved.len();
+                }
+            }
+        }
+        Progress::Done
+    }
+
+    /// Whether the queue owes the client something, or the client owes the queue: it waits for a job or an outcome, is
+    /// idle, holds a job, or is to be told what becomes of one.
+    pub fn is_engaged(&self, client: ClientId) -> bool {
+        let state = &self.clients[client];
+        let holds = state.reserved.first().is_some() || !state.attached.is_empty();
+        holds || state.waiting.is_some() || state.idle_state == IdleState::Idle
+    }
+}

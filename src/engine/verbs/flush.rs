@@ -1,0 +1,158 @@
+//! Emptying tubes, and finding what a client has reserved: walks that may be long.
+//!
+//! Owns how far they are. What is put after a flush has begun is left alone, so that it ends. Must not hand out jobs.
+
+use crate::engine::data::client::ClientState;
+use crate::engine::data::event::Outcome;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{JobId, JobView, State};
+use crate::engine::data::smallest::Smallest;
+use crate::engine::data::steps::{Progress, MOVE};
+use crate::engine::data::time::Time;
+use crate::engine::Engine;
+
+/// The states of jobs that stand in a queue of their tube, in the order in which a flush takes them.
+const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
+
+/// A tube that is being emptied.
+#[derive(Debug)]
+pub struct Flush {
+    /// Its name.
+    tube: Box<[u8]>,
+    /// The states of the jobs that go.
+    states: &'static [State],
+    /// The last job that there was at the beginning; none before it begins.
+    last: Option<u64>,
+    /// The next slot to look at, for what stands in no queue of the tube.
+    from: u32,
+    /// How many jobs are gone.
+    pub done: u64,
+}
+
+impl Flush {
+    /// Of the tube with this name: its jobs in these states.
+    pub fn new(tube: Box<[u8]>, states: &'static [State]) -> Flush {
+        Flush { tube, states, last: None, from: 0, done: 0 }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.tube.len() as u64
+    }
+}
+
+/// How many of the jobs that were found are remembered: some may be given back before the search is over.
+const CANDIDATES: usize = 16;
+
+/// A search for the reserved job of a tube whose time to run ends first.
+#[derive(Debug)]
+pub struct FindReserved {
+    from: u32,
+    best: Smallest<(Time, JobId)>,
+    /// What a first search had found was given back; there is no third one.
+    again: bool,
+}
+
+impl FindReserved {
+    /// Bytes of memory beside itself, at most.
+    pub fn footprint(&self) -> u64 {
+        (CANDIDATES * size_of::<(Time, JobId)>()) as u64
+    }
+}
+
+impl Default for FindReserved {
+    fn default() -> FindReserved {
+        FindReserved { from: 0, best: Smallest::new(0, CANDIDATES), again: false }
+    }
+}
+
+impl Engine {
+    /// Takes away the jobs of a tube that there were when it began; who waits for one is told that it is gone. Their keys may
+    /// be used again at once.
+    pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
+        let progress = self.flush_some(flush);
+        // What was reserved may have held up jobs of other tubes.
+        self.serve_unblocked(now);
+        progress
+    }
+
+    fn flush_some(&mut self, flush: &mut Flush) -> Progress {
+        let last = *flush.last.get_or_insert(self.last_id);
+        while let Some(number) = self.tubes.find(&flush.tube) {
+            let mut counts = self.tubes.get(number).counts;
+            if counts.sum(flush.states) == 0 {
+                break;
+            }
+            let first = QUEUED.iter().filter(|state| flush.states.contains(state));
+            let first = first.copied().find_map(|state| self.first_in(number, state));
+            let first = first.filter(|&slot| self.jobs.get(slot).id.0 <= last);
+            let slot = match first {
+                Some(slot) => slot,
+                None => match self.walk_to_next(number, flush, last) {
+                    Some(slot) => slot,
+                    None => return self.walked_to(flush.from),
+                },
+            };
+            self.remove_job(slot, Outcome::Gone);
+            self.steps.take(2 * MOVE);
+            flush.done += 1;
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+        Progress::Done
+    }
+
+    /// The next job to flush, as far as the steps go.
+    fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
+        loop {
+            let slot = self.next_job(&mut flush.from)?;
+            let job = self.jobs.get(slot);
+            if job.tube == number && flush.states.contains(&job.state()) && job.id.0 <= last {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// The reserved job of the tube that the client uses whose time to run ends first. If all that is reserved is too much to
+    /// look at in one turn, it may be given back meanwhile; then the answer is one that was reserved during the search.
+    pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
+        let number = self.clients[client].used;
+        if self.tubes.get(number).counts.reserved == 0 {
+            return (Progress::Done, None);
+        }
+        let few = self.clients.len() as u64 + self.stats.jobs.reserved;
+        if few <= self.steps.left() {
+            self.steps.take(few);
+            return (Progress::Done, self.first_reserved(number).map(|slot| self.jobs.view(slot)));
+        }
+        while let Some(slot) = self.next_job(&mut find.from) {
+            let job = self.jobs.get(slot);
+            if job.tube == number && job.state() == State::Reserved {
+                find.best.offer(job.due_key());
+            }
+        }
+        if self.walked_to(find.from) == Progress::More {
+            return (Progress::More, None);
+        }
+        let best = find.best.finish().unwrap_or_default();
+        let there = best.iter().filter_map(|(_, id)| self.jobs.find(*id));
+        let there: Vec<u32> = there.filter(|&slot| self.jobs.get(slot).tube == number).collect();
+        let reserved = there.iter().find(|&&slot| self.jobs.get(slot).state() == State::Reserved);
+        if reserved.is_none() && !find.again {
+            *find = FindReserved { again: true, ..FindReserved::default() };
+            return (Progress::More, None);
+        }
+        let found = reserved.or(there.first());
+        (Progress::Done, found.map(|&slot| self.jobs.view(slot)))
+    }
+
+    /// The same, found in one go among all that clients hold.
+    fn first_reserved(&self, number: u32) -> Option<u32> {
+        let held = self.clients.iter().flat_map(|(_, ClientState { reserved, leaving, .. })| {
+            let leaving = leaving.iter().flat_map(|leaving| leaving.iter());
+            reserved.iter().map(|(_, slot)| slot).chain(leaving.map(|(_, slot)| slot))
+        });
+        held.filter(|&slot| self.jobs.get(slot).tube == number).min_by_key(|&slot| self.jobs.get(slot).due_key())
+    }
+}

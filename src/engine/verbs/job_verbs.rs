@@ -1,0 +1,162 @@
+//! What is done to a job: delete, release, bury, touch, kick, peek.
+//!
+//! Owns those verbs. Must not decide which job goes to whom, nor what the end of a job means: that is `completion`'s.
+
+use crate::engine::data::details::Count;
+use crate::engine::data::event::Outcome;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{Cause, JobId, JobView, Priority, State};
+use crate::engine::data::steps::{Progress, MOVE};
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::Engine;
+
+/// A kick that may take several turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kick {
+    /// How many jobs at most are still to be kicked.
+    pub left: u64,
+    /// Jobs in this state; the first call finds out which, if it is not said.
+    pub of: Option<State>,
+    pub done: u64,
+}
+
+impl Kick {
+    /// Of up to so many jobs.
+    pub fn new(bound: u64) -> Kick {
+        Kick { left: bound, of: None, done: 0 }
+    }
+}
+
+impl Engine {
+    /// Deletes a job that the client has reserved, or that nobody has. False if there is no such job. From its holder,
+    /// that means that it is done.
+    pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
+        let Some(slot) = self.jobs.find(id) else { return false };
+        let job = self.jobs.get(slot);
+        match job.state() {
+            State::Finished => return false,
+            State::Reserved if job.holder != client.0 => return false,
+            State::Reserved => {
+                self.count_run(slot, now);
+                self.complete_deleted(slot, now);
+            }
+            _ => self.end_job(slot, Outcome::Gone, now),
+        }
+        true
+    }
+
+    /// Gives a job back with a new priority, ready after `delay`. False if the client does not hold it.
+    pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        if self.ends_without_retry(slot, true) {
+            return true;
+        }
+        if self.count_try(slot) {
+            self.jobs.get_mut(slot).count(Count::Releases);
+            self.set_aside(slot, Cause::Bury, pri);
+            // For the count alone: what comes behind it says where the job is.
+            self.changed_by_itself(Change::Release(slot));
+            self.changed(Change::Bury(slot));
+            self.serve_unblocked(now);
+            return true;
+        }
+        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
+        self.transfer_with(slot, cause, |job| {
+            (job.pri, job.due) = (pri, now + delay);
+            job.details.set_delay(delay);
+            job.count(Count::Releases);
+        });
+        self.changed(Change::Release(slot));
+        self.counted_try(slot);
+        self.serve_living(slot, now);
+        true
+    }
+
+    /// Sets a job aside with a new priority. False if the client does not hold it.
+    pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        self.complete_buried(slot, pri);
+        self.serve_unblocked(now);
+        true
+    }
+
+    /// Starts the time to run of a job again. False if the client does not hold it.
+    pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
+        let Some(slot) = self.held(client, id, now) else { return false };
+        let job = self.jobs.get_mut(slot);
+        job.due = now + job.ttr();
+        let (place, key) = (job.place(), job.due_key());
+        self.clients[client].reserved.change(place, key, &mut self.jobs);
+        self.retime_client(client.0);
+        true
+    }
+
+    /// Kicks buried jobs of the tube that the client uses, the longest buried first; if none is buried, delayed ones,
+    /// the next due first; as many as `kick` says, of those that there are at the first call. More must be kicked in
+    /// another turn if its steps, or the log's room, are used up; if there was no room at all, that was all.
+    pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
+        self.kick_tube(self.clients[client].used, kick, now)
+    }
+
+    /// The same in the tube with this number.
+    pub(in crate::engine) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
+        let tube = self.tubes.get_mut(number);
+        let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
+        kick.left = kick.left.min(tube.counts.sum(&[state]));
+        kick.of = Some(state);
+        let kicked = self.claim_burst(kick.left.min((self.steps.left() / MOVE).max(1)));
+        for _ in 0..kicked {
+            let first = self.first_in(number, state).expect("counted jobs");
+            self.kick_slot(first, now);
+        }
+        kick.left -= kicked;
+        kick.done += kicked;
+        if kicked > 0 && kick.left > 0 {
+            Progress::More
+        } else {
+            Progress::Done
+        }
+    }
+
+    /// Kicks one job by its id, in whatever tube it is. False unless it is buried, delayed or leased.
+    pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
+        let Some(slot) = self.jobs.find(id) else { return false };
+        let job = self.jobs.get(slot);
+        if job.is_leased() {
+            self.end_lease(slot, now);
+        } else if job.state().after(Cause::Kick).is_some() {
+            self.kick_slot(slot, now);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Takes a leased job back before its time, as a release would if anybody held it.
+    fn end_lease(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
+        if self.ends_without_retry(slot, true) {
+            return;
+        }
+        self.jobs.get_mut(slot).count(Count::Kicks);
+        self.changed(Change::Kick(slot));
+        self.transfer(slot, Cause::Release);
+        self.serve(self.jobs.get(slot).tube, now);
+    }
+
+    fn kick_slot(&mut self, slot: u32, now: Time) {
+        self.steps.take(MOVE);
+        self.jobs.get_mut(slot).count(Count::Kicks);
+        self.forget_tries(slot);
+        self.changed(Change::Kick(slot));
+        self.transfer(slot, Cause::Kick);
+        self.serve_living(slot, now);
+    }
+
+    /// The job in this state that is next in the tube that the client uses.
+    pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
+        let slot = self.first_in(self.clients[client].used, state);
+        slot.map(|slot| self.jobs.view(slot))
+    }
+}

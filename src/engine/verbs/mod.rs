@@ -1,0 +1,17 @@
+//! What clients can ask of the queue: one file for each group of verbs.
+//!
+//! Owns its files. A verb checks what it was given, applies rules, and leaves every invariant intact when it returns.
+
+pub(super) mod batches;
+pub(super) mod disconnect;
+pub(super) mod flush;
+pub(super) mod job_verbs;
+pub(super) mod limits;
+pub(super) mod moves;
+pub(super) mod operating;
+pub(super) mod pauses;
+pub(super) mod reserve;
+pub(super) mod submit;
+pub(super) mod tagged;
+pub(super) mod turns;
+pub(super) mod watching;

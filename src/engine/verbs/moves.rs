@@ -1,0 +1,223 @@
+//! Jobs that go from one tube to another, with their ids and counts.
+//!
+//! Owns the verbs that move. Must not decide which job goes to whom.
+
+use crate::engine::data::handle::{ClientId, TubeHandle};
+use crate::engine::data::job::{Cause, Job, JobId, Priority, State};
+use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::{Progress, MOVE};
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::{Engine, OverLimit};
+
+/// Jobs that must stay are passed over, but not more than so many.
+const MOST_PASSED: usize = 4096;
+
+/// So many are looked for in one go.
+const PORTION: u64 = 64;
+
+/// Jobs of one state that go to another tube.
+#[derive(Debug)]
+pub struct MoveJobs {
+    from: Box<[u8]>,
+    to: Box<[u8]>,
+    state: State,
+    /// How many at most are still to go.
+    left: u64,
+    /// The tube that they come from, once it has begun: another one that is opened later under that name has none of them.
+    origin: Option<TubeHandle>,
+    /// How many have to stay: the other tube has their keys.
+    passed: usize,
+    /// How many are there.
+    pub done: u64,
+}
+
+impl MoveJobs {
+    /// Up to so many jobs, which are ready, delayed or buried.
+    pub fn new(from: Box<[u8]>, to: Box<[u8]>, state: State, bound: u64) -> MoveJobs {
+        MoveJobs { from, to, state, left: bound, origin: None, passed: 0, done: 0 }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        (self.from.len() + self.to.len()) as u64
+    }
+}
+
+impl Engine {
+    /// Puts a job into another tube, with a new priority, ready after `delay`; one that the client has reserved, or that nobody
+    /// has. False if there is no such job, or if its key is another job's there.
+    pub fn move_job(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        tube: &[u8],
+        (pri, delay): (Priority, Span),
+        now: Time,
+    ) -> Result<bool, OverLimit> {
+        let Some(slot) = self.jobs.find(id) else { return Ok(false) };
+        match self.jobs.get(slot).state() {
+            State::Finished => return Ok(false),
+            State::Reserved if self.held(client, id, now).is_none() => return Ok(false),
+            _ => {}
+        }
+        if self.has_expired(slot, now) {
+            self.expire_job(slot, now);
+            return Ok(false);
+        }
+        if !self.may_move(slot, tube, now) {
+            return Ok(false);
+        }
+        let number = self.open_tube(client, tube)?;
+        if !self.claim_log_room(tube.len()) {
+            self.close_tube_if_idle(number);
+            return Err(OverLimit);
+        }
+        let cause = if delay == Span::ZERO { Cause::Move } else { Cause::MoveLater };
+        self.change_tube(slot, number, |job| {
+            job.transition(cause);
+            job.details.set_delay(delay);
+            (job.pri, job.due) = (pri, now + delay);
+        });
+        self.serve(number, now);
+        Ok(true)
+    }
+
+    /// Puts jobs into another tube as they are, those first that come first in their queue, without those whose keys are other
+    /// jobs' there.
+    pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
+        let Some(from) = self.tubes.find(&moving.from) else { return Ok(Progress::Done) };
+        if moving.from == moving.to {
+            return Ok(Progress::Done);
+        }
+        let count = self.tubes.get_mut(from).counts.sum(&[moving.state]);
+        let origin = *moving.origin.get_or_insert_with(|| {
+            moving.left = moving.left.min(count);
+            self.tubes.handle(from)
+        });
+        if self.tubes.at(origin).is_none() {
+            return Ok(Progress::Done);
+        }
+        if moving.left == 0 || count == 0 {
+            return Ok(Progress::Done);
+        }
+        let to = self.open_tube(client, &moving.to)?;
+        let mut looked = 1;
+        // The last job to go closes a tube that nobody uses or watches.
+        while moving.left > 0 && looked > 0 && moving.passed <= MOST_PASSED && self.tubes.at(origin).is_some() {
+            looked = self.move_some(from, to, moving, now);
+            if self.steps.are_used_up() {
+                break;
+            }
+        }
+        self.serve(to, now);
+        self.close_tube_if_idle(to);
+        let ended = moving.left == 0 || looked == 0 || moving.passed > MOST_PASSED || self.tubes.at(origin).is_none();
+        Ok(if ended { Progress::Done } else { Progress::More })
+    }
+
+    /// Moves the jobs that come next, as many as the steps suffice for; tells how many were looked at.
+    fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
+        let most = moving.left.min((self.steps.left() / (2 * MOVE)).max(1)).min(PORTION) as usize;
+        let slots = self.first_of(from, moving.state, moving.passed, most);
+        self.steps.take((moving.passed + slots.len()) as u64);
+        let mut looked = 0;
+        for slot in slots {
+            self.steps.take(2 * MOVE);
+            if self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now) {
+                moving.passed += 1;
+            } else if self.claim_log_room(moving.to.len()) {
+                let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
+                self.move_as_it_is(slot, to);
+                moving.done += 1;
+                if shifts {
+                    // Another one of its lane has come to stand in the queue, and may be the next.
+                    moving.left -= 1;
+                    return looked + 1;
+                }
+            } else {
+                break;
+            }
+            moving.left -= 1;
+            looked += 1;
+        }
+        looked
+    }
+
+    /// The jobs of this tube and state in the order of their queue, without the first `passed`.
+    fn first_of(&self, number: u32, state: State, passed: usize, most: usize) -> Vec<u32> {
+        let tube = self.tubes.get(number);
+        match state {
+            State::Ready => {
+                let large = tube.large.iter().flat_map(|large| large.in_order(&self.jobs));
+                tube.ready.in_order(&self.jobs).chain(large).skip(passed).take(most).collect()
+            }
+            State::Delayed => tube.delayed.in_order().map(|(_, slot)| slot).skip(passed).take(most).collect(),
+            _ => tube.buried.iter(&self.jobs).skip(passed).take(most).collect(),
+        }
+    }
+
+    fn move_as_it_is(&mut self, slot: u32, to: u32) {
+        let place = (self.jobs.get(slot).state() == State::Buried).then(|| {
+            // Behind those that are buried there.
+            self.last_bury += 1;
+            Time::from_nanos(self.last_bury)
+        });
+        self.change_tube(slot, to, |job| job.due = place.unwrap_or(job.due));
+    }
+
+    /// Whether no other job of that tube, and none that has ended there, has the key of the job in `slot`.
+    fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
+        let job = self.jobs.get(slot);
+        let tube_number = self.tubes.find(tube).unwrap_or(NIL);
+        let bound = self.lane_of(slot).map(|lane| self.concurrency.key_of(lane));
+        if bound.is_some_and(|key| !self.has_lane(key, tube_number, self.is_large(job))) {
+            return false;
+        }
+        let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| &extras.dedup_key) else { return true };
+        let key = key.clone();
+        let there = match tube_number {
+            NIL => Ok(None),
+            number => self.find_keyed(&DedupKey::Name(key.clone()), number),
+        };
+        there.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &key, now).is_none()
+    }
+
+    /// Takes the job in `slot` to another tube; `change` sets what else is different from then on.
+    fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
+        self.leave(slot);
+        let from = std::mem::replace(&mut self.jobs.get_mut(slot).tube, to);
+        change(self.jobs.get_mut(slot));
+        self.rehash(slot);
+        self.change_lane(slot);
+        self.enter(slot);
+        self.changed(Change::Move { slot, before: self.tubes.get(from).name.len() });
+        self.close_tube_if_idle(from);
+    }
+
+    /// The job in `slot`, which stands nowhere, is in another tube.
+    pub(in crate::engine) fn change_lane(&mut self, slot: u32) {
+        if let Some((key, most)) = self.leave_lane(slot) {
+            self.join_lane(slot, key, most);
+        }
+    }
+
+    /// What is unique in its tube is found by both.
+    pub(in crate::engine) fn rehash(&mut self, slot: u32) {
+        let job = self.jobs.get(slot);
+        let Some(extras) = self.extras(job) else { return };
+        if matches!(extras.dedup_key, DedupKey::Body(_) | DedupKey::Name(_)) {
+            let is_hidden = matches!(extras.dedup_key, DedupKey::Body(_)) && job.body.len() == 0;
+            let empty = is_hidden.then_some(job.id);
+            let hash = self.hash_dedup_key(&extras.dedup_key, job.tube, empty);
+            self.extras_store.rehash(self.extras_store.of(slot), hash);
+        }
+    }
+
+    /// Whether the time to live of the job in `slot` is over, though it was spared or no tick has come to it.
+    fn has_expired(&self, slot: u32, now: Time) -> bool {
+        let job = self.jobs.get(slot);
+        job.completion == CompletionPolicy::Drop && self.extras(job).is_some_and(|extras| extras.expires <= now)
+    }
+}

@@ -1,0 +1,92 @@
+//! What an operator does to a tube by its name: look at its next job, kick, and put; and how long jobs wait and run.
+//!
+//! Owns the verbs that need no client of the tube, beside those of `flush` and `moves`. Must not give jobs to anybody:
+//! `matching` does.
+
+use super::job_verbs::Kick;
+use crate::engine::data::client::ReservePolicy;
+use crate::engine::data::details::History;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::histogram::JobTimes;
+use crate::engine::data::job::{JobId, JobView, NewJob, State};
+use crate::engine::data::latency::{TubeTimes, TIMES_COST};
+use crate::engine::data::steps::Progress;
+use crate::engine::data::time::Time;
+use crate::engine::{Engine, Refused};
+
+impl Engine {
+    /// How long jobs waited and ran.
+    pub fn job_times(&self) -> &JobTimes {
+        &self.job_times
+    }
+
+    /// The job in this state that is next in the tube with this name.
+    pub fn peek_in(&self, tube: &[u8], state: State) -> Option<JobView<'_>> {
+        let slot = self.first_in(self.tubes.find(tube)?, state)?;
+        Some(self.jobs.view(slot))
+    }
+
+    pub(in crate::engine) fn first_in(&self, number: u32, state: State) -> Option<u32> {
+        let tube = self.tubes.get(number);
+        match state {
+            State::Ready => tube.first(ReservePolicy::PerConnection, &self.jobs),
+            State::Delayed => tube.delayed.first().map(|(_, slot)| slot),
+            State::Buried => tube.buried.first(),
+            State::Reserved | State::Finished => None,
+        }
+    }
+
+    /// As [`Engine::kick`], in the tube with this name; none if there is no such tube.
+    pub fn kick_in(&mut self, tube: &[u8], kick: &mut Kick, now: Time) -> Option<Progress> {
+        let number = self.tubes.find(tube)?;
+        Some(self.kick_tube(number, kick, now))
+    }
+
+    /// Puts a job into the tube with this name, which is created if need be. The client does not count as a producer.
+    pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
+        let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
+        let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        self.serve(number, now);
+        Ok(self.jobs.get(slot).id)
+    }
+
+    /// Counts how long the job in `slot`, which is about to be reserved, waited for that, unless it had been taken out
+    /// of a queue before: then nobody knows any more how long it stood there.
+    pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
+        let job = self.jobs.get(slot);
+        let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
+        let wait = now.since(job.created + job.delay());
+        let number = job.tube;
+        self.job_times.wait.observe(wait);
+        if let Some(times) = self.tube_times(number) {
+            times.wait.observe(wait);
+        }
+    }
+
+    /// Counts how long the job in `slot`, which is reserved, was in its worker's hands.
+    pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
+        let job = self.jobs.get(slot);
+        // What has no end tells nothing of its beginning.
+        if job.due == Time::NEVER {
+            return;
+        }
+        let limit = if job.is_leased() { self.lease_of(job) } else { self.time_limit(ClientId(job.holder), slot) };
+        let (number, run) = (job.tube, now.since(job.due - job.ttr().min(limit)));
+        self.job_times.run.observe(run);
+        if let Some(times) = self.tube_times(number) {
+            times.run.observe(run);
+        }
+    }
+
+    /// The times of the tube with this number; none if there is no memory to begin with them.
+    fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
+        if self.tubes.get(number).times.is_none() {
+            if self.lacks_memory(TIMES_COST) {
+                return None;
+            }
+            self.memory.tubes += TIMES_COST;
+            self.tubes.get_mut(number).times = Some(Box::default());
+        }
+        self.tubes.get_mut(number).times.as_deref_mut()
+    }
+}

@@ -1,0 +1,61 @@
+//! Pauses of tubes.
+//!
+//! Owns their beginning and their end, by hand or by time. Must not know who waits for a job: `matching` serves them.
+
+use crate::engine::data::time::{Span, Time};
+use crate::engine::data::tube::Pause;
+use crate::engine::log::change::Change;
+use crate::engine::Engine;
+
+impl Engine {
+    /// For `length`, no job of the tube with this name is given to clients that ask for any job; a pause of no length
+    /// ends the one in progress. False if there is no such tube.
+    pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
+        let Some(number) = self.tubes.find(name) else { return false };
+        let tube = self.tubes.get_mut(number);
+        tube.pauses += 1;
+        let before = tube.pause.is_some();
+        if length == Span::ZERO {
+            self.set_pause(number, None);
+            self.changed(Change::PauseEnded { tube: number, name: name.into(), before });
+        } else {
+            self.set_pause(number, Some(Pause { length, until: now + length }));
+            self.changed(Change::Pause { tube: number, before });
+        }
+        self.serve(number, now);
+        true
+    }
+
+    /// The pause of a tube has come to its end.
+    pub(in crate::engine) fn end_pause(&mut self, number: u32) {
+        self.set_pause(number, None);
+        let name = self.tubes.get(number).name.len();
+        self.changed(Change::PauseOver { tube: number, name });
+    }
+
+    pub(in crate::engine) fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
+        self.tubes.get_mut(number).pause = pause.map(Box::new);
+        match pause {
+            Some(_) => self.paused.insert(number),
+            None => self.paused.remove(&number),
+        };
+        self.retime_tube(number);
+    }
+
+    /// The pause of the tube with this name, if it is paused.
+    pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
+        self.pause_at(self.tubes.find(name)?).map(|(_, pause)| pause)
+    }
+
+    /// The name of the tube with this number, and its pause, if it is paused.
+    pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
+        let tube = self.tubes.get(number);
+        Some((&tube.name, *tube.pause.as_deref()?))
+    }
+
+    /// The names of all paused tubes, and their pauses.
+    pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
+        let tubes = self.paused.iter().map(|&number| self.tubes.get(number));
+        tubes.filter_map(|tube| Some((&*tube.name, *tube.pause.as_deref()?)))
+    }
+}

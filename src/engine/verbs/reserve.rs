@@ -1,0 +1,333 @@
+//! How clients come to jobs, and to the outcomes of jobs.
+//!
+//! Owns the verbs that ask for a job or an outcome, waiting or not: reserve, grab, sleep, and their end. Which job it
+//! is, and how it is waited for, `waiting` knows.
+
+use crate::engine::data::client::{IdleState, Search, Waiting};
+use crate::engine::data::event::{NoJob, Outcome};
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{Cause, JobId, JobView, State};
+use crate::engine::data::job_extras::ATTACHMENT_COST;
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::Progress;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::Engine;
+
+#[derive(Debug)]
+pub enum Reserve<'a> {
+    /// This job is the client's now.
+    Job(JobView<'a>),
+    /// No job, and no waiting for one.
+    NoJob(NoJob),
+    /// The client waits from now on: an event will tell how that ends.
+    Waiting,
+}
+
+#[derive(Debug)]
+pub enum Grab<'a> {
+    /// This job is the client's now.
+    Job(JobView<'a>),
+    NoJob,
+    /// The client watches too many tubes for one turn: it must grab again in another one, before it does anything else.
+    More,
+}
+
+#[derive(Debug)]
+pub enum Awaited<'a> {
+    /// The job is over; see [`Engine::outcome`].
+    Known(JobView<'a>),
+    /// There is no such job, or none whose outcome is kept.
+    NotFound,
+    /// It is not over, and the client does not wait.
+    TimedOut,
+    /// The client waits from now on: an event will tell how that ends.
+    Waiting,
+}
+
+/// The answer to [`Engine::wait_end`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobEnd {
+    /// It is set aside.
+    Buried,
+    /// There is no such job.
+    NotFound,
+    /// It has not ended, and the client does not wait.
+    TimedOut,
+    /// There is no memory for another one who waits.
+    OutOfMemory,
+    /// An event will tell.
+    Waiting,
+}
+
+/// Bytes of account that one may take who waits for the end of a job that nobody has waited for yet.
+const WAITER_COST: u64 = 512;
+
+impl<'a> Grab<'a> {
+    /// The job, if there is one at once.
+    pub fn job(self) -> Option<JobView<'a>> {
+        match self {
+            Grab::Job(job) => Some(job),
+            Grab::NoJob | Grab::More => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Asks for the best job of the tubes that the client watches, waiting for one at most for `timeout`; without end
+    /// if there is none. The client must not be waiting already. One that watches very many tubes may be told by an
+    /// event though it does not want to wait.
+    pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
+        self.mark_worker(client);
+        let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
+        if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
+            self.clients[client].waiting = Some(Waiting::for_job(until));
+            self.stats.waiting += 1;
+            self.search_later(client, Search::default());
+            return Reserve::Waiting;
+        }
+        if let Some(slot) = self.best_watched(client) {
+            self.grant(client, slot, Cause::Reserve, now);
+            return Reserve::Job(self.jobs.view(slot));
+        }
+        if self.clients[client].in_margin(now) {
+            return Reserve::NoJob(NoJob::DeadlineSoon);
+        }
+        if timeout == Some(Span::ZERO) {
+            return Reserve::NoJob(NoJob::TimedOut);
+        }
+        self.wait_for(client, Waiting::for_job(until));
+        Reserve::Waiting
+    }
+
+    /// Asks for one job by its id, in whatever tube it is; none unless it is ready, delayed or buried.
+    pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
+        let slot = self.jobs.find(id)?;
+        self.jobs.get(slot).state().after(Cause::ReserveJob)?;
+        if self.is_blocked(slot) {
+            return None;
+        }
+        self.mark_worker(client);
+        self.grant(client, slot, Cause::ReserveJob, now);
+        Some(self.jobs.view(slot))
+    }
+
+    fn mark_worker(&mut self, client: ClientId) {
+        let worker = &mut self.clients[client].worker;
+        self.stats.workers += usize::from(!*worker);
+        *worker = true;
+    }
+
+    /// Asks for a job of the tubes that the client watches, without waiting. It is active from now on.
+    pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
+        self.mark_worker(client);
+        if self.catch_up(client, now) == Progress::More {
+            return Grab::More;
+        }
+        if self.clients[client].idle_state == IdleState::Idle {
+            self.become_active(client);
+        }
+        let Some(slot) = (match self.search_for_grab(client) {
+            Ok(found) => found,
+            Err(progress) => return progress,
+        }) else {
+            self.clients[client].idle_state = IdleState::Active;
+            return Grab::NoJob;
+        };
+        let idle_state = std::mem::take(&mut self.clients[client].idle_state);
+        self.grant(client, slot, Cause::Reserve, now);
+        if let IdleState::Notified(tube) = idle_state {
+            // Several jobs may have become ready at once, and only this client been told; or it was told of another
+            // one.
+            let taken = self.jobs.get(slot).tube;
+            self.serve(taken, now);
+            if tube != taken && tube != NIL {
+                self.serve(tube, now);
+            }
+        }
+        Grab::Job(self.jobs.view(slot))
+    }
+
+    /// Goes on with the search of a client that grabs; what it has found, if it is over.
+    fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
+        let mut search = self.clients[client].search.take().unwrap_or_default();
+        let count = self.clients[client].watched.len();
+        if self.stats.jobs.ready == 0 || count == 0 {
+            return Ok(None);
+        }
+        let most = if self.watches_many(client) { self.steps.left().max(1) as usize } else { usize::MAX };
+        self.look(client, &mut search, most);
+        if search.seen < count && !search.is_over() {
+            self.clients[client].search = Some(search);
+            return Err(Grab::More);
+        }
+        let found = self.found(client, &search);
+        // What was found in another turn may have been taken meanwhile.
+        if found.is_none() && search.best.is_some() {
+            self.clients[client].search = Some(Box::new(Search::again()));
+            return Err(Grab::More);
+        }
+        Ok(found)
+    }
+
+    /// The client wants to be told when there is work. True if there is some now; then it was told. One that watches
+    /// very many tubes may be told of it by an event.
+    pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
+        self.mark_worker(client);
+        // The rest of what is over by now is for the ticks.
+        let _ = self.catch_up(client, now);
+        let idle_state = self.clients[client].idle_state;
+        self.become_active(client);
+        if !self.watches_many(client) {
+            self.steps.take(self.clients[client].watched.len() as u64);
+            if let Some(tube) = self.tube_with_work(client, idle_state) {
+                // If it does not come, somebody else must be told.
+                self.clients[client].idle_state = IdleState::Notified(tube);
+                return true;
+            }
+        }
+        if self.watches_many(client) {
+            self.steps.take(1);
+            self.clients[client].idle_state = IdleState::Idle;
+            self.search_later(client, Search { standing: true, ..Search::default() });
+        } else {
+            self.become_idle(client);
+        }
+        false
+    }
+
+    /// The client watches nothing any more; it must not be waiting.
+    pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
+        while let Some(watch) = self.clients[client].watched.last() {
+            if self.steps.are_used_up() {
+                return Progress::More;
+            }
+            self.unwatch(client, self.watches.get(watch).tube, now);
+            self.steps.take(1);
+        }
+        Progress::Done
+    }
+
+    /// Asks how a job ended, waiting for its end at most for `timeout`.
+    pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
+        let Some(slot) = self.jobs.find(id) else { return Awaited::NotFound };
+        if self.jobs.get(slot).state() == State::Finished {
+            self.changed(Change::Promise(slot));
+            return Awaited::Known(self.jobs.view(slot));
+        }
+        if timeout == Span::ZERO {
+            return Awaited::TimedOut;
+        }
+        self.wait_for_outcome(client, slot, now + timeout);
+        Awaited::Waiting
+    }
+
+    fn wait_for_outcome(&mut self, client: ClientId, slot: u32, until: Time) {
+        self.attach(slot, client);
+        let outcome = self.extras_store.of(slot);
+        self.wait_for(client, Waiting { until, outcome, run: false });
+    }
+
+    /// Waits at most for `timeout` until a job is gone or set aside. An event tells of either.
+    pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
+        let slot = self.jobs.find(id).filter(|&slot| self.jobs.get(slot).state() != State::Finished);
+        let Some(slot) = slot else { return JobEnd::NotFound };
+        if self.jobs.get(slot).state() == State::Buried {
+            self.changed(Change::Promise(slot));
+            return JobEnd::Buried;
+        }
+        if timeout == Span::ZERO {
+            return JobEnd::TimedOut;
+        }
+        if self.lacks_memory(WAITER_COST) {
+            return JobEnd::OutOfMemory;
+        }
+        self.wait_for_outcome(client, slot, now + timeout);
+        JobEnd::Waiting
+    }
+
+    /// The client waits no longer; tells whether it did. What it ran is taken back, unless somebody is at it.
+    pub fn cancel_wait(&mut self, client: ClientId) -> bool {
+        let Some(waiting) = self.clients[client].waiting else { return false };
+        self.stop_waiting(client);
+        if !waiting.is_for_job() {
+            self.detach_from(client, waiting.outcome);
+            if waiting.run {
+                self.orphan(waiting.outcome);
+            } else {
+                self.orphaned(waiting.outcome);
+            }
+        }
+        true
+    }
+
+    /// Nobody will ask for the outcome of the job with these extras.
+    fn orphan(&mut self, number: u32) {
+        if self.extras_store.is_left(number) {
+            return;
+        }
+        let slot = self.extras_store.get(number).slot;
+        if self.jobs.get(slot).state() == State::Reserved {
+            self.extras_store.get_mut(number).rare_mut().orphaned = true;
+        } else {
+            self.remove_job(slot, Outcome::Gone);
+        }
+    }
+
+    /// Ends one attachment of a client to the job with these extras.
+    fn detach_from(&mut self, client: ClientId, number: u32) {
+        let found = self.extras_store.find_attached(number, &self.clients[client].attached);
+        self.detach(found.expect("a client that waits is attached"), client);
+    }
+
+    /// Ends one attachment of `client`, and tells to which extras.
+    pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
+        self.memory.jobs -= ATTACHMENT_COST;
+        self.extras_store.detach(member, &mut self.clients[client].attached).extras
+    }
+
+    /// The time-out of the wait of `client` has come.
+    pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
+        if waiting.run && !self.extras_store.is_left(waiting.outcome) {
+            let extras = self.extras_store.get_mut(waiting.outcome);
+            let job = self.jobs.get(extras.slot);
+            extras.rare_mut().last_try |= job.state() == State::Reserved;
+            if job.state() == State::Reserved && job.due > waiting.until {
+                // A worker has it reserved: the client waits for the end of this reservation, but for no other try.
+                self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
+                return self.retime_client(client.0);
+            }
+        }
+        self.end_wait(client, NoJob::TimedOut);
+        if waiting.run {
+            self.take_back(waiting.outcome);
+        }
+    }
+
+    /// The last try of a job that was run has ended without an outcome.
+    pub(in crate::engine) fn end_run(&mut self, number: u32) {
+        let mut clients = self.extras_store.attached(number);
+        let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
+        let client = clients.find(|&client| self.clients[ClientId(client)].waiting.is_some_and(runs));
+        drop(clients);
+        if let Some(client) = client {
+            self.end_wait(ClientId(client), NoJob::TimedOut);
+        }
+        self.take_back(number);
+    }
+
+    /// Takes back a job that was run and whose outcome nobody will ask for.
+    fn take_back(&mut self, number: u32) {
+        if let Some(slot) = self.extras_store.orphaned(number) {
+            self.remove_job(slot, Outcome::Gone);
+        }
+    }
+
+    /// The next pseudo-random number below `bound`; it may be predictable.
+    pub(in crate::engine) fn roll(&mut self, bound: usize) -> usize {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        (self.dice % bound as u64) as usize
+    }
+}

@@ -1,0 +1,245 @@
+//! Jobs on their way in: room for them, and their options.
+//!
+//! Owns the verbs that submit. Must not decide what becomes of a job afterwards.
+
+use crate::engine::data::client::Waiting;
+use crate::engine::data::details::Details;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{priority_class, Job, JobId, NewJob};
+use crate::engine::data::job_extras::ATTACHMENT_COST;
+use crate::engine::data::job_options::{CompletionPolicy, DedupKey, JobOptions};
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::log::log_room::logged_options;
+use crate::engine::{Engine, JOB_COST};
+
+/// Why a job was not put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The engine takes no jobs any more.
+    Draining,
+    /// The engine's memory is used up.
+    OutOfMemory,
+    /// Another job has the number that no two may have.
+    Duplicate,
+    /// The tube has as many jobs as it may have.
+    QueueFull,
+}
+
+/// A job that was submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Submitted {
+    pub id: JobId,
+    /// It is the duplicate that was there before, not a new one.
+    pub joined: bool,
+}
+
+impl Engine {
+    /// Puts a job into the tube that the client uses.
+    pub fn put(&mut self, client: ClientId, new: NewJob, now: Time) -> Result<JobId, Refused> {
+        self.mark_producer(client);
+        let number = self.clients[client].used;
+        let slot = self.take_in(number, new, None, now)?;
+        self.serve(number, now);
+        Ok(self.jobs.get(slot).id)
+    }
+
+    /// The client has tried to put a job, whatever became of it.
+    pub fn mark_producer(&mut self, client: ClientId) {
+        let producer = &mut self.clients[client].producer;
+        self.stats.producers += usize::from(!*producer);
+        *producer = true;
+    }
+
+    /// Puts a job with options of its own into the tube with this name, which is created if need be; or coalesces with
+    /// the duplicate, the job that has the same dedup key.
+    pub fn submit(
+        &mut self,
+        client: ClientId,
+        tube: &[u8],
+        job: NewJob,
+        mut options: JobOptions,
+        now: Time,
+    ) -> Result<Submitted, Refused> {
+        self.mark_producer(client);
+        if self.stats.draining {
+            return Err(Refused::Draining);
+        }
+        let attach = options.attach;
+        if options.dedup_key == DedupKey::Body(None) {
+            options.dedup_key = DedupKey::Body(Some(self.fingerprints().of(job.body.bytes())));
+        }
+        if let Some(slot) = self.find_duplicate(&options.dedup_key, tube, job.body.len())? {
+            // Whoever hears of the job relies on it, though somebody else has submitted it.
+            self.changed(Change::Promise(slot));
+            if matches!(options.dedup_key, DedupKey::Id(_)) {
+                return Err(Refused::Duplicate);
+            }
+            if attach && self.lacks_memory(ATTACHMENT_COST) {
+                return Err(Refused::OutOfMemory);
+            }
+            self.coalesce(slot, options.durable)?;
+            if attach {
+                self.attach(slot, client);
+            }
+            return Ok(Submitted { id: self.jobs.get(slot).id, joined: true });
+        }
+        let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
+        let slot = self.take_in(number, job, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        if attach {
+            self.attach(slot, client);
+        }
+        let id = self.jobs.get(slot).id;
+        self.serve(number, now);
+        Ok(Submitted { id, joined: false })
+    }
+
+    /// Submits a job just for its outcome, which the client waits for from now on. If nobody has reserved the job when
+    /// `wait` is over, it is taken back; else when that reservation's time to run ends.
+    pub fn run(
+        &mut self,
+        client: ClientId,
+        tube: &[u8],
+        job: NewJob,
+        dedup_key: [u8; 16],
+        wait: Span,
+        now: Time,
+    ) -> Result<JobId, Refused> {
+        let dedup_key = DedupKey::Id(dedup_key);
+        let options = JobOptions {
+            completion: CompletionPolicy::Keep,
+            dedup_key,
+            durable: false,
+            attach: true,
+            ..JobOptions::default()
+        };
+        // The job may be served within `submit`, before it is marked as ephemeral here; nothing looks at the mark
+        // before this call ends.
+        let submitted = self.submit(client, tube, job, options, now)?;
+        let slot = self.jobs.find(submitted.id).expect("a job that was just put");
+        let number = self.extras_store.of(slot);
+        self.extras_store.get_mut(number).rare_mut().ephemeral = true;
+        self.wait_for(client, Waiting { until: now + wait, outcome: number, run: true });
+        Ok(submitted.id)
+    }
+
+    /// Makes room for a job and puts it in its place; the tube must be served afterwards.
+    pub(in crate::engine) fn take_in(
+        &mut self,
+        number: u32,
+        new: NewJob,
+        options: Option<JobOptions>,
+        now: Time,
+    ) -> Result<u32, Refused> {
+        if self.stats.draining {
+            return Err(Refused::Draining);
+        }
+        let tube = self.tubes.get(number);
+        let full = |most: &[u32; 3]| tube.counts.all() - tube.counts.buried >= most[priority_class(new.pri)].into();
+        if tube.most.as_deref().is_some_and(full) {
+            return Err(Refused::QueueFull);
+        }
+        let volatile = options.as_ref().is_some_and(|options| !options.durable);
+        let own = new.body.len() + options.as_ref().map_or(0, logged_options);
+        let bytes = tube.name.len() + own;
+        if self.lacks_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
+            return Err(Refused::OutOfMemory);
+        }
+        self.memory.jobs += JOB_COST + new.body.len() as u64;
+        self.last_id += 1;
+        self.stats.total_jobs += 1;
+        let NewJob { pri, delay, ttr, body } = new;
+        let start = options.as_ref().and_then(|options| options.start);
+        let details = Details::new(start.map_or(delay, |start| start.since(now)), ttr);
+        let body = self.jobs.bodies.add(body);
+        let mut job = Job::new(JobId(self.last_id), number, pri, details, body, now);
+        job.due = start.unwrap_or(job.due);
+        job.set_volatile(volatile);
+        let slot = self.jobs.insert(job);
+        if let Some(options) = options {
+            self.bind(slot, options, now);
+        }
+        self.tubes.get_mut(number).total_jobs += 1;
+        self.changed(Change::Put(slot));
+        self.enter(slot);
+        Ok(slot)
+    }
+
+    /// Gives the job in `slot` its options.
+    fn bind(&mut self, slot: u32, options: JobOptions, now: Time) {
+        let job = self.jobs.get_mut(slot);
+        job.completion = options.completion;
+        let begin = options.start.unwrap_or(now);
+        let expires = if options.ttl == Span::MAX { Time::NEVER } else { begin + options.ttl };
+        let limits = options.max_attempts > 0 || options.max_fails > 0;
+        let rare = options.reducer.is_some() || options.start.is_some() && options.completion == CompletionPolicy::Keep;
+        let rare = rare || options.backoff > 0 || options.concurrency.is_some();
+        let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX;
+        if plain && !limits && !rare {
+            return;
+        }
+        let number = self.new_extras(slot, options.dedup_key, expires);
+        let extras = self.extras_store.get_mut(number);
+        extras.max_attempts = options.max_attempts;
+        extras.max_fails = options.max_fails;
+        extras.ttl = options.ttl;
+        extras.result_at = options.keep;
+        if rare {
+            let rare = extras.rare_mut();
+            rare.backoff = options.backoff;
+            rare.reducer = options.reducer;
+            rare.start = options.start.unwrap_or(Time::NEVER);
+        }
+        self.memory.jobs += self.extras_store.get(number).cost();
+        if let Some((key, most)) = options.concurrency {
+            self.join_lane(slot, key, most);
+        }
+    }
+
+    /// Makes extras for the job in `slot`, which has none; their cost is still to be accounted for.
+    pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
+        let job = self.jobs.view(slot);
+        // Nobody ever looks for a job without a body, and they must not all stand in one chain.
+        let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
+        let empty = is_empty.then_some(job.id);
+        let dedup_key = match dedup_key {
+            DedupKey::Body(None) => DedupKey::Body(Some(self.fingerprints().of(job.body().bytes()))),
+            other => other,
+        };
+        let hash = self.hash_dedup_key(&dedup_key, job.tube, empty);
+        self.jobs.get_mut(slot).set_bound(true);
+        let number = self.extras_store.insert(slot, dedup_key, hash, expires);
+        self.retime_extras();
+        number
+    }
+
+    /// The extras of the job in `slot`, made if need be.
+    pub(in crate::engine) fn extras_of(&mut self, slot: u32) -> u32 {
+        if self.jobs.get(slot).is_bound() {
+            return self.extras_store.of(slot);
+        }
+        let number = self.new_extras(slot, DedupKey::None, Time::NEVER);
+        self.memory.jobs += self.extras_store.get(number).cost();
+        number
+    }
+
+    /// One more attachment of `client` to the job in `slot`.
+    pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
+        let number = self.extras_of(slot);
+        let before = self.extras_store.get(number).cost();
+        let list = &mut self.clients[client].attached;
+        self.extras_store.attach(number, client.0, list);
+        self.memory.jobs += self.extras_store.get(number).cost() - before;
+    }
+
+    /// The job in `slot` has no extras any more.
+    pub(in crate::engine) fn unbind(&mut self, slot: u32) {
+        if self.jobs.get(slot).is_bound() {
+            self.leave_lane(slot);
+            let extras = self.extras_store.remove(self.extras_store.of(slot));
+            self.memory.jobs -= extras.cost();
+            self.jobs.get_mut(slot).set_bound(false);
+            self.retime_extras();
+        }
+    }
+}

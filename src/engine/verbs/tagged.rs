@@ -1,0 +1,150 @@
+//! Jobs of beanstalk's producers with tags: a key that is unique, a tube by name, bounds of tries and of time.
+//!
+//! Owns what a duplicate is told, and what it does to the job that is there. Room for a job, and where it goes, `submit`
+//! knows. Must not decide what becomes of the job afterwards.
+
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::job::{JobId, NewJob, Priority, State};
+use crate::engine::data::job_options::{DedupKey, JobOptions};
+use crate::engine::data::list::NIL;
+use crate::engine::data::name::Name;
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::{Engine, Refused};
+
+/// What a producer asks for beside what every job has.
+#[derive(Clone, Debug)]
+pub struct Tags {
+    /// While a job of this key lives in the tube, and so many seconds longer, no other one is taken in.
+    pub key: Option<(Name, u32)>,
+    /// The tube, if it is not the one that the client uses.
+    pub tube: Option<Box<[u8]>>,
+    /// With how many lost or released reservations it is buried; zero means never.
+    pub tries: u8,
+    /// Seconds of the delay after the first lost reservation; it doubles with each one.
+    pub backoff: u32,
+    /// How long it may wait; [`Span::MAX`] for ever.
+    pub ttl: Span,
+    /// Of the jobs with this key, in whatever tubes, so many may be reserved at a time; of those that are, the largest bound
+    /// counts.
+    pub concurrency: Option<(Name, u32)>,
+}
+
+impl Default for Tags {
+    fn default() -> Tags {
+        Tags { key: None, tube: None, tries: 0, backoff: 0, ttl: Span::MAX, concurrency: None }
+    }
+}
+
+/// The answer to [`Engine::put_tagged`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tagged {
+    /// This is the new job.
+    New(JobId),
+    /// This one has the key.
+    Duplicate {
+        /// Its number.
+        id: JobId,
+        /// Where it stands.
+        state: State,
+        /// Its priority, if the duplicate was more urgent and raised it.
+        raised: Option<Priority>,
+    },
+    /// This one had the key and has ended.
+    Ended(JobId),
+}
+
+impl Engine {
+    /// Puts a job with tags, unless there is one of its key.
+    pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
+        self.mark_producer(client);
+        if self.stats.draining {
+            return Err(Refused::Draining);
+        }
+        let used = self.clients[client].used;
+        let known = self.tube_of_tags(client, &tags);
+        let (dedup_key, keep) = match tags.key {
+            Some((key, keep)) => (DedupKey::Name(key), keep),
+            None => (DedupKey::None, 0),
+        };
+        if let DedupKey::Name(key) = &dedup_key {
+            // Also for a tube that does not exist yet: a key that no later put would find is refused now.
+            if let Some(slot) = self.find_keyed(&dedup_key, known.unwrap_or(NIL))? {
+                return self.duplicate(slot, new.pri);
+            }
+            let tube = tags.tube.as_deref().unwrap_or(&self.tubes.get(used).name);
+            if let Some(id) = self.find_ended(tube, key, now) {
+                self.changed(Change::PromiseKey);
+                return Ok(Tagged::Ended(id));
+            }
+        }
+        let Tags { tube, tries, backoff, ttl, concurrency, .. } = tags;
+        let options =
+            JobOptions { dedup_key, ttl, max_attempts: tries, keep, backoff, concurrency, ..JobOptions::default() };
+        let number = match (known, tube) {
+            (None, Some(tube)) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
+            (known, _) => known.unwrap_or(used),
+        };
+        let large = new.body.len() > self.limits.largest_leased;
+        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, number, large)) {
+            self.close_tube_if_idle(number);
+            return Err(Refused::OutOfMemory);
+        }
+        let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        let id = self.jobs.get(slot).id;
+        self.serve(number, now);
+        Ok(Tagged::New(id))
+    }
+
+    /// The number of the tube that these tags mean, if it is there.
+    fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
+        tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
+    }
+
+    /// Bytes of log that a put with these tags needs for the job of its key, if that is in no log yet.
+    pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
+        let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
+        match self.find_keyed(&DedupKey::Name(key.clone()), number) {
+            Ok(Some(slot)) => self.adoption(slot),
+            _ => 0,
+        }
+    }
+
+    /// The job with this key in the tube with this number; a buried one if there is no other.
+    pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
+        let hash = self.hash_dedup_key(dedup_key, number, None);
+        let mut buried = None;
+        let found = self.find_with_key(dedup_key, hash, |slot, job| {
+            let here = job.tube == number;
+            if here && job.state() == State::Buried {
+                buried = Some(slot);
+            }
+            here && job.state() != State::Buried
+        })?;
+        Ok(found.or(buried))
+    }
+
+    /// Somebody puts again what is in `slot`, with this priority.
+    fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
+        self.changed(Change::Promise(slot));
+        self.coalesce(slot, true)?;
+        let raises = pri < self.jobs.get(slot).pri && self.claim_log_room(0);
+        if raises {
+            self.set_priority(slot, pri);
+            self.changed(Change::Priority(slot));
+        }
+        let job = self.jobs.get(slot);
+        Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
+    }
+
+    /// Gives the job in `slot` another priority, where it stands.
+    fn set_priority(&mut self, slot: u32, pri: Priority) {
+        if matches!(self.jobs.get(slot).state(), State::Ready | State::Delayed) {
+            self.leave(slot);
+            self.jobs.get_mut(slot).pri = pri;
+            self.enter(slot);
+        } else {
+            self.jobs.get_mut(slot).pri = pri;
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Which tubes clients use and watch, and the life of tubes.
+//!
+//! Owns the verbs about tubes that give no job to anybody: use, watch, ignore, keep, drop, limit. Must not decide which
+//! job goes to whom.
+
+use crate::engine::data::client::{IdleState, ReservePolicy, WATCH_COST};
+use crate::engine::data::deadlines::TimerKey;
+use crate::engine::data::handle::ClientId;
+use crate::engine::data::list::NIL;
+use crate::engine::data::steps::{Progress, TUBE};
+use crate::engine::data::time::{Span, Time};
+use crate::engine::log::change::Change;
+use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
+
+/// Tubes that may be kept though nothing refers to them; more live as all others do.
+const MAX_KEPT: usize = 10_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// It is not kept any more.
+    Done,
+    /// There is no such tube.
+    Unknown,
+    /// A client uses or watches it, or it has jobs to be done.
+    InUse,
+}
+
+/// The tubes that a client wants to watch, and no others; how far [`Engine::watch_only`] is with them.
+#[derive(Debug)]
+pub struct WantedTubes {
+    /// The names, with a space between each two.
+    names: Box<[u8]>,
+    /// Where the next name begins, or how many watches are still to be looked at.
+    at: usize,
+    mark: u32,
+    pass: Pass,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pass {
+    Mark,
+    Drop,
+    Watch,
+    Fail,
+    Done,
+}
+
+impl WantedTubes {
+    /// Of these names, with a space between each two.
+    pub fn new(names: Box<[u8]>) -> WantedTubes {
+        WantedTubes { names, at: 0, mark: 0, pass: Pass::Mark }
+    }
+
+    /// Bytes of memory beside itself.
+    pub fn footprint(&self) -> u64 {
+        self.names.len() as u64
+    }
+
+    fn next(&self) -> Option<&[u8]> {
+        self.names.get(self.at..)?.split(|byte| *byte == b' ').next()
+    }
+
+    fn begin(&mut self, pass: Pass, at: usize) {
+        (self.pass, self.at) = (pass, at);
+    }
+}
+
+impl Engine {
+    /// Makes the client use the tube with this name, which is created if need be.
+    pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
+        let number = self.open_tube(client, name)?;
+        self.tubes.get_mut(number).using += 1;
+        let left = std::mem::replace(&mut self.clients[client].used, number);
+        if left != NIL {
+            self.tubes.get_mut(left).using -= 1;
+            self.close_tube_if_idle(left);
+        }
+        Ok(())
+    }
+
+    /// Adds the tube with this name, which is created if need be, to those that the client watches. Tells how many.
+    /// The client must not be waiting.
+    pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
+        let watched = &self.clients[client].watched;
+        let known = self.tubes.find(name).is_some_and(|tube| watched.contains(tube, &self.watches));
+        if known {
+            return Ok(watched.len());
+        }
+        let watches = self.memory.watches + WATCH_COST;
+        let many = watched.len() >= self.limits.max_watched || watches > self.limits.max_memory / WATCHES_PART;
+        if many || self.lacks_memory(WATCH_COST) {
+            return Err(OverLimit);
+        }
+        let number = self.open_tube(client, name)?;
+        self.memory.watches += WATCH_COST;
+        let state = &mut self.clients[client];
+        let tube = self.tubes.get_mut(number);
+        tube.watching += 1;
+        tube.sleepers += u32::from(state.reserve_policy == ReservePolicy::Notified);
+        state.watched.add(client.0, number, &mut self.watches);
+        let count = state.watched.len();
+        if state.idle_state == IdleState::Idle && state.search.is_none() {
+            self.stand(client, count - 1);
+            self.serve(number, now);
+        }
+        Ok(count)
+    }
+
+    /// The same, and for jobs of this tube the client gives itself no more time to run than `limit`.
+    pub fn watch_limited(
+        &mut self,
+        client: ClientId,
+        name: &[u8],
+        limit: Option<Span>,
+        now: Time,
+    ) -> Result<usize, OverLimit> {
+        let count = self.watch(client, name, now)?;
+        let tube = self.tubes.find(name).expect("a watched tube");
+        let watch = self.clients[client].watched.find(tube, &self.watches).expect("a watch");
+        let millis = limit.map_or(0, |limit| (limit.nanos() / 1_000_000).clamp(1, u32::MAX.into()));
+        self.watches.get_mut(watch).limit = millis as u32;
+        Ok(count)
+    }
+
+    /// Takes the tube with this name from those that the client watches. Tells how many are left; none if it is the
+    /// only one of a holder, which must watch one. The client must not be waiting.
+    pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
+        let state = &self.clients[client];
+        let left = state.watched.len();
+        let found = self.tubes.find(name).filter(|&tube| state.watched.contains(tube, &self.watches));
+        let Some(number) = found else { return Some(left) };
+        if left == 1 && state.reserve_policy == ReservePolicy::PerConnection {
+            return None;
+        }
+        self.unwatch(client, number, now);
+        Some(left - 1)
+    }
+
+    /// The client, which must watch this tube and not be waiting, does so no longer.
+    pub(in crate::engine) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
+        let state = &mut self.clients[client];
+        let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
+        if let Some(search) = &mut state.search {
+            // The last one moves into its place, and may not have been seen there.
+            search.seen = 0;
+        }
+        let watch = state.watched.find(number, &self.watches).expect("a watched tube");
+        self.unstand(watch, reserve_policy);
+        self.clients[client].watched.remove(number, &mut self.watches);
+        self.memory.watches -= WATCH_COST;
+        let tube = self.tubes.get_mut(number);
+        tube.watching -= 1;
+        tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
+        if let IdleState::Notified(tube) = idle_state {
+            if tube == number {
+                // The tube may be gone soon, and its number another's.
+                self.clients[client].idle_state = IdleState::Notified(NIL);
+            }
+            // It may have been notified of a job here, which it will not fetch now.
+            self.serve(number, now);
+        }
+        self.close_tube_if_idle(number);
+    }
+
+    /// How often a watched tube is chosen by a client that reserves by weights.
+    pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
+        let watched = &self.clients[client].watched;
+        let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
+        if let Some(watch) = watch {
+            self.watches.get_mut(watch).weight = weight.max(1);
+        }
+    }
+
+    /// Whether the client reserves from its tubes by their weights, instead of the most urgent job of all.
+    pub fn set_weighted(&mut self, client: ClientId, weighted: bool) {
+        self.clients[client].weighted = weighted;
+    }
+
+    /// The client watches just these tubes from now on; it must not be waiting. If they are too many, it watches none.
+    pub fn watch_only(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
+        if lease.pass == Pass::Mark && self.watches_just(client, &lease.names) {
+            return Ok(Progress::Done);
+        }
+        loop {
+            match lease.pass {
+                Pass::Mark => self.mark_wanted(client, lease),
+                Pass::Drop => self.drop_unwanted(client, lease, now),
+                Pass::Watch => {
+                    if self.watch_wanted(client, lease, now).is_err() {
+                        *lease = WantedTubes { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
+                    }
+                }
+                Pass::Fail if self.unwatch_all(client, now) == Progress::Done => return Err(OverLimit),
+                Pass::Fail => return Ok(Progress::More),
+                Pass::Done => return Ok(Progress::Done),
+            }
+            if self.steps.are_used_up() && lease.pass != Pass::Done {
+                return Ok(Progress::More);
+            }
+        }
+    }
+
+    /// Whether the client watches these few tubes, in this order, and no other: most ask for the same again and again.
+    fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
+        let watched = &self.clients[client].watched;
+        let mut names = names.split(|byte| *byte == b' ');
+        let same = |watch| names.next().is_some_and(|name| Some(self.watches.get(watch).tube) == self.tubes.find(name));
+        watched.len() <= self.limits.few_watched && watched.iter().all(same) && names.next().is_none()
+    }
+
+    /// First it is found out what the client watches already.
+    fn mark_wanted(&mut self, client: ClientId, lease: &mut WantedTubes) {
+        if lease.at == 0 {
+            // Zero is no lease's number.
+            self.leases = self.leases.wrapping_add(1).max(1);
+            lease.mark = self.leases;
+        }
+        while let Some(name) = lease.next() {
+            self.steps.take(1);
+            let watched = &self.clients[client].watched;
+            let watch = self.tubes.find(name).and_then(|tube| watched.find(tube, &self.watches));
+            if let Some(watch) = watch {
+                self.watches.get_mut(watch).lease = lease.mark;
+            }
+            lease.at += name.len() + 1;
+            if self.steps.are_used_up() {
+                return;
+            }
+        }
+        lease.begin(Pass::Drop, self.clients[client].watched.len());
+    }
+
+    /// What is not asked for any more must go before anything comes: it would count. From the end on, since the last
+    /// one moves into the place of one that goes.
+    fn drop_unwanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) {
+        while lease.at > 0 {
+            lease.at -= 1;
+            self.steps.take(1);
+            let watch = self.watches.get(self.clients[client].watched.at(lease.at));
+            if watch.lease != lease.mark {
+                self.unwatch(client, watch.tube, now);
+            }
+            if self.steps.are_used_up() {
+                return;
+            }
+        }
+        lease.begin(Pass::Watch, 0);
+    }
+
+    fn watch_wanted(&mut self, client: ClientId, lease: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
+        while let Some(name) = lease.next() {
+            self.steps.take(2);
+            self.watch(client, name, now)?;
+            lease.at += name.len() + 1;
+            if self.steps.are_used_up() {
+                return Ok(());
+            }
+        }
+        lease.begin(Pass::Done, 0);
+        Ok(())
+    }
+
+    /// The tube with this name, which is created if need be, stays though nothing refers to it. Only so many are kept;
+    /// the others live as long as something does, and one that nothing refers to is over the limit.
+    pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
+        let number = self.open_tube(client, name)?;
+        if self.kept_tubes < MAX_KEPT && !self.tubes.get(number).kept {
+            self.tubes.get_mut(number).kept = true;
+            self.kept_tubes += 1;
+        }
+        self.close_tube_if_idle(number);
+        self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
+    }
+
+    /// The tube with this name is kept no longer, unless somebody needs it; gone, if it has no jobs that are set aside
+    /// or over.
+    pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
+        let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
+        let tube = self.tubes.get_mut(number);
+        if tube.using + tube.watching > 0 || tube.counts.all() - tube.counts.buried > 0 {
+            return Dropped::InUse;
+        }
+        if std::mem::take(&mut tube.kept) {
+            self.kept_tubes -= 1;
+        }
+        self.end_limit(number);
+        self.close_tube_if_idle(number);
+        Dropped::Done
+    }
+
+    /// The name of the tube that the client uses.
+    pub fn used(&self, client: ClientId) -> &[u8] {
+        &self.tubes.get(self.clients[client].used).name
+    }
+
+    /// The names of the tubes that the client watches.
+    pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
+        let watched = &self.clients[client].watched;
+        watched.iter().map(|watch| &*self.tubes.get(self.watches.get(watch).tube).name)
+    }
+
+    /// The tube with this name, which `client` opens if there is none. Nobody has opened more tubes than are left, so
+    /// that one client does not use up what is for all: whoever comes next still finds some.
+    pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
+        let cost = TUBE_COST + name.len() as u64;
+        let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
+        let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
+        let opened = self.clients[client].opened;
+        let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
+        if is_full && self.tubes.find(name).is_none() {
+            return Err(OverLimit);
+        }
+        let before = self.tubes.len();
+        let number = self.open_tube_unlimited(name);
+        if self.tubes.len() > before {
+            self.tubes.get_mut(number).opener = self.clients.handle(client);
+            self.clients[client].opened += 1;
+        }
+        Ok(number)
+    }
+
+    pub(in crate::engine) fn open_tube_unlimited(&mut self, name: &[u8]) -> u32 {
+        let before = self.tubes.len();
+        let number = self.tubes.open(name);
+        if self.tubes.len() > before {
+            self.steps.take(TUBE);
+            self.memory.tubes += TUBE_COST + name.len() as u64;
+        }
+        number
+    }
+
+    pub(in crate::engine) fn close_tube_if_idle(&mut self, number: u32) {
+        let tube = self.tubes.get(number);
+        let cost = TUBE_COST + tube.variable_cost();
+        let paused = tube.pause.as_ref().map(|_| tube.name.clone());
+        if let Some(closed) = self.tubes.close_if_idle(number) {
+            if let Some(opener) = self.clients.at(closed.opener) {
+                self.clients[opener].opened -= 1;
+            }
+            self.steps.take(TUBE);
+            self.memory.tubes -= cost;
+            self.paused.remove(&number);
+            if let Some(name) = paused {
+                // A tube of this name that is opened later is not paused, and the log must not think that it is.
+                self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
+            }
+            self.deadlines.set(TimerKey::Tube(number), Time::NEVER);
+        }
+    }
+}
