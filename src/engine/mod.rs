@@ -25,12 +25,14 @@ pub use data::client::{ReservePolicy, LONGEST_LEASE, MARGIN, WATCH_COST};
 #[cfg(test)]
 pub use data::deferred::DEFERRED;
 pub use data::details::History;
+pub use data::ended_keys::{EndedKey, KEY_COST};
 pub use data::event::{Event, NoJob, Outcome, Report};
 pub use data::handle::{ClientHandle, ClientId, NOBODY};
 pub use data::histogram::{Histogram, JobTimes};
 pub use data::job::{priority_class, Cause, Job, JobId, JobView, NewJob, Priority, State, PRIORITY_CLASSES, URGENT};
 pub use data::job_extras::JobExtras;
 pub use data::job_options::{CompletionPolicy, DedupKey, Fingerprint, Fingerprinting, Fingerprints, JobOptions};
+pub use data::jobs::JOB_COST;
 pub use data::latency::{Latency, TubeTimes, TIMES_COST};
 pub use data::list::{Linked, Links, List};
 pub use data::name::Name;
@@ -47,7 +49,6 @@ pub use log::log_room::{LogRoom, CHANGE_SIZE, OPTIONS_SIZE, PUT_SIZE};
 pub use log::restore::MovedJob;
 pub use log::stored::{StoredChange, StoredJob, StoredKey, StoredOptions};
 pub use rules::completion::NotCompleted;
-pub use rules::ended_keys::{EndedKey, KEY_COST};
 pub use verbs::batches::TouchAll;
 pub use verbs::disconnect::GiveBack;
 pub use verbs::flush::{FindReserved, Flush};
@@ -61,21 +62,15 @@ pub use verbs::watching::{Dropped, WantedTubes};
 use data::client::{ClientState, Clients, Watches};
 use data::deadlines::Deadlines;
 use data::deferred::Deferred;
+use data::ended_keys::EndedKeys;
 use data::job_extras::ExtrasStore;
 use data::jobs::Jobs;
+pub use data::tube::TUBE_COST;
 use data::tube::{Tubes, DEFAULT_TUBE};
 use rules::concurrency::Concurrency;
-use rules::ended_keys::EndedKeys;
-
-/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
-/// or the allocator takes for itself.
-pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
 /// Room for so much news is kept; more is seldom needed, when very many wait for one job.
 const KEPT_EVENTS: usize = 4096;
-
-/// What a tube costs beside its name, in bytes of account.
-pub const TUBE_COST: u64 = 400;
 
 /// See [`Limits::few_watched`]; the lists of nearly all clients are shorter.
 pub const FEW_WATCHED: usize = 64;
@@ -153,7 +148,8 @@ pub struct Engine {
     /// The place of the job that was buried last, in the order of burying.
     last_bury: u64,
     paused: BTreeSet<u32>,
-    memory: Account,
+    /// Bytes of connections, as [`Engine::set_buffers`] told them last.
+    buffers: u64,
     /// The figures that verbs count; the others are worked out by [`Engine::stats`].
     stats: Stats,
     /// How often a client began to wait or to be idle.
@@ -195,7 +191,7 @@ impl Engine {
             last_id: 0,
             last_bury: 0,
             paused: BTreeSet::new(),
-            memory: Account { tubes: TUBE_COST, ..Account::default() },
+            buffers: 0,
             stats: Stats::default(),
             waits: 0,
             kept_tubes: 0,
@@ -214,7 +210,6 @@ impl Engine {
         let client = self.connect_as(ReservePolicy::PerConnection);
         self.clients[client].used = DEFAULT_TUBE;
         self.clients[client].watched.add(client.0, DEFAULT_TUBE, &mut self.watches);
-        self.memory.watches += WATCH_COST;
         let tube = self.tubes.get_mut(DEFAULT_TUBE);
         tube.using += 1;
         tube.watching += 1;

@@ -46,6 +46,8 @@ pub struct Bodies {
     in_flight: VecDeque<InFlight>,
     /// The sum of their lengths, in bytes.
     in_flight_bytes: u64,
+    /// Bytes of account of all bodies.
+    held: u64,
     /// Bodies that are gone, and are so large that to free them takes long.
     released: Vec<Body>,
 }
@@ -206,7 +208,7 @@ impl Class {
 impl Bodies {
     pub fn new() -> Bodies {
         let (classes, in_flight) = (std::array::from_fn(Class::new), VecDeque::new());
-        Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, released: Vec::new() }
+        Bodies { classes, whole: Slab::new(), spare: 0, in_flight, in_flight_bytes: 0, held: 0, released: Vec::new() }
     }
 
     /// Stores a body, which must become a job's.
@@ -214,6 +216,7 @@ impl Bodies {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
         }
+        self.held += body.len() as u64;
         BodyKey { length: body.len() as u32, place: self.whole.insert(body) as u32 }
     }
 
@@ -226,10 +229,12 @@ impl Bodies {
         let before = class.spare;
         let place = class.add(body);
         self.spare -= before - class.spare;
+        self.held += body.len() as u64;
         BodyKey { place, length: body.len() as u32 }
     }
 
     pub fn remove(&mut self, key: BodyKey) {
+        self.held -= key.len() as u64;
         if key.len() > PAGED_MAX {
             let body = self.whole.remove(key.place as usize);
             if body.is_shared() {
@@ -259,6 +264,11 @@ impl Bodies {
     /// Bytes of bodies whose jobs are gone, but not the replies that share them; as of the last looks.
     pub fn in_flight(&self) -> u64 {
         self.in_flight_bytes
+    }
+
+    /// Bytes of the bodies that are here.
+    pub fn held(&self) -> u64 {
+        self.held
     }
 
     /// Bytes of pages that bodies have left, and other pages cannot have.

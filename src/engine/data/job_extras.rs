@@ -252,6 +252,8 @@ pub(in crate::engine) struct ExtrasStore {
     attachments: OfJob,
     /// The extras of the job in each slot; chunks without any have no memory.
     by_slot: Vec<Option<Box<[u32; CHUNK]>>>,
+    /// Bytes of account of all extras and attachments.
+    memory: u64,
 }
 
 impl ExtrasStore {
@@ -262,6 +264,7 @@ impl ExtrasStore {
             ends: Heap::new(),
             attachments: OfJob(Slab::new()),
             by_slot: Vec::new(),
+            memory: 0,
         }
     }
 
@@ -269,12 +272,26 @@ impl ExtrasStore {
         self.store.len()
     }
 
+    /// Returns the bytes of account of all extras and of those who wait.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
     pub fn get(&self, number: u32) -> &JobExtras {
         self.store.get(number)
     }
 
+    /// Returns these extras for a change that costs no memory; [`ExtrasStore::edit`] is for all others.
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.store.get_mut(number)
+    }
+
+    /// Changes these extras, and counts what that costs.
+    pub fn edit(&mut self, number: u32, change: impl FnOnce(&mut JobExtras)) {
+        let extras = self.store.get_mut(number);
+        let before = extras.cost();
+        change(extras);
+        self.memory = self.memory + extras.cost() - before;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &JobExtras)> {
@@ -296,6 +313,7 @@ impl ExtrasStore {
     /// Stores extras that stand in no index.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
+        self.memory += extras.cost();
         let number = self.store.insert(extras);
         if indexed {
             self.index.insert(number, &mut self.store);
@@ -331,8 +349,10 @@ impl ExtrasStore {
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let left = self.store.get_mut(number);
+        let before = left.cost();
         let mut own = std::mem::take(left);
         left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
+        self.memory = self.memory + left.cost() - before;
         own.place = NIL;
         self.link(own)
     }
@@ -347,26 +367,23 @@ impl ExtrasStore {
         self.get(number).slot == NIL
     }
 
-    /// Others may share from now on what no two jobs may. Tells how many bytes of account that frees.
-    pub fn forget_dedup_key(&mut self, number: u32) -> u64 {
-        if self.get(number).dedup_key == DedupKey::None {
-            return 0;
+    /// Others may share from now on what no two jobs may.
+    pub fn forget_dedup_key(&mut self, number: u32) {
+        if self.get(number).dedup_key != DedupKey::None {
+            self.index.remove(number, &mut self.store);
+            self.edit(number, |extras| extras.dedup_key = DedupKey::None);
         }
-        let before = self.get(number).cost();
-        self.index.remove(number, &mut self.store);
-        self.get_mut(number).dedup_key = DedupKey::None;
-        before - self.get(number).cost()
     }
 
     /// Takes the extras of a job away; nobody may be attached to it any more.
-    pub fn remove(&mut self, number: u32) -> JobExtras {
+    pub fn remove(&mut self, number: u32) {
         self.unlink(number);
         let extras = self.store.remove(number);
+        self.memory -= extras.cost();
         debug_assert_eq!(extras.submitters(), 0, "somebody was not told");
         if self.len() == 0 {
             self.by_slot = Vec::new();
         }
-        extras
     }
 
     /// The extras with this hash that `matches`.
@@ -405,7 +422,11 @@ impl ExtrasStore {
 
     /// `client` waits for the outcome of the job with these extras; `list` is what it is attached to.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
-        let heard = self.get_mut(number).rare_mut().reports;
+        self.edit(number, |extras| {
+            extras.rare_mut();
+        });
+        self.memory += ATTACHMENT_COST;
+        let heard = self.get(number).rare().map_or(0, |rare| rare.reports);
         let new = Attachment { client, extras: number, heard, of_job: Links::NONE, of_client: Links::NONE };
         let member = self.attachments.0.insert(new) as u32;
         let rare = self.store.get_mut(number).rare.as_mut().expect("just made");
@@ -420,6 +441,7 @@ impl ExtrasStore {
         rare.attached.remove(member, &mut self.attachments);
         list.remove(member, &mut OfClient(&mut self.attachments.0));
         let ended = self.attachments.0.remove(member as usize);
+        self.memory -= ATTACHMENT_COST;
         if self.attachments.0.is_empty() && self.attachments.0.capacity() > KEPT_ATTACHMENTS {
             self.attachments.0 = Slab::new();
         }

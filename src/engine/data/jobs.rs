@@ -11,6 +11,10 @@ use super::job::{Job, JobId, JobView};
 use super::list::{Linked, Links};
 use super::slots::Slots;
 
+/// What a job costs beside its body, in bytes of account: its slot, its part of a row of ids, and what its body's class
+/// or the allocator takes for itself.
+pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
+
 /// Bytes that may be spare before they count: what a queue leaves that is emptied and filled again in any order.
 const SPARE: u64 = 8 << 20;
 
@@ -37,6 +41,11 @@ impl Jobs {
         let slot = self.slots.insert(job);
         self.ids.insert(id, slot);
         slot
+    }
+
+    /// Returns the bytes of account of all jobs, with what they have left and others cannot have.
+    pub fn memory(&self) -> u64 {
+        self.len() as u64 * JOB_COST + self.bodies.held() + self.spare()
     }
 
     /// Bytes that jobs and their bodies have left, and only others of the same size can have: more than [`SPARE`].

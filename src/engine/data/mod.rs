@@ -10,6 +10,7 @@ pub(super) mod client;
 pub(super) mod deadlines;
 pub(super) mod deferred;
 pub(super) mod details;
+pub(super) mod ended_keys;
 pub(super) mod event;
 pub(super) mod handle;
 pub(super) mod heap;

@@ -25,6 +25,9 @@ pub const DEFAULT: &[u8] = b"default";
 /// The number of the default tube, which is opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
 
+/// What a tube costs beside its name, in bytes of account.
+pub const TUBE_COST: u64 = 400;
+
 /// How many jobs are in which state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
@@ -257,6 +260,8 @@ pub struct Tubes {
     opened: u32,
     /// In the order of listing: as created, but the last one moves into the place of one that ends, as in beanstalkd.
     order: Vec<u32>,
+    /// Bytes of account of all tubes; the default tube is there without its name, which nobody chose.
+    memory: u64,
 }
 
 /// A list of tubes below this capacity keeps its memory.
@@ -265,10 +270,18 @@ const KEPT_ORDER: usize = 4096;
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
         let (store, secret) = (Slots::new(), Secret(hash_secret));
-        let mut tubes =
-            Tubes { store, by_name: Index::new(), secret, recent: DEFAULT_TUBE, opened: 0, order: Vec::new() };
+        let mut tubes = Tubes {
+            store,
+            by_name: Index::new(),
+            secret,
+            recent: DEFAULT_TUBE,
+            opened: 0,
+            order: Vec::new(),
+            memory: 0,
+        };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
+        tubes.memory = TUBE_COST;
         tubes
     }
 
@@ -278,6 +291,18 @@ impl Tubes {
 
     pub fn len(&self) -> usize {
         self.store.len()
+    }
+
+    /// Returns the bytes of account of all tubes.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Begins to measure how long the jobs of a tube wait and run.
+    pub fn measure(&mut self, number: u32) -> &mut TubeTimes {
+        let times = &mut self.store.get_mut(number).times;
+        self.memory += if times.is_none() { TIMES_COST } else { 0 };
+        times.get_or_insert_default()
     }
 
     /// The number of the tube with this name.
@@ -312,6 +337,7 @@ impl Tubes {
         }
         self.opened = self.opened.wrapping_add(1);
         let number = self.store.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
+        self.memory += TUBE_COST + name.len() as u64;
         self.order.push(number);
         self.by_name.insert(number, &mut self.store);
         self.recent = number;
@@ -325,6 +351,7 @@ impl Tubes {
         }
         self.by_name.remove(number, &mut self.store);
         let tube = self.store.remove(number);
+        self.memory -= TUBE_COST + tube.variable_cost();
         self.order.swap_remove(tube.order as usize);
         if let Some(&moved) = self.order.get(tube.order as usize) {
             self.get_mut(moved).order = tube.order;

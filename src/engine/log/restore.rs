@@ -12,7 +12,7 @@ use crate::engine::data::job_extras::JobExtras;
 use crate::engine::data::job_options::CompletionPolicy;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::data::tube::Pause;
-use crate::engine::{Engine, JOB_COST, NOBODY};
+use crate::engine::{Engine, NOBODY};
 
 /// Where a job stands that went to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,15 +36,9 @@ impl Engine {
         self.last_id = self.last_id.max(found.id.0);
         let mut before = None;
         if let Some(slot) = known {
-            let job = self.jobs.get(slot);
-            let body = job.body.len() as u64;
             before = Some(self.logged_size(slot));
-            self.memory.jobs -= body;
             self.unbind(slot);
-        } else {
-            self.memory.jobs += JOB_COST;
         }
-        self.memory.jobs += body.as_ref().map_or(found.body.len(), Body::len) as u64;
         let tube = self.open_tube_unlimited(found.tube);
         let body = match body {
             Some(body) => self.jobs.bodies.add(body),
@@ -171,7 +165,6 @@ impl Engine {
         extras.done = done?;
         extras.result_at = length;
         self.jobs.extend_body(slot, result);
-        self.memory.jobs += result.len() as u64;
         Some(slot)
     }
 
@@ -180,8 +173,7 @@ impl Engine {
         let slot = self.jobs.find(id)?;
         let size = self.logged_size(slot);
         self.unbind(slot);
-        let job = self.jobs.remove(slot);
-        self.memory.jobs -= JOB_COST + job.body.len() as u64;
+        self.jobs.remove(slot);
         Some((slot, size))
     }
 

@@ -216,18 +216,18 @@ impl Engine {
             return;
         }
         let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
-        let extras = self.extras_store.get_mut(number);
-        extras.ttl = options.ttl;
-        (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
-        extras.fails = options.fails;
-        (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
-        if rare {
-            let rare = extras.rare_mut();
-            (rare.start, rare.order) = (options.start, options.order);
-            rare.reducer = options.reducer.map(Box::from);
-            rare.backoff = options.backoff;
-        }
-        self.memory.jobs += self.extras_store.get(number).cost();
+        self.extras_store.edit(number, |extras| {
+            extras.ttl = options.ttl;
+            (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
+            extras.fails = options.fails;
+            (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
+            if rare {
+                let rare = extras.rare_mut();
+                (rare.start, rare.order) = (options.start, options.order);
+                rare.reducer = options.reducer.map(Box::from);
+                rare.backoff = options.backoff;
+            }
+        });
         if let DedupKey::Name(key) = options.concurrency.0.restored() {
             self.join_lane(slot, key, options.concurrency.1);
         }

@@ -16,7 +16,7 @@ use crate::engine::data::job_options::CompletionPolicy;
 use crate::engine::data::steps::{telling, Progress, TELL};
 use crate::engine::data::time::Time;
 use crate::engine::log::change::Change;
-use crate::engine::{Engine, JOB_COST};
+use crate::engine::Engine;
 
 /// Why an outcome was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +144,6 @@ impl Engine {
         extras.result_at = self.jobs.get(slot).body.len() as u32;
         extras.done = done;
         self.jobs.extend_body(slot, result.bytes());
-        self.memory.jobs += result.len() as u64;
         self.tell_outcome(slot, if done { Outcome::Done(result) } else { Outcome::Failed(result) });
     }
 
@@ -325,9 +324,7 @@ impl Engine {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
             let number = self.extras_of(slot);
-            let before = self.extras_store.get(number).cost();
-            self.extras_store.get_mut(number).rare_mut().progress = (done, total);
-            self.memory.jobs += self.extras_store.get(number).cost() - before;
+            self.extras_store.edit(number, |extras| extras.rare_mut().progress = (done, total));
         }
         if self.is_awaited(slot) {
             self.extras_store.begin_report(self.extras_store.of(slot));
@@ -385,7 +382,7 @@ impl Engine {
         }
         if self.jobs.get(slot).is_bound() {
             // Nor may a later submit coalesce with it: its client would be told of an end that was not meant for it.
-            self.memory.jobs -= self.extras_store.forget_dedup_key(self.extras_store.of(slot));
+            self.extras_store.forget_dedup_key(self.extras_store.of(slot));
         }
         true
     }
@@ -398,7 +395,6 @@ impl Engine {
         let size = if self.is_logged() { self.logged_size(slot) } else { 0 };
         self.unbind(slot);
         let job = self.jobs.remove(slot);
-        self.memory.jobs -= JOB_COST + job.body.len() as u64;
         let tube = self.tubes.get_mut(job.tube);
         tube.deletes += 1;
         if !job.is_volatile() {
@@ -422,9 +418,7 @@ impl Engine {
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));
         let outcome = Arc::new(outcome);
         if self.tell_on(number, id, &outcome, logged) == Progress::More {
-            let before = self.extras_store.get(number).cost();
-            let other = self.extras_store.leave_to_waiters(number);
-            self.memory.jobs += self.extras_store.get(number).cost() + self.extras_store.get(other).cost() - before;
+            self.extras_store.leave_to_waiters(number);
             self.deferred.push_back(Deferred::Tell { extras: number, job: id, outcome, logged });
         }
     }
@@ -452,7 +446,7 @@ impl Engine {
             }
         }
         if self.extras_store.is_left(extras) {
-            self.memory.jobs -= self.extras_store.remove(extras).cost();
+            self.extras_store.remove(extras);
         }
         Progress::Done
     }

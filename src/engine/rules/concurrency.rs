@@ -67,6 +67,8 @@ pub(in crate::engine) struct Concurrency {
     lanes: Slots<Lane, 64>,
     /// Tubes in which somebody waits and a job was parked until now; they are served at the end of the verb.
     unblocked: Vec<TubeHandle>,
+    /// Bytes of account of all groups and lanes.
+    memory: u64,
 }
 
 impl Concurrency {
@@ -93,6 +95,11 @@ impl Concurrency {
     /// Ready jobs of this tube that are parked; for checks.
     pub fn parked_in(&self, tube: u32) -> impl Iterator<Item = &ReadyQueue> {
         self.lanes.iter().filter(move |(_, lane)| lane.tube == tube).map(|(_, lane)| &lane.parked)
+    }
+
+    /// Returns the bytes of account of all groups and lanes.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// Bytes of account of all, counted one by one; for checks.
@@ -143,7 +150,7 @@ impl Engine {
         let (tube, large) = (job.tube, self.is_large(job));
         let (scope, hash) = self.scope_of_key(&key, tube);
         let group = self.concurrency.find(&key, scope, hash).unwrap_or_else(|| {
-            self.memory.jobs += GROUP_COST + key.length() as u64;
+            self.concurrency.memory += GROUP_COST + key.length() as u64;
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
             let group = Group { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false };
             let number = self.concurrency.groups.insert(group);
@@ -151,7 +158,7 @@ impl Engine {
             number
         });
         let lane = self.concurrency.lane_in(group, tube, large).unwrap_or_else(|| {
-            self.memory.jobs += LANE_COST;
+            self.concurrency.memory += LANE_COST;
             let lane = Lane { group, tube, large, members: 0, exposed: NIL, parked: ReadyQueue::default() };
             let number = self.concurrency.lanes.insert(lane);
             self.concurrency.groups.get_mut(group).lanes.push(number);
@@ -173,13 +180,13 @@ impl Engine {
         *members -= 1;
         if *members == 0 {
             let group = self.concurrency.lanes.remove(lane).group;
-            self.memory.jobs -= LANE_COST;
+            self.concurrency.memory -= LANE_COST;
             let lanes = &mut self.concurrency.groups.get_mut(group).lanes;
             lanes.retain(|other| *other != lane);
             if lanes.is_empty() {
                 self.concurrency.index.remove(group, &mut self.concurrency.groups);
                 self.concurrency.groups.remove(group);
-                self.memory.jobs -= GROUP_COST + key.length() as u64;
+                self.concurrency.memory -= GROUP_COST + key.length() as u64;
             }
         }
         Some((key, most))

@@ -1,115 +1,19 @@
 //! Keys that outlive their jobs: for some time after the end of a job, no other of its key is taken in.
 //!
-//! Owns what is left of such jobs: the id, the names and the end of that time. The keys of living jobs are in `job_extras`.
-//! Must not decide what a duplicate is told.
+//! Owns when such a key begins and ends. Must not decide what a duplicate is told.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use crate::engine::data::deadlines::TimerKey;
+use crate::engine::data::ended_keys::EndedKey;
 use crate::engine::data::event::Outcome;
-use crate::engine::data::heap::{Heap, Placed};
-use crate::engine::data::index::{chained, Index};
 use crate::engine::data::job::JobId;
 use crate::engine::data::job_options::{CompletionPolicy, DedupKey};
-use crate::engine::data::list::NIL;
 use crate::engine::data::name::Name;
-use crate::engine::data::slots::Slots;
 use crate::engine::data::time::{Span, Time};
 use crate::engine::log::change::Change;
 use crate::engine::Engine;
-
-/// The key of a job that has ended.
-#[derive(Debug)]
-pub struct EndedKey {
-    /// The number of the job.
-    pub id: JobId,
-    /// When it is forgotten.
-    pub until: Time,
-    /// The name of the tube that the job was in.
-    pub tube: Arc<[u8]>,
-    /// The key itself.
-    pub key: Name,
-    hash: u32,
-    /// The next in the same bucket of the index.
-    chain: u32,
-    /// Its place in the order of ends.
-    place: u32,
-    /// The log has it.
-    is_logged: bool,
-}
-
-/// Bytes of account of a key beside the names: itself, and its places in the index and in the order of ends.
-pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
-
-const _: () = assert!(KEY_COST <= 96);
-
-impl EndedKey {
-    /// Bytes of the names.
-    pub fn names(&self) -> usize {
-        self.tube.len() + self.key.length()
-    }
-
-    fn cost(&self) -> u64 {
-        KEY_COST + self.names() as u64
-    }
-}
-
-chained!(EndedKey);
-
-impl Placed for EndedKey {
-    fn place_mut(&mut self) -> &mut u32 {
-        &mut self.place
-    }
-}
-
-/// See the module's page.
-#[derive(Debug, Default)]
-pub struct EndedKeys {
-    store: Slots<EndedKey>,
-    index: Index,
-    ends: Heap<Time>,
-}
-
-impl EndedKeys {
-    /// The key with this number.
-    pub fn get(&self, number: u32) -> &EndedKey {
-        self.store.get(number)
-    }
-
-    fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
-        self.index.find(hash as usize, &self.store, |number| {
-            let ended = self.get(number);
-            ended.hash == hash && ended.key == *key && *ended.tube == *tube
-        })
-    }
-
-    fn insert(&mut self, ended: EndedKey) -> u32 {
-        let until = ended.until;
-        let number = self.store.insert(ended);
-        self.index.insert(number, &mut self.store);
-        self.ends.push(until, number, &mut self.store);
-        number
-    }
-
-    fn remove(&mut self, number: u32) -> EndedKey {
-        self.index.remove(number, &mut self.store);
-        self.ends.remove(self.get(number).place, &mut self.store);
-        self.store.remove(number)
-    }
-
-    /// When the next one is forgotten.
-    pub fn next_end(&self) -> Time {
-        self.ends.first().map_or(Time::NEVER, |(at, _)| at)
-    }
-
-    /// Bytes of account of all, counted one by one; for checks.
-    pub fn counted(&self) -> u64 {
-        self.ends.check(|number| self.get(number).place);
-        assert_eq!((self.index.len(), self.ends.len()), (self.store.len(), self.store.len()));
-        self.store.iter().map(|(_, ended)| ended.cost()).sum()
-    }
-}
 
 impl Engine {
     /// Takes the job in `slot` away, which has ended; its key may outlive it.
@@ -149,9 +53,7 @@ impl Engine {
     ) -> (u32, Option<(u32, usize)>) {
         let hash = self.hash_key(&tube, &key);
         let before = self.ended_keys.find(&tube, &key, hash).and_then(|number| self.forget_key(number));
-        let ended = EndedKey { id, until, tube, key, hash, chain: NIL, place: NIL, is_logged };
-        self.memory.jobs += ended.cost();
-        let number = self.ended_keys.insert(ended);
+        let number = self.ended_keys.insert(id, tube, key, hash, until, is_logged);
         self.retime_keys();
         (number, before)
     }
@@ -159,7 +61,6 @@ impl Engine {
     /// Tells the number and the length of the names if the log has it.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.ended_keys.remove(number);
-        self.memory.jobs -= gone.cost();
         if gone.is_logged {
             self.changed(Change::KeyGone { number, names: gone.names() });
         }
@@ -169,8 +70,9 @@ impl Engine {
 
     /// The time of one key is over.
     pub(in crate::engine) fn key_due(&mut self) {
-        let (_, number) = self.ended_keys.ends.first().expect("a key whose time is over");
-        self.forget_key(number);
+        if let Some(number) = self.ended_keys.next() {
+            self.forget_key(number);
+        }
     }
 
     fn retime_keys(&mut self) {
@@ -187,7 +89,7 @@ impl Engine {
 
     /// The job of this tube that had this key and ended a short time ago, if one did.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
-        if self.ended_keys.ends.len() == 0 {
+        if self.ended_keys.is_empty() {
             return None;
         }
         let number = self.ended_keys.find(tube, key, self.hash_key(tube, key))?;
@@ -197,7 +99,7 @@ impl Engine {
 
     /// All keys that outlive their jobs and that the log has.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
-        self.ended_keys.store.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
+        self.ended_keys.iter().filter(|ended| ended.is_logged)
     }
 
     /// The key with this number, which outlives its job.

@@ -4,6 +4,7 @@
 
 use crate::engine::data::account::Account;
 use crate::engine::data::body::Body;
+use crate::engine::data::client::WATCH_COST;
 use crate::engine::Engine;
 
 impl Engine {
@@ -11,15 +12,18 @@ impl Engine {
     /// theirs, counts as a buffer as long as a reply shares it, and until [`Engine::check_in_flight`] has seen that none does any more. What jobs have
     /// left counts as theirs as long as no job of another size can have it, but for the first 8 MiB.
     pub fn memory(&self) -> Account {
-        let mut memory = self.memory;
-        memory.buffers += self.jobs.bodies.in_flight();
-        memory.jobs += self.jobs.spare();
-        memory
+        let bound = self.extras_store.memory() + self.ended_keys.memory() + self.concurrency.memory();
+        Account {
+            jobs: self.jobs.memory() + bound,
+            tubes: self.tubes.memory(),
+            watches: self.watches_memory(),
+            buffers: self.buffers + self.jobs.bodies.in_flight(),
+        }
     }
 
     /// The same without what [`Engine::set_buffers`] told, in one sum.
     pub fn memory_held(&self) -> u64 {
-        self.memory().total() - self.memory.buffers
+        self.memory().total() - self.buffers
     }
 
     /// Bytes of those that replies alone still share.
@@ -30,7 +34,7 @@ impl Engine {
     /// Tells how many bytes are taken outside of the engine, by connections and what they have sent or not read, so
     /// that the sum of all is bounded; and whether the system has no memory for more.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
-        self.memory.buffers = bytes;
+        self.buffers = bytes;
         self.exhausted = exhausted;
     }
 
@@ -52,6 +56,10 @@ impl Engine {
     /// Whether there are so many bytes left for what asks for more.
     pub fn has_memory(&self, bytes: u64) -> bool {
         !self.lacks_memory(bytes)
+    }
+
+    pub(in crate::engine) fn watches_memory(&self) -> u64 {
+        self.watches.len() as u64 * WATCH_COST
     }
 
     /// Whether that would be more than all that asks for memory may take together, or the system has no more.

@@ -80,13 +80,9 @@ impl Engine {
 
     /// The times of the tube with this number; none if there is no memory to begin with them.
     fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
-        if self.tubes.get(number).times.is_none() {
-            if self.lacks_memory(TIMES_COST) {
-                return None;
-            }
-            self.memory.tubes += TIMES_COST;
-            self.tubes.get_mut(number).times = Some(Box::default());
+        if self.tubes.get(number).times.is_none() && self.lacks_memory(TIMES_COST) {
+            return None;
         }
-        self.tubes.get_mut(number).times.as_deref_mut()
+        Some(self.tubes.measure(number))
     }
 }

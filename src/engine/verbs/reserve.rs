@@ -7,7 +7,6 @@ use crate::engine::data::client::{IdleState, Search, Waiting};
 use crate::engine::data::event::{NoJob, Outcome};
 use crate::engine::data::handle::ClientId;
 use crate::engine::data::job::{Cause, JobId, JobView, State};
-use crate::engine::data::job_extras::ATTACHMENT_COST;
 use crate::engine::data::list::NIL;
 use crate::engine::data::steps::Progress;
 use crate::engine::data::time::{Span, Time};
@@ -282,7 +281,6 @@ impl Engine {
 
     /// Ends one attachment of `client`, and tells to which extras.
     pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {
-        self.memory.jobs -= ATTACHMENT_COST;
         self.extras_store.detach(member, &mut self.clients[client].attached).extras
     }
 

@@ -145,7 +145,6 @@ impl Engine {
         if self.lacks_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
             return Err(Refused::OutOfMemory);
         }
-        self.memory.jobs += JOB_COST + new.body.len() as u64;
         self.last_id += 1;
         self.stats.total_jobs += 1;
         let NewJob { pri, delay, ttr, body } = new;
@@ -179,24 +178,24 @@ impl Engine {
             return;
         }
         let number = self.new_extras(slot, options.dedup_key, expires);
-        let extras = self.extras_store.get_mut(number);
-        extras.max_attempts = options.max_attempts;
-        extras.max_fails = options.max_fails;
-        extras.ttl = options.ttl;
-        extras.result_at = options.keep;
-        if rare {
-            let rare = extras.rare_mut();
-            rare.backoff = options.backoff;
-            rare.reducer = options.reducer;
-            rare.start = options.start.unwrap_or(Time::NEVER);
-        }
-        self.memory.jobs += self.extras_store.get(number).cost();
+        self.extras_store.edit(number, |extras| {
+            extras.max_attempts = options.max_attempts;
+            extras.max_fails = options.max_fails;
+            extras.ttl = options.ttl;
+            extras.result_at = options.keep;
+            if rare {
+                let rare = extras.rare_mut();
+                rare.backoff = options.backoff;
+                rare.reducer = options.reducer;
+                rare.start = options.start.unwrap_or(Time::NEVER);
+            }
+        });
         if let Some((key, most)) = options.concurrency {
             self.join_lane(slot, key, most);
         }
     }
 
-    /// Makes extras for the job in `slot`, which has none; their cost is still to be accounted for.
+    /// Makes extras for the job in `slot`, which has none.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.jobs.view(slot);
         // Nobody ever looks for a job without a body, and they must not all stand in one chain.
@@ -218,26 +217,21 @@ impl Engine {
         if self.jobs.get(slot).is_bound() {
             return self.extras_store.of(slot);
         }
-        let number = self.new_extras(slot, DedupKey::None, Time::NEVER);
-        self.memory.jobs += self.extras_store.get(number).cost();
-        number
+        self.new_extras(slot, DedupKey::None, Time::NEVER)
     }
 
     /// One more attachment of `client` to the job in `slot`.
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
-        let before = self.extras_store.get(number).cost();
         let list = &mut self.clients[client].attached;
         self.extras_store.attach(number, client.0, list);
-        self.memory.jobs += self.extras_store.get(number).cost() - before;
     }
 
     /// The job in `slot` has no extras any more.
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
         if self.jobs.get(slot).is_bound() {
             self.leave_lane(slot);
-            let extras = self.extras_store.remove(self.extras_store.of(slot));
-            self.memory.jobs -= extras.cost();
+            self.extras_store.remove(self.extras_store.of(slot));
             self.jobs.get_mut(slot).set_bound(false);
             self.retime_extras();
         }

@@ -86,13 +86,12 @@ impl Engine {
         if known {
             return Ok(watched.len());
         }
-        let watches = self.memory.watches + WATCH_COST;
+        let watches = self.watches_memory() + WATCH_COST;
         let many = watched.len() >= self.limits.max_watched || watches > self.limits.max_memory / WATCHES_PART;
         if many || self.lacks_memory(WATCH_COST) {
             return Err(OverLimit);
         }
         let number = self.open_tube(client, name)?;
-        self.memory.watches += WATCH_COST;
         let state = &mut self.clients[client];
         let tube = self.tubes.get_mut(number);
         tube.watching += 1;
@@ -147,7 +146,6 @@ impl Engine {
         let watch = state.watched.find(number, &self.watches).expect("a watched tube");
         self.unstand(watch, reserve_policy);
         self.clients[client].watched.remove(number, &mut self.watches);
-        self.memory.watches -= WATCH_COST;
         let tube = self.tubes.get_mut(number);
         tube.watching -= 1;
         tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
@@ -303,7 +301,7 @@ impl Engine {
     /// that one client does not use up what is for all: whoever comes next still finds some.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
-        let many = self.memory.tubes + cost > self.limits.max_memory / TUBES_PART;
+        let many = self.tubes.memory() + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
         let opened = self.clients[client].opened;
         let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
@@ -324,21 +322,18 @@ impl Engine {
         let number = self.tubes.open(name);
         if self.tubes.len() > before {
             self.steps.take(TUBE);
-            self.memory.tubes += TUBE_COST + name.len() as u64;
         }
         number
     }
 
     pub(in crate::engine) fn close_tube_if_idle(&mut self, number: u32) {
         let tube = self.tubes.get(number);
-        let cost = TUBE_COST + tube.variable_cost();
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if let Some(closed) = self.tubes.close_if_idle(number) {
             if let Some(opener) = self.clients.at(closed.opener) {
                 self.clients[opener].opened -= 1;
             }
             self.steps.take(TUBE);
-            self.memory.tubes -= cost;
             self.paused.remove(&number);
             if let Some(name) = paused {
                 // A tube of this name that is opened later is not paused, and the log must not think that it is.
