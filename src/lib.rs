@@ -9,48 +9,31 @@
 
 #[allow(missing_docs)]
 mod access;
-mod base64;
 #[allow(missing_docs)]
 mod binlog;
 mod client;
 #[allow(missing_docs)]
 mod cluster;
-mod config;
 #[allow(missing_docs)]
 mod ctl;
 #[allow(missing_docs)]
 mod engine;
 #[allow(missing_docs)]
-mod files;
-#[allow(missing_docs)]
-mod gearmand;
-mod json;
-mod lease;
-mod lock_order;
-#[allow(missing_docs)]
-mod log_figures;
-#[allow(missing_docs)]
-mod machine;
-#[allow(missing_docs)]
-mod options;
-#[cfg(feature = "tls")]
-#[allow(missing_docs)]
-mod pem;
-#[allow(missing_docs)]
 mod protocol;
-mod role;
 mod server;
+mod settings;
+mod shared;
 
 pub use binlog::{BinlogSettings, SyncMode};
 pub use client::{Client, ClientError, Closer, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 #[cfg(feature = "tls")]
 pub use client::{ClientTls, ClientTlsFiles};
-pub use config::{Address, Config, Keepalive, TlsFiles};
 pub use engine::State as JobState;
-pub use lease::Lease;
 pub use protocol::{ProtocolSettings, Wire};
-pub use role::{Role, RoleBoard, RoleFigures};
 pub use server::{JobInfo, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
+pub use settings::config::{Address, Config, Keepalive, TlsFiles};
+pub use shared::lease::Lease;
+pub use shared::role::{Role, RoleBoard, RoleFigures};
 
 /// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.
 #[doc(hidden)]
@@ -60,7 +43,7 @@ pub mod internals {
         pub use crate::access::*;
     }
     pub mod base64 {
-        pub use crate::base64::*;
+        pub use crate::shared::base64::*;
     }
     pub mod binlog {
         pub use crate::binlog::*;
@@ -69,7 +52,7 @@ pub mod internals {
         pub use crate::cluster::*;
     }
     pub mod config {
-        pub use crate::config::*;
+        pub use crate::settings::config::*;
     }
     pub mod ctl {
         pub use crate::ctl::*;
@@ -78,16 +61,16 @@ pub mod internals {
         pub use crate::engine::*;
     }
     pub mod files {
-        pub use crate::files::*;
+        pub use crate::shared::files::*;
     }
     pub mod gearmand {
-        pub use crate::gearmand::*;
+        pub use crate::settings::gearmand::*;
     }
     pub mod machine {
-        pub use crate::machine::*;
+        pub use crate::shared::machine::*;
     }
     pub mod options {
-        pub use crate::options::*;
+        pub use crate::settings::options::*;
     }
     pub mod protocol {
         pub use crate::protocol::*;

@@ -4,12 +4,7 @@
 
 #![deny(missing_docs, unsafe_code)]
 
-mod allocator;
-mod daemon;
-#[cfg(target_os = "linux")]
-mod standard_files;
-mod standby;
-mod starter;
+mod process;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,12 +16,13 @@ use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
 use beanpole::internals::{cluster, ctl, machine};
 use beanpole::{Config, Server, StartError};
-use daemon::{PidFile, Side};
 use logfile::Target;
+use process::daemon::{PidFile, Side};
+use process::standby::Turn;
+use process::starter::{Parent, PortFile, ReadyFile};
+use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
 use signals::SignalAction;
-use standby::Turn;
-use starter::{Parent, PortFile, ReadyFile};
 
 /// Bytes of stack of the thread that waits for a client to shut the server down.
 const WATCH_STACK: usize = 64 * 1024;

@@ -23,7 +23,7 @@ use super::record::{
 use super::segment::{Header, Key, Place, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob};
-use crate::log_figures::{Health, LogFigures};
+use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
 

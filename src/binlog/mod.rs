@@ -29,7 +29,7 @@ mod types;
 mod wal;
 mod writer;
 
-pub use crate::log_figures::Health;
+pub use crate::shared::log_figures::Health;
 pub use backup::back_up;
 pub use journal::Journal;
 pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};

@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, StreamOwned};
 
 use super::ClientTlsFiles;
-use crate::pem;
+use crate::shared::pem;
 
 /// Where systems keep the authorities that everybody trusts: Debian and Alpine, Fedora, openSUSE, others.
 const SYSTEM: [&str; 4] = [

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use super::channel::Security;
 use super::gateway::{Answer, Gateway};
 use super::shared_log::{Entries, Epoch, Fail, Room, Seq, SharedLog, Tail};
-use crate::base64::encode;
 use crate::client::ClientTlsFiles;
-use crate::json::{Document, Part};
+use crate::shared::base64::encode;
+use crate::shared::json::{Document, Part};
 
 /// How long one request may take. A standby waits for longer than the lease of one that is cut off.
 const TIMEOUT: Duration = Duration::from_millis(700);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::Security;
 use crate::client::Transport;
-use crate::json::{self, Document};
+use crate::shared::json::{self, Document};
 
 /// Bytes of an answer that are read: entries of half a megabyte in base64, many at a time.
 const LARGEST: usize = 64 << 20;

@@ -17,8 +17,8 @@ use super::mirror::{self, Mirror};
 use super::shared_log::{Epoch, Fail, Room, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
-use crate::lease::Lease;
-use crate::role::{Role, RoleBoard};
+use crate::shared::lease::Lease;
+use crate::shared::role::{Role, RoleBoard};
 
 /// How long the active server may be silent before another takes its place: its lease, and as much for one that was cut
 /// off while its last renewal was under way.

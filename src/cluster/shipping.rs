@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Fail, Seq, SharedLog};
 use crate::binlog::{LogFile, Storage};
-use crate::lease::Lease;
-use crate::role::{RoleBoard, RoleFigures};
+use crate::shared::lease::Lease;
+use crate::shared::role::{RoleBoard, RoleFigures};
 
 /// Bytes of operations in an entry, unless one operation alone is larger: much larger entries cost the shared log more
 /// for each byte.

@@ -10,7 +10,7 @@ use super::name;
 use super::opts::{Flag, HELP, REACH, SERVER};
 use super::out::Out;
 use super::problem::Problem;
-use crate::options::{self, complaint};
+use crate::settings::options::{self, complaint};
 
 /// What operands are, for those who complete them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

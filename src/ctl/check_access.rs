@@ -9,8 +9,8 @@ use super::call::Call;
 use super::out::Out;
 use super::problem::{Problem, DONE, EMPTY, REFUSED};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
-use crate::machine;
 use crate::protocol::needs;
+use crate::shared::machine;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let (file, question) = match call.operands.as_slice() {

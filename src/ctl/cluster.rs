@@ -6,7 +6,7 @@ use super::call::Call;
 use super::out::Out;
 use super::problem::{Problem, DONE, NO_CONNECTION};
 use crate::cluster::command;
-use crate::options::BAD_USAGE;
+use crate::settings::options::BAD_USAGE;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let code = |problem: &str| if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };

@@ -8,7 +8,7 @@ use super::opts::{Flag, HELP};
 use super::out::Out;
 use super::problem::{Problem, DONE};
 use super::table::SUBCOMMANDS;
-use crate::options::OPTIONS;
+use crate::settings::options::OPTIONS;
 
 pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let text = match call.operands[0].as_str() {

@@ -10,7 +10,7 @@ use super::out::{on_one_line, Out};
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
 use super::yaml::Figures;
-use crate::json;
+use crate::shared::json;
 
 /// The columns of a table of tubes: the head, and the server's key.
 pub const COLUMNS: [(&str, &str); 9] = [

@@ -9,7 +9,7 @@ use super::opts::{COUNT, DELAY, JSON, NEW_PRI, OF_TUBE, STATE};
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
-use crate::json;
+use crate::shared::json;
 
 /// What is done to one of several things.
 type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result<(), Problem>;

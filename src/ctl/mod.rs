@@ -108,7 +108,7 @@ fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 fn help(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let text = match call.operands.first() {
-        None => format!("{}\n{}", crate::options::usage(), usage()),
+        None => format!("{}\n{}", crate::settings::options::usage(), usage()),
         Some(name) => match SUBCOMMANDS.iter().find(|row| row.name == *name) {
             Some(row) => row.usage(),
             None => return Err(Problem::usage(format!("there is no subcommand {}", name.escape_debug()))),

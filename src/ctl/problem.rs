@@ -5,7 +5,7 @@
 use std::io;
 use std::ops::Deref;
 
-use crate::options::BAD_USAGE;
+use crate::settings::options::BAD_USAGE;
 
 /// It did what it was told.
 pub const DONE: u8 = 0;

@@ -12,8 +12,8 @@ use super::opts::{Flag, DELAY, FILE, JSON, LINES, PRI, TRY, TTL, TTR, TUBE, UNIQ
 use super::out::Out;
 use super::problem::{Problem, DONE, REFUSED};
 use super::tell;
-use crate::json;
 use crate::protocol::text::is_tube_name;
+use crate::shared::json;
 
 /// Refusals that are told one by one.
 const TOLD: u64 = 10;

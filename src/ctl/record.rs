@@ -4,9 +4,9 @@
 
 use super::name;
 use super::yaml::Figures;
-use crate::base64;
 use crate::engine::State;
-use crate::json::{self, Object, Strays};
+use crate::shared::base64;
+use crate::shared::json::{self, Object, Strays};
 
 /// What happened to a job, by the server's keys.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];

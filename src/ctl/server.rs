@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::problem::Problem;
-use crate::options::{host_and_port, needs_tls};
+use crate::settings::options::{host_and_port, needs_tls};
 
 /// The port of beanstalk servers.
 const PORT: u16 = 11_300;

@@ -3,7 +3,7 @@
 //! Owns which values are texts and which are numbers. Must not know a server.
 
 use super::name;
-use crate::json::Members;
+use crate::shared::json::Members;
 
 /// Keys whose values are texts, also those that look like numbers.
 const TEXTS: [&str; 5] = ["version", "id", "hostname", "os", "platform"];

@@ -33,8 +33,8 @@ pub use guard::needs;
 
 use crate::access::ClientAccess;
 use crate::engine::{ClientId, Engine, Fingerprints, Histogram, Span, Stats, Time};
-use crate::log_figures::LogFigures;
-use crate::role::RoleFigures;
+use crate::shared::log_figures::LogFigures;
+use crate::shared::role::RoleFigures;
 
 /// The protocol that the clients of a listener speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

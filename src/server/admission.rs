@@ -13,7 +13,7 @@ use slab::Slab;
 
 use super::memory::{Memory, CONNECTION_COST};
 use super::socket::PeerAddress;
-use crate::config::{local_connections, Config};
+use crate::settings::config::{local_connections, Config};
 
 /// Why a connection was turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::shared::atomic::{AtomicU64, Ordering};
 use nix::time::{clock_gettime, ClockId};
-use portable_atomic::{AtomicU64, Ordering};
 
 use crate::engine::{Span, Time};
 

@@ -5,7 +5,7 @@
 //! bytes behind and goes on. So a reply can never overtake the one before it, a producer that hands a job to a waiting
 //! worker writes it out itself, without waking the worker's thread, and no lock is held during a write.
 
-use portable_atomic::{AtomicBool, Ordering};
+use crate::shared::atomic::{AtomicBool, Ordering};
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,9 +20,9 @@ use super::pool::Note;
 use super::socket::Stream;
 #[cfg(feature = "tls")]
 use super::tls::{TlsSession, SESSION_COST};
-use crate::lease::Lease;
-use crate::lock_order::{Mutex, MutexGuard, OUTPUT};
 use crate::protocol::Output;
+use crate::shared::lease::Lease;
+use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
 /// Stretches of output handed to the kernel in one write.
 const SLICES: usize = 16;

@@ -5,7 +5,7 @@
 //! thread serves all connections of that round; on a slow disk the log's own threads do it, so that commands which need
 //! no disk are answered meanwhile. Must not know the format of the log.
 
-use portable_atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use super::delivery::Outbox;
 use super::hub::Hub;
 use super::space::{self, Space};
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
-use crate::lock_order::{self, HELD_REPLIES};
 use crate::protocol::Output;
+use crate::shared::lock_order::{self, HELD_REPLIES};
 
 /// How long may stay unsynced what no reply depends on.
 const UNHURRIED: Duration = Duration::from_millis(50);

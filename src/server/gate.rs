@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
-use crate::machine;
+use crate::shared::machine;
 
 /// Clients at a time that have not proven who they are. Beyond them, listeners wait a moment before they accept, then
 /// turn clients away.

@@ -7,21 +7,21 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::shared::atomic::{AtomicU64, Ordering};
 use nix::libc;
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{getegid, geteuid, setgid, setgroups, setuid, Gid, Uid, User};
 use parking_lot::Mutex;
-use portable_atomic::{AtomicU64, Ordering};
 
-use crate::config::Config;
 use crate::engine::{Histogram, Span, Time};
-use crate::files::FilePlace;
-use crate::machine;
 use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Latencies, Usage};
-use crate::role::{RoleBoard, RoleFigures};
+use crate::settings::config::Config;
+use crate::shared::files::FilePlace;
+use crate::shared::machine;
+use crate::shared::role::{RoleBoard, RoleFigures};
 
 /// This process, as clients see it.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::fs;
 use super::socket::Listener;
 use super::StartError;
 use crate::access::Digest;
-use crate::config::Config;
 use crate::protocol::Wire;
+use crate::settings::config::Config;
 
 /// Bytes of the shortest token that is taken: a shorter one can be guessed.
 const SHORTEST: usize = 16;

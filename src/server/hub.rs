@@ -27,11 +27,11 @@ use super::timer::Alarm;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
-use crate::config::Config;
 use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, Span, Time, FEW_WATCHED};
-use crate::lock_order::{Mutex, ENGINE};
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{tell, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Request, Wire};
+use crate::settings::config::Config;
+use crate::shared::lock_order::{Mutex, ENGINE};
 
 /// Deadlines, and unfinished work, each get one half of a turn's steps; the rest of them waits for the next turn, so
 /// that clients come in between.

@@ -16,7 +16,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use parking_lot::Mutex;
 
 use super::logfile::{self, severity, Elsewhere, Target};
-use crate::json::{self, Members};
+use crate::shared::json::{self, Members};
 
 /// How many milliseconds stderr may take no line, as a pipe that its reader has left full, before lines are lost. Then
 /// none waits any more until it takes one: threads that serve clients write here, and the one that hears signals.

@@ -13,7 +13,7 @@ use log::Level;
 use parking_lot::Mutex;
 
 use super::log::text_line;
-use crate::files;
+use crate::shared::files;
 
 /// Where the system's log takes lines.
 const SYSLOG: &str = "/dev/log";

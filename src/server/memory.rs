@@ -3,9 +3,9 @@
 //! Owns the bounds. The engine counts what it holds itself; connections count here what they have sent and is not done,
 //! and what they have not read. The sum is at most `--max-memory`. Must not know connections: each asks for itself.
 
-use portable_atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use crate::config::CONNECTION_COST;
+pub use crate::settings::config::CONNECTION_COST;
 
 /// The part of all memory that is kept for replies and for commands that give memory back, and its most.
 const KEPT: u64 = 16;

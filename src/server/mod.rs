@@ -62,9 +62,9 @@ pub use socket::Listener;
 pub use stepped::Stepped;
 
 use crate::binlog::{Folder, OpenError, Storage};
-use crate::config::{Address, Config};
 use crate::engine::Span;
 use crate::protocol::Wire;
+use crate::settings::config::{Address, Config};
 
 /// Why a server did not start.
 #[derive(Debug)]
@@ -386,7 +386,7 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
         Address::Tcp(host, port) | Address::Tls(host, port) => {
             let is_tls = matches!(address, Address::Tls(..));
-            let host = host.as_deref().unwrap_or(crate::config::DEFAULT_HOST);
+            let host = host.as_deref().unwrap_or(crate::settings::config::DEFAULT_HOST);
             let port = port.unwrap_or(port_otherwise);
             let scheme = if is_tls { "tls:" } else { "" };
             let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };

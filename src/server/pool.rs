@@ -521,8 +521,8 @@ mod tests {
 
     use super::super::clock::Clock;
     use super::*;
-    use crate::config::Config;
     use crate::protocol::Host;
+    use crate::settings::config::Config;
 
     const MAX: u64 = 256 << 20;
     const CLIENTS: usize = 300;

@@ -22,8 +22,8 @@ use nix::sys::stat::SFlag;
 use nix::unistd::geteuid;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::config::Keepalive;
-use crate::files::{self, FileEntry, FilePlace};
+use crate::settings::config::Keepalive;
+use crate::shared::files::{self, FileEntry, FilePlace};
 
 /// Connections that may wait to be accepted. The kernel cuts it to its own limit.
 const BACKLOG: i32 = 1024;

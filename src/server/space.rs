@@ -5,7 +5,7 @@
 //! the others, so that a disk which takes long to make a file holds up nobody else. Must not know the commands, nor how
 //! space is counted.
 
-use portable_atomic::{AtomicU64, Ordering};
+use crate::shared::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! Owns one alarm. A thread that brings an earlier deadline into the engine moves the alarm forward; one that removes a
 //! deadline leaves it, since a wake-up too many is cheaper than one more lock. Must not know what is due.
 
-use portable_atomic::{AtomicU64, Ordering};
+use crate::shared::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};

@@ -7,31 +7,18 @@
 extern crate self as crossbeam_channel;
 extern crate self as mio;
 extern crate self as parking_lot;
-extern crate self as portable_atomic;
 
 #[allow(dead_code)] // what only the syncer's other modes ask
 mod binlog;
-#[allow(dead_code)]
-mod lock_order;
 mod scenes;
 #[allow(dead_code)]
 mod server;
+mod shared;
 mod shims;
 
 /// What the real files know by these names.
 mod engine {
     pub use beanpole::internals::engine::Time;
-}
-mod lease {
-    /// Until when replies may leave: always.
-    #[derive(Debug, Default)]
-    pub struct Lease;
-
-    impl Lease {
-        pub fn is_over(&self) -> bool {
-            false
-        }
-    }
 }
 mod protocol {
     pub use beanpole::internals::protocol::Output;

@@ -9,7 +9,7 @@ use crate::binlog::record::{Record, MARK};
 use crate::binlog::segment::{Place, HEADER};
 use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
-use crate::log_figures::Health;
+use crate::shared::log_figures::Health;
 
 /// Where no record says yet that a segment is needed no longer.
 const UNSAID: u64 = u64::MAX;

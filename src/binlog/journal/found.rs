@@ -7,7 +7,7 @@ use crate::binlog::record::full_size;
 use crate::binlog::segment::Place;
 use crate::binlog::types::Synced;
 use crate::engine::Engine;
-use crate::log_figures::Health;
+use crate::shared::log_figures::Health;
 
 impl Journal {
     /// Takes in a segment that was found on the disk; in order of their numbers, before any job is found in it.

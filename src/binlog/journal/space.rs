@@ -7,7 +7,7 @@ use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
 use crate::binlog::segment::HEADER;
 use crate::engine::{LogRoom, CHANGE_SIZE, PUT_SIZE};
-use crate::log_figures::Health;
+use crate::shared::log_figures::Health;
 
 const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 

@@ -5,9 +5,9 @@
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Stats, TubeStats};
-use crate::log_figures::LogFigures;
 use crate::protocol::{CommandCounters, CommandPlace, Context, Facts, Usage, Wire};
-use crate::role::RoleFigures;
+use crate::shared::log_figures::LogFigures;
+use crate::shared::role::RoleFigures;
 
 /// All that the server tells.
 pub struct QueueFigures<'a> {

@@ -7,11 +7,11 @@
 use super::types::Failure;
 use super::HttpSettings;
 use crate::engine::{Progress, Stats, TubeStats};
-use crate::log_figures::Health;
 use crate::protocol::beanstalk::{extended_counts, FigureValue, QueueFigures, SERVER_FIGURES, TUBE_FIGURES};
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{sees, CommandPlace, Context, Output, Wire};
-use crate::role::{Role, RoleFigures};
+use crate::shared::log_figures::Health;
+use crate::shared::role::{Role, RoleFigures};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {

@@ -5,8 +5,8 @@
 
 use super::page::PAGE_POLICY;
 use super::types::{Failure, Head};
-use crate::json;
 use crate::protocol::{Flow, Output};
+use crate::shared::json;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {

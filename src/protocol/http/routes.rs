@@ -7,10 +7,10 @@ use super::metrics::Names;
 use super::types::{Failure, Method};
 use crate::access::{Need, Scope};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, State};
-use crate::json::{Object, Strays};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{is_tube_name, past, whole_number};
 use crate::protocol::{DecodeLimits, LogSubject};
+use crate::shared::json::{Object, Strays};
 
 /// What a change to a job takes in a log at most, and a new job beside its body.
 pub const CHANGE: u64 = 50;
@@ -330,7 +330,7 @@ fn put(it: &mut Arguments) -> Result<Command, Failure> {
     let mut text = |key| it.object.take_text(key).map_err(|()| wrong(key));
     let bytes = match (text("body")?, text("body-base64")?) {
         (Some(text), None) => text.into_owned().into_bytes(),
-        (None, Some(text)) => crate::base64::decode(text.as_bytes()).ok_or_else(|| wrong("body-base64"))?,
+        (None, Some(text)) => crate::shared::base64::decode(text.as_bytes()).ok_or_else(|| wrong("body-base64"))?,
         _ => return Err(wrong("body, or body-base64")),
     };
     if bytes.len() as u64 > it.limits.max_job_size.into() {

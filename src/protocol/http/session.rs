@@ -15,15 +15,15 @@ use crate::engine::{
     BodyRef, Engine, Flush, JobId, JobView, Kick, MoveJobs, NewJob, Progress, Refused, Span, State, Stats, Time,
     TubeStats,
 };
-use crate::json::Members;
-use crate::log_figures::Health;
 use crate::protocol::beanstalk::{
     extended_counts, server_figures, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
 };
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::text::upto;
 use crate::protocol::{self, Context, Flow, Output, Wire};
-use crate::role::Role;
+use crate::shared::json::Members;
+use crate::shared::log_figures::Health;
+use crate::shared::role::Role;
 
 /// Why a server says nothing of the queue, and takes no jobs.
 const STANDING_BY: &str = "this server stands by; another one is active";

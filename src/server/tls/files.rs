@@ -9,8 +9,8 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{crypto, CipherSuite};
 
 use super::certificate::untimely;
-use crate::config::TlsFiles;
-use crate::pem;
+use crate::settings::config::TlsFiles;
+use crate::shared::pem;
 
 pub use rustls::ServerConfig;
 

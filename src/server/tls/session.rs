@@ -15,9 +15,9 @@ use rustls::Error;
 
 use super::certificate::names;
 use super::files::ServerConfig;
-use crate::lease::Lease;
 use crate::protocol::Output;
 use crate::server::socket::Stream;
+use crate::shared::lease::Lease;
 
 /// Bytes of account of a session beside those of a connection.
 pub const SESSION_COST: u64 = 4096;

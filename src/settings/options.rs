@@ -9,10 +9,10 @@ use getopts::HasArg;
 
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
-use crate::config::{
+use crate::settings::config::{
     most_connections, Address, Config, Extensions, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
 };
-use crate::machine;
+use crate::shared::machine;
 
 /// The exit code for bad usage; beanstalkd's.
 pub const BAD_USAGE: u8 = 5;
@@ -561,7 +561,7 @@ fn ignored(settings: &mut Settings, _: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Keepalive;
+    use crate::settings::config::Keepalive;
 
     fn settings(line: &str) -> Settings {
         match parse(&words(line)) {

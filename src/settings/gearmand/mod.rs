@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
-use crate::config::{most_connections, Address, GEARMAN_PORT};
-use crate::machine;
-use crate::options::Settings;
+use crate::settings::config::{most_connections, Address, GEARMAN_PORT};
+use crate::settings::options::Settings;
+use crate::shared::machine;
 
 /// The exit code for bad usage; gearmand's.
 pub const BAD_USAGE: u8 = 1;
@@ -296,7 +296,7 @@ pub fn usage() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Keepalive;
+    use crate::settings::config::Keepalive;
 
     fn parsed(line: &str) -> Result<GearmandAction, String> {
         let line = format!("--config-file /dev/null {line}");

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use portable_atomic::AtomicU64;
+use crate::shared::atomic::AtomicU64;
 
 /// The moment up to which a server may answer its clients.
 #[derive(Debug)]

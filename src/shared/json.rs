@@ -10,7 +10,7 @@ use hifijson::token::Lex;
 use hifijson::value::{parse_bounded, Value};
 use hifijson::{Expect, SliceLexer};
 
-use crate::base64;
+use crate::shared::base64;
 
 /// Depth of lists and objects in each other that is read.
 const DEPTH: usize = 16;

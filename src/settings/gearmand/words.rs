@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use log::LevelFilter;
 
 use super::{CONFIG_FILE, OPTIONS};
-use crate::options;
+use crate::settings::options;
 
 /// An option as it was given.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use crate::binlog::{BinlogSettings, SyncMode};
-use crate::machine;
 pub use crate::protocol::beanstalk::Extensions;
+use crate::shared::machine;
 
 /// Where to listen unless told otherwise: on this machine only. beanstalkd listens on all its addresses; without a
 /// password in the protocol, nobody should be let in unasked.
@@ -142,9 +142,9 @@ pub struct Config {
     /// How the log is kept.
     pub log: BinlogSettings,
     /// Until when clients may be answered, if another server may take this one's place.
-    pub lease: std::sync::Arc<crate::lease::Lease>,
+    pub lease: std::sync::Arc<crate::shared::lease::Lease>,
     /// What it tells of its part, if it is one of several servers.
-    pub role: Option<std::sync::Arc<crate::role::RoleBoard>>,
+    pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
     /// Largest body that is taken, in bytes.
     pub max_job_size: u32,
     /// Connections held at a time. One more is told OUT_OF_MEMORY and closed: an answer beats a silent queue.

@@ -1,0 +1,10 @@
+//! The program as a process: its memory, its standard files, its parent, the background, and its part in a cluster.
+//!
+//! Owns its files. The library knows nothing of them.
+
+pub mod allocator;
+pub mod daemon;
+#[cfg(target_os = "linux")]
+pub mod standard_files;
+pub mod standby;
+pub mod starter;

@@ -1,0 +1,20 @@
+//! What several rooms share, and none of them owns: text formats, files, locks, the machine, and the part of one server
+//! among several.
+//!
+//! Owns its files. Imports no other room.
+
+pub mod atomic;
+pub mod base64;
+#[allow(missing_docs)]
+pub mod files;
+pub mod json;
+pub mod lease;
+pub mod lock_order;
+#[allow(missing_docs)]
+pub mod log_figures;
+#[allow(missing_docs)]
+pub mod machine;
+#[cfg(feature = "tls")]
+#[allow(missing_docs)]
+pub mod pem;
+pub mod role;
