@@ -32,7 +32,9 @@ pub use engine::State as JobState;
 pub use protocol::{ProtocolSettings, Wire};
 pub use server::{JobInfo, JobTotals, ManualClock, Server, ServerStats, StartError, TubeInfo};
 pub use settings::config::{Address, Config, Keepalive, TlsFiles};
+#[doc(hidden)]
 pub use shared::lease::Lease;
+#[doc(hidden)]
 pub use shared::role::{Role, RoleBoard, RoleFigures};
 
 /// The rooms, for the program, the tests and the benchmarks of this package. They change without notice.

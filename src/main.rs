@@ -15,7 +15,7 @@ use beanpole::internals::gearmand::{self, Gearmand, GearmandAction};
 use beanpole::internals::options::{parse, usage, Action, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, log as server_log, logfile, signals, systemd};
 use beanpole::internals::{cluster, ctl, machine};
-use beanpole::{Config, Server, StartError};
+use beanpole::{Server, StartError};
 use logfile::Target;
 use process::daemon::{PidFile, Side};
 use process::standby::Turn;
@@ -297,7 +297,10 @@ fn start(settings: Settings) -> Result<Server, (u8, String)> {
         }
     }
     let resident: Option<fn() -> u64> = Some(machine::resident_memory);
-    let config = Config { give_back: allocator::GIVE_BACK, resident, ..settings.config };
+    let config = settings.config.with(|config| {
+        config.give_back = allocator::GIVE_BACK;
+        config.resident = resident;
+    });
     let started = Server::with_inherited(config, inherited);
     started.map_err(|error: StartError| (error.code, error.to_string()))
 }

@@ -53,15 +53,14 @@ mod access {
         fn start_by(lines: &str, start: impl FnOnce(Config) -> Server) -> Guarded {
             let folder = Folder::new();
             let unix = |name| vec![Address::Unix(folder.file(name))];
-            let mut config = Config {
-                listen: unix("beanstalk"),
-                gearman: unix("gearman"),
-                workq: unix("workq"),
-                http: unix("http"),
-                access: Some(folder.file("access")),
-                handle_prefix: Some("h".to_owned()),
-                ..Config::embedded()
-            };
+            let mut config = Config::embedded().with(|config| {
+                config.listen = unix("beanstalk");
+                config.gearman = unix("gearman");
+                config.workq = unix("workq");
+                config.http = unix("http");
+                config.access = Some(folder.file("access"));
+                config.handle_prefix = Some("h".to_owned());
+            });
             config.protocols.http.admin = true;
             write_file(&folder, lines);
             Guarded { server: start(config), folder }

@@ -49,7 +49,13 @@ fn config(conversation: &Conversation) -> Config {
     let max_job_size = conversation.max_job_size.unwrap_or(config.max_job_size);
     let Config { port, gearman_port, workq_port, .. } = Config::embedded();
     let max_memory = memory.unwrap_or(config.max_memory);
-    Config { max_job_size, max_memory, port, gearman_port, workq_port, ..config }
+    config.with(|config| {
+        config.max_job_size = max_job_size;
+        config.max_memory = max_memory;
+        config.port = port;
+        config.gearman_port = gearman_port;
+        config.workq_port = workq_port;
+    })
 }
 
 fn run_within(conversations: &[Conversation], pieces: Pieces) -> Vec<String> {

@@ -63,24 +63,67 @@ fn the_client_has_all_commands() {
     server.check();
 }
 
+/// Names come from users: none may end its command and begin another one, nor add an argument.
+#[test]
+fn nothing_in_a_name_becomes_another_command() {
+    let server = Server::start().unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let kept = client.put(b"kept", 0, 0, 60).unwrap();
+    let is_invalid = |result: Result<(), ClientError>| assert!(matches!(result, Err(ClientError::Invalid(_))));
+    for name in [format!("mail\r\ndelete {kept}"), format!("mail\ndelete {kept}"), "mail 5".into(), String::new()] {
+        let name = name.as_str();
+        is_invalid(client.use_tube(name));
+        is_invalid(client.watch(name).map(drop));
+        is_invalid(client.watch_weighted(name, 1).map(drop));
+        is_invalid(client.ignore(name).map(drop));
+        is_invalid(client.pause_tube(name, 1));
+        is_invalid(client.flush_tube(name).map(drop));
+        is_invalid(client.flush_buried(name).map(drop));
+        is_invalid(client.limit_tube(name, 1));
+        is_invalid(client.move_job(kept, name, 0, 0));
+        is_invalid(client.move_tube(name, "b", "ready", 1).map(drop));
+        is_invalid(client.move_tube("a", name, "ready", 1).map(drop));
+        is_invalid(client.move_tube("a", "b", name, 1).map(drop));
+        is_invalid(client.list_jobs(name, "ready", 0, 1).map(drop));
+        is_invalid(client.list_jobs("default", name, 0, 1).map(drop));
+        let changes: [fn(&mut PutTags, String); 3] = [
+            |tags, name| tags.tube = Some(name),
+            |tags, name| tags.unique = Some((name, 1)),
+            |tags, name| tags.concurrency = Some((name, 1)),
+        ];
+        for change in changes {
+            let tags = PutTags::default().with(|tags| change(tags, name.to_owned()));
+            is_invalid(client.put_tagged(b"x", 0, 0, 60, &tags).map(drop));
+        }
+    }
+    is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
+    is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
+    is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));
+    // Nothing was sent, so each reply still belongs to its command.
+    assert_eq!(client.peek(kept).unwrap().body, b"kept");
+    assert_eq!(client.delete_batch(&[]).unwrap(), 0);
+    assert_eq!(client.figure("stats", "cmd-delete").unwrap(), "0");
+    client.use_tube("\"two words\"").unwrap();
+}
+
 #[test]
 fn the_client_has_all_extensions() {
     let server = Server::start().unwrap();
     let mut client = Client::connect(server.address()).unwrap();
     let words = client.extensions().unwrap();
     assert!(words.first().is_some_and(|word| word == "idp") && words.last().is_some_and(|word| word == "quote"));
-    let tags = PutTags {
-        unique: Some(("k".to_owned(), 60)),
-        tube: Some("mail".to_owned()),
-        tries: Some((1, 5)),
-        ttl: Some(1000),
-        concurrency: Some(("c".to_owned(), 1)),
-    };
+    let tags = PutTags::default().with(|tags| {
+        tags.unique = Some(("k".to_owned(), 60));
+        tags.tube = Some("mail".to_owned());
+        tags.tries = Some((1, 5));
+        tags.ttl = Some(1000);
+        tags.concurrency = Some(("c".to_owned(), 1));
+    });
     let duplicate = |id, state: &str| PutResult::Duplicate { id, state: state.to_owned() };
     assert_eq!(client.put_tagged(b"one", 9, 0, 60, &tags).unwrap(), PutResult::New(1));
     assert_eq!(client.put_tagged(b"two", 5, 0, 60, &tags).unwrap(), duplicate(1, "READY"));
     assert_eq!(
-        client.put_tagged(b"two", 5, 0, 60, &PutTags { unique: None, ..tags.clone() }).unwrap(),
+        client.put_tagged(b"two", 5, 0, 60, &tags.clone().with(|tags| tags.unique = None)).unwrap(),
         PutResult::New(2)
     );
     assert_eq!(client.put_tagged(b"three", 5, 0, 60, &PutTags::default()).unwrap(), PutResult::New(3));
@@ -131,7 +174,7 @@ fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
     // An address that no other test uses, so that nobody takes the port meanwhile.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Some(format!("127.90.{high}.{low}"));
-    let config = |port| Config { listen: vec![Address::Tcp(host.clone(), port)], ..Config::embedded() };
+    let config = |port| Config::embedded().with(|config| config.listen = vec![Address::Tcp(host.clone(), port)]);
     let server = Server::with(config(None)).unwrap();
     let address = server.address();
     let mut client = Client::connect(address).unwrap();
@@ -151,7 +194,7 @@ fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
 #[test]
 fn a_client_shuts_down_its_server_only() {
     for command in [&b"shutdown\n"[..], b"shutdown graceful\n"] {
-        let mut config = Config { gearman: vec![Address::Tcp(None, None)], ..Config::embedded() };
+        let mut config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
         config.protocols.allow_shutdown = true;
         let (server, other) = (Server::with(config).unwrap(), Server::start().unwrap());
         let mut client = Client::connect(server.address()).unwrap();
@@ -214,9 +257,9 @@ fn what_cannot_be_had_is_an_error_with_the_program_s_code() {
     let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
     // An address for documents (RFC 5737), which no machine has.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
-    assert_eq!(code(Config { listen: vec![elsewhere], ..Config::embedded() }), 75);
-    assert_eq!(code(Config { user: Some("no-such-user".to_owned()), ..Config::embedded() }), 33);
-    assert_eq!(code(Config { log_folder: Some("/proc/nothing/log".into()), ..Config::embedded() }), 10);
+    assert_eq!(code(Config::embedded().with(|config| config.listen = vec![elsewhere])), 75);
+    assert_eq!(code(Config::embedded().with(|config| config.user = Some("no-such-user".to_owned()))), 33);
+    assert_eq!(code(Config::embedded().with(|config| config.log_folder = Some("/proc/nothing/log".into()))), 10);
 }
 
 /// Years of waiting, in whatever time the machine takes for it.
@@ -279,11 +322,11 @@ fn a_test_sees_and_empties_the_queue_that_it_embeds() {
     let late = client.put(b"late", 7, 3600, 60).unwrap();
     client.use_tube("other").unwrap();
     client.put(b"ready", 0, 0, 60).unwrap();
-    let totals = JobTotals { ready: 1, reserved: 1, delayed: 1, buried: 0 };
+    let counts = |jobs: JobTotals| [jobs.ready, jobs.reserved, jobs.delayed, jobs.buried];
     let stats = server.stats();
-    assert_eq!((stats.jobs, stats.total_jobs, stats.connections, stats.waiting), (totals, 3, 1, 0));
+    assert_eq!((counts(stats.jobs), stats.total_jobs, stats.connections, stats.waiting), ([1, 1, 1, 0], 3, 1, 0));
     let mail = server.tubes().into_iter().find(|tube| tube.name == b"mail").expect("a tube");
-    assert_eq!((mail.jobs, mail.watching), (JobTotals { ready: 0, ..totals }, 1));
+    assert_eq!((counts(mail.jobs), mail.watching), ([0, 1, 1, 0], 1));
     clock.advance(Duration::from_secs(10));
     let mut jobs = server.jobs("mail");
     jobs.sort_by_key(|job| job.id);
@@ -300,7 +343,7 @@ fn a_test_sees_and_empties_the_queue_that_it_embeds() {
 
 #[test]
 fn very_many_jobs_are_cleared_a_turn_at_a_time() {
-    let server = Server::with(Config { turn_steps: 16, ..Config::embedded() }).unwrap();
+    let server = Server::with(Config::embedded().with(|config| config.turn_steps = 16)).unwrap();
     let mut client = Client::connect(server.address()).unwrap();
     for _ in 0..1000 {
         client.put(b"", 0, 0, 60).unwrap();

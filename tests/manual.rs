@@ -394,7 +394,7 @@ fn the_segment_shown_is_one() {
     let shown = shown_segment();
     assert_eq!(shown.len(), 133);
     fs::write(folder.0.join("segment.0000000001"), &shown).expect("a file");
-    let config = Config { log_folder: Some(folder.0.clone()), ..Config::embedded() };
+    let config = Config::embedded().with(|config| config.log_folder = Some(folder.0.clone()));
     let server = Server::with(config).expect("a server");
     let mut client = Client::connect(server.address()).expect("a connection");
     assert_eq!(client.peek(1).expect("the job").body, b"hello");

@@ -83,6 +83,7 @@ fn inputs(wire: Wire) -> Vec<Input> {
                 whole("nested objects", 1, [post.as_bytes(), &b"{\"body\":".repeat(131_072)].concat()),
             ]
         }
+        wire => unreachable!("no input of {wire:?}"),
     }
 }
 
@@ -99,6 +100,7 @@ fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
         Wire::Gearman => "(Gearman)",
         Wire::Workq => "(Workq)",
         Wire::Http => "http://",
+        wire => unreachable!("no address of {wire:?}"),
     };
     let name = daemon.names().iter().find(|name| name.contains(sign)).unwrap_or_else(|| panic!("{:?}", daemon.names()));
     let address = name.trim_start_matches("http://").split([' ', '/']).next().expect("an address");

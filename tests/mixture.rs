@@ -154,9 +154,15 @@ impl Talker {
 fn run(seed: u64, host: &str) {
     let mut random = Random(seed);
     let anywhere = vec![Address::Tcp(None, None)];
-    let doors = Config { gearman: anywhere.clone(), workq: anywhere, ..Config::embedded() };
-    let (server, clock) =
-        Server::with_manual_clock(Config { threads: 2, job_retries: Some(2), ..doors }).expect("a server");
+    let doors = Config::embedded().with(|config| {
+        config.gearman = anywhere.clone();
+        config.workq = anywhere;
+    });
+    let (server, clock) = Server::with_manual_clock(doors.with(|config| {
+        config.threads = 2;
+        config.job_retries = Some(2);
+    }))
+    .expect("a server");
     let mut talkers: Vec<Talker> = (0..CLIENTS).map(|number| Talker::new(&server, number)).collect();
     for step in 0..STEPS {
         let number = random.below(CLIENTS as u64) as usize;
@@ -166,7 +172,7 @@ fn run(seed: u64, host: &str) {
                 Wire::Beanstalk => beanstalk(&mut random, step),
                 Wire::Gearman => gearman(&mut random, step, host),
                 Wire::Workq => workq(&mut random),
-                Wire::Http => unreachable!("operators are not among them"),
+                _ => unreachable!("operators are not among them"),
             });
         }
         // The server closes where a protocol says so.

@@ -86,7 +86,8 @@ fn certificate(folder: &Folder) -> [String; 6] {
 #[cfg(feature = "tls")]
 fn by_tls(folder: &Folder, address: SocketAddr) -> impl Fn() -> Client + Sync {
     let authority = Some(folder.file("server.pem"));
-    let files = beanpole::ClientTlsFiles { authority, ..Default::default() };
+    let mut files = beanpole::ClientTlsFiles::default();
+    files.authority = authority;
     let tls = beanpole::ClientTls::load(&files).expect("the certificate");
     move || Client::connect_tls("localhost", address.port(), &tls, daemon::PATIENCE).expect("a connection")
 }

@@ -163,7 +163,7 @@ mod tests {
     /// What a server finds, whose segments are small: its jobs' ids, and its report.
     fn start(folder: Folder) -> Result<(Vec<u64>, Report), OpenError> {
         let mut engine = Engine::new(Limits::NONE);
-        let settings = BinlogSettings { segment_size: 4096, mode: SyncMode::Always, strict: false };
+        let settings = BinlogSettings::new(4096, SyncMode::Always);
         let opened = open(Arc::new(folder), settings, &mut engine, Time::default(), &mut |_| {})?;
         let mut ids: Vec<u64> = engine.jobs().map(|job| job.id().0).collect();
         ids.sort_unstable();

@@ -24,12 +24,26 @@ const LEAST_SPACE: u64 = 4096;
 
 /// How to keep the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct BinlogSettings {
     /// Full size of a segment, in bytes.
     pub segment_size: u64,
+    /// When writes are synced to the disk.
     pub mode: SyncMode,
     /// Refuse to start if any record is damaged.
     pub strict: bool,
+}
+
+impl BinlogSettings {
+    /// A log in segments of this many bytes, which is read even if records are damaged.
+    pub const fn new(segment_size: u64, mode: SyncMode) -> BinlogSettings {
+        BinlogSettings { segment_size, mode, strict: false }
+    }
+
+    /// The same settings, but no start if any record is damaged.
+    pub const fn strictly(self) -> BinlogSettings {
+        BinlogSettings { strict: true, ..self }
+    }
 }
 
 /// A log that is ready, and the queue in `engine` that it describes.

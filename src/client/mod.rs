@@ -7,13 +7,13 @@
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;
+mod types;
 
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use socket2::TcpKeepalive;
@@ -22,6 +22,8 @@ use socket2::TcpKeepalive;
 pub use tls::ClientTls;
 pub use transport::Closer;
 pub use transport::Transport;
+use types::{checked, one_line};
+pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
 /// Bytes of the longest first line of a reply that is believed; those of servers have less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
@@ -30,137 +32,37 @@ const MAX_REPLY_LINE: u64 = 4096;
 const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.
+///
+/// Times are in whole seconds, as in the protocol. A method fails with [`ClientError::Refused`] if the server replies
+/// anything but what the method's description names, with [`ClientError::Invalid`] if a tube name or key cannot be
+/// sent, and with [`ClientError::Io`] if the connection fails; the connection is of no further use then.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = beanpole::Server::start()?;
+/// # let address = server.address();
+/// use beanpole::{Client, ClientError};
+///
+/// let mut producer = Client::connect(address)?;
+/// producer.use_tube("mail")?;
+/// let id = producer.put(b"hello", 1024, 0, 60)?;
+///
+/// let mut worker = Client::connect(address)?;
+/// worker.watch("mail")?;
+/// while let Some(job) = worker.reserve(Some(0))? {
+///     assert_eq!((job.id, &job.body[..]), (id, &b"hello"[..]));
+///     match worker.delete(job.id) {
+///         // The time to run ended, and another worker has the job.
+///         Err(ClientError::Refused(reply)) if reply == "NOT_FOUND" => {}
+///         other => other?,
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Transport>,
-}
-
-/// A reply as it came: its first line without CR LF, and the bytes behind it if it announces some.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
-    /// What came before the CR LF, for example `INSERTED 7`.
-    pub line: String,
-    /// For example the bytes of the job that `FOUND 7 5` announces; empty if it announces none.
-    pub body: Vec<u8>,
-}
-
-impl Reply {
-    /// The number behind this word, if the line begins with it.
-    pub fn number(&self, word: &str) -> Option<u64> {
-        let rest = self.line.strip_prefix(word)?.strip_prefix(' ')?;
-        rest.split(' ').next()?.parse().ok()
-    }
-}
-
-/// Why a command was not carried out.
-#[derive(Debug)]
-pub enum ClientError {
-    /// The connection failed; what was asked may or may not have been done.
-    Io(io::Error),
-    /// The server said something else than what was hoped for, for example `NOT_FOUND`.
-    Refused(String),
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            ClientError::Io(error) => error.fmt(formatter),
-            ClientError::Refused(reply) => write!(formatter, "the server answered {reply}"),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
-
-impl From<io::Error> for ClientError {
-    fn from(error: io::Error) -> ClientError {
-        ClientError::Io(error)
-    }
-}
-
-/// A job in this client's hands, or one that it looked at.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReservedJob {
-    /// The id that the server gave it at `put`.
-    pub id: u64,
-    /// The body, byte for byte, without the CR LF behind it.
-    pub body: Vec<u8>,
-}
-
-/// What a job may have that beanstalkd does not know; the server must offer the extensions. Names follow the rules of
-/// names of tubes. beanpole-beanstalk(7) says what each means.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PutTags {
-    /// No other job with this key is put while it lives, and so many seconds longer.
-    pub unique: Option<(String, u32)>,
-    /// It is put into this tube, instead of the used one.
-    pub tube: Option<String>,
-    /// It is buried after so many lost or released reservations; each lost one is followed by a delay that begins with
-    /// so many seconds and doubles.
-    pub tries: Option<(u8, u32)>,
-    /// It is deleted after so many seconds if it is ready or delayed then.
-    pub ttl: Option<u32>,
-    /// Of the jobs with this key, so many may be reserved at a time.
-    pub concurrency: Option<(String, u32)>,
-}
-
-impl fmt::Display for PutTags {
-    /// As they stand behind the numbers of a put, each with a space before it.
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        let PutTags { unique, tube, tries, ttl, concurrency } = self;
-        if let Some((key, seconds)) = unique {
-            write!(formatter, " idp:{key}:{seconds}")?;
-        }
-        if let Some(tube) = tube {
-            write!(formatter, " tub:{tube}")?;
-        }
-        if let Some((count, seconds)) = tries {
-            write!(formatter, " try:{count}:{seconds}")?;
-        }
-        if let Some(seconds) = ttl {
-            write!(formatter, " ttl:{seconds}")?;
-        }
-        if let Some((key, most)) = concurrency {
-            write!(formatter, " con:{key}:{most}")?;
-        }
-        Ok(())
-    }
-}
-
-/// What became of a put with tags.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PutResult {
-    /// This is the new job.
-    New(u64),
-    /// A job with the key is there, or was there a short time ago.
-    Duplicate {
-        /// The number of the job that is there, or was.
-        id: u64,
-        /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
-        state: String,
-    },
-}
-
-/// Files of PEM that a client needs to reach a server with TLS.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ClientTlsFiles {
-    /// The authorities that may have signed the server's certificate; those of the system if there are none.
-    pub authority: Option<PathBuf>,
-    /// What the client shows of itself, if the server wants that: a certificate, with those up to its authority.
-    pub certificate: Option<PathBuf>,
-    /// The key of that; in the same file if there is none.
-    pub key: Option<PathBuf>,
-}
-
-/// How a wait for a job has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WaitResult {
-    /// The job is gone: done, or deleted.
-    Deleted,
-    /// It is set aside, and may be kicked.
-    Buried,
-    /// Neither has happened in the given time.
-    TimedOut,
 }
 
 type Result<T> = std::result::Result<T, ClientError>;
@@ -213,6 +115,7 @@ impl Client {
 
     /// Proves by a token who one is, to a server with an access file.
     pub fn authenticate(&mut self, token: &[u8]) -> Result<()> {
+        one_line(token)?;
         self.send(&[b"auth ", token, b"\r\n"].concat())?;
         self.expect_line("AUTHENTICATED")
     }
@@ -240,6 +143,7 @@ impl Client {
     /// Puts a job with tags; see [`Client::put`]. A server that does not know them takes the body for commands: ask for
     /// its [`Client::extensions`] first.
     pub fn put_tagged(&mut self, body: &[u8], pri: u32, delay: u32, ttr: u32, tags: &PutTags) -> Result<PutResult> {
+        tags.check()?;
         self.send_put(body, &format!("{pri} {delay} {ttr} {}{tags}", body.len()))?;
         let reply = self.reply()?;
         let Some(id) = reply.number("INSERTED") else { return Err(ClientError::Refused(reply.line)) };
@@ -265,8 +169,11 @@ impl Client {
         (0..reserved).map(|_| self.job("RESERVED")).collect()
     }
 
-    /// Deletes up to 1,000 jobs; returns how many of them there were.
+    /// Deletes up to 1,000 jobs; returns how many of them there were. Sends nothing if there are no ids.
     pub fn delete_batch(&mut self, ids: &[u64]) -> Result<u64> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
         let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
         self.ask_number(&format!("delete-batch{ids}"), "DELETED_BATCH")
     }
@@ -290,34 +197,34 @@ impl Client {
 
     /// Deletes all jobs of a tube; returns how many.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("flush-tube {tube}"), "FLUSHED")
+        self.ask_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
     }
 
     /// Deletes the buried jobs of a tube; returns how many.
     pub fn flush_buried(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("flush-buried {tube}"), "FLUSHED")
+        self.ask_number(&format!("flush-buried {}", checked(tube)?), "FLUSHED")
     }
 
     /// The ids above this one of a tube's jobs that are `ready`, `delayed`, `reserved` or `buried`, at most 1,000 of
     /// them.
     pub fn list_jobs(&mut self, tube: &str, state: &str, above: u64, count: u32) -> Result<Vec<u64>> {
-        let list = self.text(&format!("list-jobs {tube} {state} {above} {count}"))?;
+        let list = self.text(&format!("list-jobs {} {} {above} {count}", checked(tube)?, checked(state)?))?;
         Ok(list.lines().filter_map(|line| line.strip_prefix("- ")?.parse().ok()).collect())
     }
 
     /// Puts a job into another tube, ready again after `delay` seconds.
     pub fn move_job(&mut self, id: u64, tube: &str, pri: u32, delay: u32) -> Result<()> {
-        self.expect(&format!("move-job {id} {tube} {pri} {delay}"), "MOVED")
+        self.expect(&format!("move-job {id} {} {pri} {delay}", checked(tube)?), "MOVED")
     }
 
     /// Puts up to `bound` jobs of a tube that are `ready`, `delayed` or `buried` into another one; returns how many.
     pub fn move_tube(&mut self, from: &str, to: &str, state: &str, bound: u64) -> Result<u64> {
-        self.ask_number(&format!("move-tube {from} {to} {state} {bound}"), "MOVED")
+        self.ask_number(&format!("move-tube {} {} {} {bound}", checked(from)?, checked(to)?, checked(state)?), "MOVED")
     }
 
     /// A tube with so many jobs takes no more; zero: without a limit.
     pub fn limit_tube(&mut self, tube: &str, count: u32) -> Result<()> {
-        self.expect(&format!("limit-tube {tube} {count}"), "LIMITED")
+        self.expect(&format!("limit-tube {} {count}", checked(tube)?), "LIMITED")
     }
 
     /// The server takes no more jobs, or takes them again.
@@ -331,7 +238,7 @@ impl Client {
     /// As [`Client::watch`]; the weight counts while the client reserves by weights, which it does from now on.
     pub fn watch_weighted(&mut self, tube: &str, weight: u32) -> Result<u64> {
         self.expect("reserve-mode weighted", "USING weighted")?;
-        self.ask_number(&format!("watch {tube} {weight}"), "WATCHING")
+        self.ask_number(&format!("watch {} {weight}", checked(tube)?), "WATCHING")
     }
 
     /// Reserves this job, ready or not, in whatever tube.
@@ -371,17 +278,17 @@ impl Client {
 
     /// Chooses the tube that jobs are put into.
     pub fn use_tube(&mut self, tube: &str) -> Result<()> {
-        self.expect(&format!("use {tube}"), &format!("USING {tube}"))
+        self.expect(&format!("use {}", checked(tube)?), &format!("USING {tube}"))
     }
 
     /// Adds a tube to those that jobs are reserved from; returns how many they are.
     pub fn watch(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("watch {tube}"), "WATCHING")
+        self.ask_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
 
     /// Takes a tube from those; returns how many are left.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
-        self.ask_number(&format!("ignore {tube}"), "WATCHING")
+        self.ask_number(&format!("ignore {}", checked(tube)?), "WATCHING")
     }
 
     /// Returns a job in whatever state and tube, without reserving it.
@@ -411,7 +318,7 @@ impl Client {
 
     /// Gives out no job of a tube for so many seconds.
     pub fn pause_tube(&mut self, tube: &str, seconds: u32) -> Result<()> {
-        self.expect(&format!("pause-tube {tube} {seconds}"), "PAUSED")
+        self.expect(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
     }
 
     /// The text of `stats`, `stats-job ID`, `stats-tube TUBE` or a list of tubes.
@@ -473,11 +380,13 @@ impl Client {
         }
     }
 
+    /// Sends a put, whose arguments are numbers and checked tags.
     fn send_put(&mut self, body: &[u8], arguments: &str) -> Result<()> {
         self.send(&[b"put ", arguments.as_bytes(), b"\r\n", body, b"\r\n"].concat())
     }
 
     fn command(&mut self, command: &str) -> Result<()> {
+        one_line(command.as_bytes())?;
         self.send(format!("{command}\r\n").as_bytes())
     }
 

@@ -62,6 +62,7 @@ impl Reach {
         self.identity.prove(&mut client).map_err(|error| match error {
             ClientError::Io(error) => self.failed(&error),
             ClientError::Refused(line) => refusal("auth", &line),
+            invalid @ ClientError::Invalid(_) => Problem::refused(invalid.to_string()),
         })?;
         Ok(Link { client, reach: self.clone() })
     }

@@ -13,7 +13,7 @@ use beanpole::internals::cluster::{Active, Etcd, Node, Relay, Step};
 use beanpole::internals::config::DEFAULT_HOST;
 use beanpole::internals::options::{host_and_port, Cluster, Settings, BAD_USAGE};
 use beanpole::internals::server::{host, signals, systemd};
-use beanpole::{Address, Config, RoleBoard, Server, StartError};
+use beanpole::{Address, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
@@ -121,7 +121,10 @@ fn open_door(settings: &Settings, board: &Arc<RoleBoard>) -> Result<Option<Serve
     if settings.config.http.is_empty() {
         return Ok(None);
     }
-    let mut config = Config { role: Some(board.clone()), threads: 1, ..settings.config.clone() };
+    let mut config = settings.config.clone().with(|config| {
+        config.role = Some(board.clone());
+        config.threads = 1;
+    });
     config.protocols.http.admin = false;
     [&mut config.listen, &mut config.gearman, &mut config.workq].into_iter().for_each(Vec::clear);
     (config.log_folder, config.tls) = (None, None);
@@ -180,7 +183,7 @@ fn begin_anew() -> ! {
 fn own_address(settings: &Settings) -> String {
     let tcp = settings.config.listen.iter().find_map(|address| match address {
         Address::Tcp(host, port) | Address::Tls(host, port) => Some((host.clone(), *port)),
-        Address::Unix(_) => None,
+        _ => None,
     });
     let (host, port) = tcp.unwrap_or_default();
     host_and_port(host.as_deref().unwrap_or(DEFAULT_HOST), port.unwrap_or(settings.config.port))

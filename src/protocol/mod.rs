@@ -38,6 +38,7 @@ use crate::shared::role::RoleFigures;
 
 /// The protocol that the clients of a listener speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Wire {
     /// The beanstalk protocol, on port 11300 by default.
     Beanstalk,
@@ -65,6 +66,7 @@ impl Wire {
 
 /// What the protocols are told to do.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ProtocolSettings {
     /// Largest packet that a Gearman client may send, in bytes beside its header.
     pub max_packet: u32,

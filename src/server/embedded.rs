@@ -11,6 +11,7 @@ use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats}
 
 /// Figures of the whole server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ServerStats {
     /// Jobs that exist at the moment, by state.
     pub jobs: JobTotals,
@@ -32,6 +33,7 @@ pub struct ServerStats {
 
 /// Numbers of jobs by state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct JobTotals {
     /// Jobs that a worker can reserve.
     pub ready: u64,
@@ -45,6 +47,7 @@ pub struct JobTotals {
 
 /// A tube at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TubeInfo {
     /// Bytes, since Gearman allows any in the name of a function.
     pub name: Vec<u8>,
@@ -62,6 +65,7 @@ pub struct TubeInfo {
 
 /// A job at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct JobInfo {
     /// The id that `put` returned.
     pub id: u64,

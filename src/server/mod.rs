@@ -68,6 +68,7 @@ use crate::settings::config::{Address, Config};
 
 /// Why a server did not start.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct StartError {
     /// The exit code that beanstalkd has for it.
     pub code: u8,

@@ -62,6 +62,7 @@ pub const CONNECTION_COST: u64 = 1024;
 
 /// An address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Address {
     /// A host name or number, or none for the default, and a port if it has its own.
     Tcp(Option<String>, Option<u16>),
@@ -73,6 +74,7 @@ pub enum Address {
 
 /// The files that TLS needs, all in PEM.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TlsFiles {
     /// The server's certificate, and behind it those that lead to an authority.
     pub certificate: PathBuf,
@@ -80,6 +82,13 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authorities that sign the certificates of clients, which must show one then.
     pub client_authority: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// A certificate with its key. Clients need no certificate.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> TlsFiles {
+        TlsFiles { certificate: certificate.into(), key: key.into(), client_authority: None }
+    }
 }
 
 /// When the system asks whether a silent TCP peer is still there, and gives it up. A peer is gone that has acknowledged
@@ -95,7 +104,20 @@ pub struct Keepalive {
 }
 
 /// What a server is told to do. [`Config::default`] has beanstalkd's defaults, [`Config::embedded`] suits tests.
+///
+/// ```
+/// use beanpole::{Config, Server};
+///
+/// let config = Config::embedded().with(|config| {
+///     config.max_memory = 64 << 20;
+///     config.max_job_size = 1 << 20;
+/// });
+/// let server = Server::with(config)?;
+/// assert_ne!(server.address().port(), 0);
+/// # Ok::<(), beanpole::StartError>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Addresses to listen on for beanstalk clients.
     pub listen: Vec<Address>,
@@ -141,8 +163,10 @@ pub struct Config {
     pub log_folder: Option<PathBuf>,
     /// How the log is kept.
     pub log: BinlogSettings,
+    #[doc(hidden)]
     /// Until when clients may be answered, if another server may take this one's place.
     pub lease: std::sync::Arc<crate::shared::lease::Lease>,
+    #[doc(hidden)]
     /// What it tells of its part, if it is one of several servers.
     pub role: Option<std::sync::Arc<crate::shared::role::RoleBoard>>,
     /// Largest body that is taken, in bytes.
@@ -162,12 +186,15 @@ pub struct Config {
     pub max_memory: u64,
     /// Bytes of replies that may wait for one client; a client with more is not read until it has read them.
     pub max_output: usize,
+    #[doc(hidden)]
     /// Called when clients have given back much memory, at most once a second: lets go of what the allocator keeps.
     /// None if it needs no such word, or the program has its own ways.
     pub give_back: Option<fn()>,
+    #[doc(hidden)]
     /// Tells how many bytes of memory the process has, if they are all the server's: beyond `max_memory` and a little
     /// more, what asks for more is refused whatever the account says. None in a process that has others' memory.
     pub resident: Option<fn() -> u64>,
+    #[doc(hidden)]
     /// Steps of the engine in one turn, about 0.1 µs each, before other connections have theirs; few in tests, so that
     /// all that may take several turns does.
     pub turn_steps: u64,
@@ -233,6 +260,12 @@ impl Config {
     /// For a server inside a program or test: on a free port of this machine.
     pub fn embedded() -> Config {
         Config { port: 0, gearman_port: 0, workq_port: 0, http_port: 0, ..Config::default() }
+    }
+
+    /// Returns these settings after a change to some of them.
+    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
+        change(&mut self);
+        self
     }
 }
 

@@ -272,7 +272,10 @@ fn no_token_is_taken_where_others_can_read_it() {
     let text = format!("web token:sha256:{} all\n* none look:public\n", digest("secret"));
     std::fs::write(folder.file("access"), text).expect("a file");
     let http = vec![Address::Tcp(Some("127.0.0.1".to_owned()), Some(0))];
-    let config = Config { access: Some(folder.file("access")), http, ..Config::embedded() };
+    let config = Config::embedded().with(|config| {
+        config.access = Some(folder.file("access"));
+        config.http = http;
+    });
     let server = Server::with(config).expect("a server");
     let address = server.address_of(beanpole::internals::protocol::Wire::Http).expect("an address");
     let ask = |token: &str| {

@@ -110,7 +110,7 @@ fn no_token_is_taken_where_others_can_read_it() {
     let folder = Folder::new();
     let text = format!("web token:sha256:{} all\n* none look\n", digest("secret"));
     std::fs::write(folder.file("access"), text).expect("a file");
-    let config = Config { access: Some(folder.file("access")), ..Config::embedded() };
+    let config = Config::embedded().with(|config| config.access = Some(folder.file("access")));
     let server = Server::with(config).expect("a server");
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -123,7 +123,7 @@ fn no_token_is_taken_where_others_can_read_it() {
 #[test]
 fn without_an_access_file_the_word_is_unknown() {
     let folder = Folder::new();
-    let config = Config { listen: vec![Address::Unix(folder.file("socket"))], ..Config::embedded() };
+    let config = Config::embedded().with(|config| config.listen = vec![Address::Unix(folder.file("socket"))]);
     let _server = Server::with(config).expect("a server");
     let mut client = super::Talk::new(std::os::unix::net::UnixStream::connect(folder.file("socket")).expect("it"));
     assert_eq!(client.ask("auth secret"), "UNKNOWN_COMMAND");

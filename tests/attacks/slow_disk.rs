@@ -35,8 +35,15 @@ fn slow(trial: &mut Trial, segment_size: u64) {
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let (disk, controls) = Disk::new(&path);
-    let log = BinlogSettings { segment_size, mode: SyncMode::Every(50), strict: false };
-    let server = Server::with_storage(Config { log, threads: 1, ..Config::embedded() }, disk).expect("a server");
+    let log = BinlogSettings::new(segment_size, SyncMode::Every(50));
+    let server = Server::with_storage(
+        Config::embedded().with(|config| {
+            config.log = log;
+            config.threads = 1;
+        }),
+        disk,
+    )
+    .expect("a server");
     let connect = || {
         let stream = TcpStream::connect(server.address()).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a connection");

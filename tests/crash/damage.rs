@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::internals::binlog::{BinlogSettings, OpenError, SyncMode};
+use beanpole::internals::binlog::{OpenError, SyncMode};
 use beanpole::internals::engine::{CompletionPolicy, Engine, JobId, StoredKey, StoredOptions};
 
 use crate::disk::Disk;
@@ -92,7 +92,7 @@ fn damaged_life(seed: u64) -> bool {
     let damaged: Vec<String> = (0..=random.below(3)).map(|_| damage(&disk, &mut random)).collect();
     let expected = format::jobs(&segments(&disk));
     let before: BTreeMap<u64, Vec<u8>> = segments(&disk).into_iter().collect();
-    let strict = start(&disk.kill(1), BinlogSettings { strict: true, ..how }, life.now);
+    let strict = start(&disk.kill(1), how.strictly(), life.now);
     let mut next = Life::begin(disk.clone(), how, life.now, seed).expect("damage does not stop a start");
     let problems = next.report.problems.clone();
     assert_eq!(found(&next.access.0.borrow().1), expected, "seed {seed}: {damaged:?} {problems:?}");
@@ -111,8 +111,7 @@ fn damaged_life(seed: u64) -> bool {
     (0..20).for_each(|_| next.step());
     next.settle();
     let again = disk.power_cut(seed);
-    let (engine, .., report) =
-        start(&again, BinlogSettings { strict: true, ..how }, next.now).expect("a clean restart");
+    let (engine, .., report) = start(&again, how.strictly(), next.now).expect("a clean restart");
     assert_eq!(report.problems, Vec::<String>::new());
     next.model.compare(&engine, next.now).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     !problems.is_empty()

@@ -332,7 +332,7 @@ impl Life {
 
 /// Small segments.
 pub fn settings(segment_size: u64, mode: SyncMode) -> BinlogSettings {
-    BinlogSettings { segment_size, mode, strict: false }
+    BinlogSettings::new(segment_size, mode)
 }
 
 /// When the first life begins.

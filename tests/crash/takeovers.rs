@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use beanpole::internals::binlog::{back_up, inspect, BinlogSettings, Health, LogFile, Storage, SyncMode};
+use beanpole::internals::binlog::{back_up, inspect, Health, LogFile, Storage, SyncMode};
 use beanpole::internals::engine::{Body, JobId, Kick, NewJob, Progress, Span};
 
 use crate::disk::{Deed, Disk, EIO};
@@ -43,7 +43,7 @@ fn bring(life: &Life) -> bool {
 
 /// How many jobs are there, strictly.
 fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
-    let how = BinlogSettings { strict: true, ..settings(segment, mode) };
+    let how = settings(segment, mode).strictly();
     let (engine, ..) = start(disk, how, life.now).unwrap_or_else(|error| panic!("{error}"));
     engine.jobs().count()
 }

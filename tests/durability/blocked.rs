@@ -154,7 +154,10 @@ impl LogFile for GatedFile {
 }
 
 pub fn config(mode: SyncMode) -> Config {
-    Config { threads: 1, log: BinlogSettings { segment_size: SEGMENT, mode, strict: false }, ..Config::embedded() }
+    Config::embedded().with(|config| {
+        config.threads = 1;
+        config.log = BinlogSettings::new(SEGMENT, mode);
+    })
 }
 
 fn connect(server: &Server) -> Client {
@@ -255,7 +258,8 @@ fn blocked(mode: SyncMode, deed: Deed) {
     assert!(ids.iter().all(|ids| ids.is_sorted()), "{mode:?}: jobs are put in the order of the commands");
     server.check();
     drop(server);
-    let server = Server::with(Config { log_folder: Some(home.path().into()), ..config(mode) }).expect("a server");
+    let server =
+        Server::with(config(mode).with(|config| config.log_folder = Some(home.path().into()))).expect("a server");
     let mut client = connect(&server);
     for (id, body) in ids.iter().flatten().zip(bodies.iter().flatten()) {
         assert_eq!(&client.peek(*id).expect("a job that was acknowledged").body, body);
@@ -290,7 +294,7 @@ fn a_large_body_that_is_being_written_holds_up_nobody_else() {
     for mode in MODES {
         let home = Home::new();
         let (disk, gate) = Gated::new(home.path());
-        let config = Config { max_job_size: 4 << 20, ..config(mode) };
+        let config = config(mode).with(|config| config.max_job_size = 4 << 20);
         let server = Server::with_storage(config, disk).expect("a server");
         let (mut bystander, mut client) = (connect(&server), connect(&server));
         bystander.use_tube("bystander").unwrap();
@@ -312,7 +316,10 @@ fn a_large_body_that_is_being_written_holds_up_nobody_else() {
         assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while a large body is written");
         let id = put.recv_timeout(PATIENCE).expect("an answer");
         drop(server);
-        let config = Config { max_job_size: 4 << 20, log_folder: Some(home.path().into()), ..Config::embedded() };
+        let config = Config::embedded().with(|config| {
+            config.max_job_size = 4 << 20;
+            config.log_folder = Some(home.path().into());
+        });
         let server = Server::with(config).expect("a server");
         assert_eq!(connect(&server).peek(id).expect("a job that was acknowledged").body, body(1, 1, 3 << 20));
     }

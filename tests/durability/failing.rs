@@ -27,7 +27,7 @@ struct Stage {
 }
 
 fn config(mode: SyncMode) -> Config {
-    Config { log: BinlogSettings { segment_size: 65_536, mode, strict: false }, ..Config::embedded() }
+    Config::embedded().with(|config| config.log = BinlogSettings::new(65_536, mode))
 }
 
 fn body(number: usize) -> Vec<u8> {
@@ -62,7 +62,8 @@ impl Stage {
         self.copies += 1;
         let path = self.home.beside(&format!("copy-{}", self.copies));
         copy(self.home.path(), &path);
-        let server = Server::with(Config { log_folder: Some(path), ..config(SyncMode::Always) }).expect("a server");
+        let server =
+            Server::with(config(SyncMode::Always).with(|config| config.log_folder = Some(path))).expect("a server");
         let mut client = Client::connect(server.address()).expect("a connection");
         let mut there = 0;
         for (&id, body) in &self.jobs {

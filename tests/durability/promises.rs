@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::protocol::Wire;
-use beanpole::{Address, Client, Config, Server};
+use beanpole::{Address, Client, Server};
 
 use super::blocked::{config, Deed, Gate, Gated};
 use super::daemon::PATIENCE;
@@ -63,7 +63,10 @@ fn pass(bystander: &mut Client, job: u64) {
 fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let local = || vec![Address::Tcp(Some("127.0.0.1".to_owned()), Some(0))];
     let (disk, gate) = Gated::new(home.path());
-    let config = Config { gearman: local(), workq: local(), ..config(SyncMode::Always) };
+    let config = config(SyncMode::Always).with(|config| {
+        config.gearman = local();
+        config.workq = local();
+    });
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");

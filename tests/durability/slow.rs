@@ -25,8 +25,8 @@ fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls
 fn serve_segments(home: &Home, mode: SyncMode, segment_size: u64, sync_millis: u64) -> (Server, Arc<Controls>) {
     let (disk, controls) = Disk::new(home.path());
     controls.sync_millis.store(sync_millis, Ordering::SeqCst);
-    let log = BinlogSettings { segment_size, mode, strict: false };
-    let server = Server::with_storage(Config { log, ..Config::embedded() }, disk).expect("a server");
+    let log = BinlogSettings::new(segment_size, mode);
+    let server = Server::with_storage(Config::embedded().with(|config| config.log = log), disk).expect("a server");
     (server, controls)
 }
 

@@ -78,7 +78,7 @@ fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
 
 /// What each client is answered; none if that depends on whose commands come first.
 fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; CLIENTS]> {
-    let mut config = Config { max_memory: 1 << 30, ..Config::embedded() };
+    let mut config = Config::embedded().with(|config| config.max_memory = 1 << 30);
     config.handle_prefix = Some("H:h".to_owned());
     config.protocols.http.admin = true;
     let server = Stepped::start(config, None, Time::from_nanos(1_700_000_000_000_000_000), true).expect("a server");

@@ -36,7 +36,7 @@ impl JournalAccess for Access {
 
 /// Starts on this disk; none if it cannot. Also tells what was wrong there.
 fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
-    let settings = BinlogSettings { segment_size: SEGMENT, mode: SyncMode::Always, strict: false };
+    let settings = BinlogSettings::new(SEGMENT, SyncMode::Always);
     let mut engine = Engine::new(Limits { max_watched: 1000, largest_leased: 40, ..Limits::NONE });
     let opened = open(Arc::new(disk.clone()), settings, &mut engine, DAWN, &mut |_| {}).ok()?;
     engine.check();

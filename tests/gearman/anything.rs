@@ -118,7 +118,10 @@ fn orderly_run(seed: u64) {
     let random = &mut Random(seed);
     let retries = *random.pick(&[None, Some(0), Some(1)]);
     let wakeup = *random.pick(&[0, 1, 2]);
-    let config = Config { job_retries: retries, worker_wakeup: wakeup, ..Config::embedded() };
+    let config = Config::embedded().with(|config| {
+        config.job_retries = retries;
+        config.worker_wakeup = wakeup;
+    });
     let (clients, mut workers) = (["c0", "c1"], vec!["w0".to_owned(), "w1".to_owned(), "w2".to_owned()]);
     let mut world = crate::talk::world(&config, &clients);
     workers.iter().for_each(|name| world.open(name, Wire::Gearman).expect("a connection"));

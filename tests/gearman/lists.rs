@@ -23,7 +23,7 @@ fn ask_server(stream: &mut TcpStream, line: &str) -> String {
 
 #[test]
 fn long_lists_are_whole() {
-    let config = Config { gearman: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
     let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
     let mut stream = TcpStream::connect(address).expect("a connection");
@@ -75,7 +75,7 @@ fn the_list_of_many_workers_is_whole() {
 /// Names stay listed up to a bound; whoever makes up so many must not hide a function that has a worker.
 #[test]
 fn no_number_of_names_hides_a_function_with_a_worker() {
-    let config = Config { gearman: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
     let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
     let mut junk = TcpStream::connect(address).expect("a connection");

@@ -86,7 +86,7 @@ fn syncs_are_counted_and_the_binlog_is_told_of() {
     let folder = std::env::temp_dir().join(format!("beanpole-http-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a new folder");
     let visited = {
-        let mut config = beanpole::Config { http: vec![Address::Tcp(None, None)], ..beanpole::Config::embedded() };
+        let mut config = beanpole::Config::embedded().with(|config| config.http = vec![Address::Tcp(None, None)]);
         config.log_folder = Some(folder.clone());
         config.log.mode = beanpole::internals::binlog::SyncMode::Always;
         Server::with(config).expect("a server")

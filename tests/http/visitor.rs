@@ -29,7 +29,7 @@ pub struct Visitor(BufReader<TcpStream>);
 
 /// Where changes are allowed; `change` has the last word.
 pub fn serve(change: impl FnOnce(&mut Config)) -> Visited {
-    let mut config = Config { http: vec![Address::Tcp(None, None)], ..Config::embedded() };
+    let mut config = Config::embedded().with(|config| config.http = vec![Address::Tcp(None, None)]);
     config.protocols.http.admin = true;
     change(&mut config);
     let (server, clock) = Server::with_manual_clock(config).expect("a server");

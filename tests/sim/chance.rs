@@ -131,13 +131,16 @@ impl Setup {
 
     /// The options of its server.
     pub fn config(&self) -> Config {
-        let mut config = Config { max_memory: 1 << 30, turn_steps: self.turn_steps, ..Config::embedded() };
+        let mut config = Config::embedded().with(|config| {
+            config.max_memory = 1 << 30;
+            config.turn_steps = self.turn_steps;
+        });
         config.handle_prefix = Some("H:h".to_owned());
         config.protocols.http.admin = true;
         config.max_connections = 1000;
         config.max_tubes = 1 << 20;
         if let Some((segment_size, mode)) = self.log {
-            config.log = BinlogSettings { segment_size, mode, strict: false };
+            config.log = BinlogSettings::new(segment_size, mode);
         }
         config
     }

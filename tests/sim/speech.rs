@@ -55,6 +55,7 @@ pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
         Wire::Gearman => gearman(random, topic),
         Wire::Workq => workq(random, topic),
         Wire::Http => operators::request(random, topic),
+        wire => unreachable!("no command of {wire:?}"),
     }
 }
 

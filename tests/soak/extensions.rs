@@ -12,13 +12,13 @@ const AT_A_TIME: u32 = 6;
 
 /// A long run has new keys all the time.
 fn tags(round: u64, number: u64) -> PutTags {
-    PutTags {
-        unique: Some((format!("key-{round}-{number}"), 1)),
-        tube: Some("extended".into()),
-        tries: Some((2, 0)),
-        ttl: Some(3600),
-        concurrency: Some((format!("con-{round}"), AT_A_TIME)),
-    }
+    PutTags::default().with(|tags| {
+        tags.unique = Some((format!("key-{round}-{number}"), 1));
+        tags.tube = Some("extended".into());
+        tags.tries = Some((2, 0));
+        tags.ttl = Some(3600);
+        tags.concurrency = Some((format!("con-{round}"), AT_A_TIME));
+    })
 }
 
 fn put(client: &mut Client, round: u64) -> Vec<u64> {
@@ -65,7 +65,7 @@ fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(weight, 2, "tubes are watched");
     assert_eq!(client.move_tube("extended", "moved", "ready", 1000).expect("an answer"), left.len() as u64);
     client.limit_tube("moved", 1).expect("an answer");
-    let more = PutTags { tube: Some("moved".into()), ..PutTags::default() };
+    let more = PutTags::default().with(|tags| tags.tube = Some("moved".into()));
     assert!(client.put_tagged(b"more", 1, 0, 60, &more).is_err(), "the tube is full");
     client.limit_tube("moved", 0).expect("an answer");
     let held = client.reserve(Some(0)).expect("an answer").expect("a job");

@@ -26,7 +26,9 @@ fn guarded(folder: &Folder) -> Daemon {
 /// The same that also asks for certificates.
 fn files(folder: &Folder, own: Option<&str>) -> ClientTls {
     let own = |ending| own.map(|name| folder.file(&format!("{name}.{ending}")));
-    let files = ClientTlsFiles { authority: Some(folder.file("ca.pem")), certificate: own("pem"), key: own("key") };
+    let mut files = ClientTlsFiles::default();
+    files.authority = Some(folder.file("ca.pem"));
+    (files.certificate, files.key) = (own("pem"), own("key"));
     ClientTls::load(&files).expect("files that are right")
 }
 

@@ -84,7 +84,7 @@ pub fn server() -> (Server, SocketAddr) {
 
 /// With a door for Workq as well.
 pub fn server_with(config: Config) -> (Server, SocketAddr) {
-    let config = Config { workq: vec![Address::Tcp(None, None)], ..config };
+    let config = config.with(|config| config.workq = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
     let address = server.address_of(Wire::Workq).expect("an address");
     (server, address)

@@ -60,7 +60,7 @@ fn without_a_limit_a_job_is_leased_for_ever() {
 /// What a lease asked for does not count when the next one asks for something else, nor what was too much.
 #[test]
 fn a_lease_forgets_the_names_before() {
-    let (_server, address) = server_with(Config { max_watched: 3, ..Config::embedded() });
+    let (_server, address) = server_with(Config::embedded().with(|config| config.max_watched = 3));
     let mut client = Client::connect(address);
     for (names, answer) in [
         ("a b c", "-TIMEOUT"),

@@ -32,7 +32,11 @@ fn start(folder: &Path) -> (Server, Client) {
 
 fn start_with(folder: &Path, config: Config) -> (Server, Client) {
     let door = vec![Address::Tcp(None, None)];
-    let config = Config { log_folder: Some(folder.to_owned()), workq: door.clone(), gearman: door, ..config };
+    let config = config.with(|config| {
+        config.log_folder = Some(folder.to_owned());
+        config.workq = door.clone();
+        config.gearman = door;
+    });
     let server = Server::with(config).expect("a server");
     let client = Client::connect(server.address_of(Wire::Workq).expect("an address"));
     (server, client)
@@ -124,7 +128,7 @@ fn times_go_on_while_the_server_is_away() {
 #[test]
 fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
     let folder = Scratch::new("lease-limit");
-    let (server, mut client) = start_with(&folder.0, Config { lease_limit: 86_400, ..Config::embedded() });
+    let (server, mut client) = start_with(&folder.0, Config::embedded().with(|config| config.lease_limit = 86_400));
     let address = server.address_of(Wire::Gearman).expect("an address");
     let mut producer = std::net::TcpStream::connect(address).expect("a connection");
     producer.write_all(b"\0REQ\0\0\0\x12\0\0\0\x05q\0\0hi").expect("a connection");
@@ -132,7 +136,7 @@ fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
     let leased = ask(&mut client, "lease q 60000\r\n", 3);
     assert!(leased[1].ends_with(" q 86400000 2") && leased[2] == "hi", "{leased:?}");
     drop((client, server));
-    let (_server, mut client) = start_with(&folder.0, Config { lease_limit: 1, ..Config::embedded() });
+    let (_server, mut client) = start_with(&folder.0, Config::embedded().with(|config| config.lease_limit = 1));
     let leased = ask(&mut client, "lease q 60000\r\n", 3);
     assert!(leased[1].ends_with(" q 1000 2") && leased[2] == "hi", "{leased:?}");
 }

@@ -27,6 +27,7 @@ use crate::access::Digest;
 
 /// What HTTP clients may see and do.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HttpSettings {
     /// They may change the queue.
     pub admin: bool,

@@ -1,0 +1,188 @@
+//! What the client takes and returns, as plain data.
+//!
+//! Owns the checks that keep an argument from becoming another argument or command. Must not touch a connection.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// A reply as it came: its first line without CR LF, and the bytes behind it if it announces some.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Reply {
+    /// What came before the CR LF, for example `INSERTED 7`.
+    pub line: String,
+    /// For example the bytes of the job that `FOUND 7 5` announces; empty if it announces none.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// The number behind this word, if the line begins with it.
+    pub fn number(&self, word: &str) -> Option<u64> {
+        let rest = self.line.strip_prefix(word)?.strip_prefix(' ')?;
+        rest.split(' ').next()?.parse().ok()
+    }
+}
+
+/// Why a command was not carried out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The connection failed; what was asked may or may not have been done.
+    Io(io::Error),
+    /// The server said something else than what was hoped for, for example `NOT_FOUND`.
+    Refused(String),
+    /// An argument that the protocol cannot express, for example a tube name with a line break. Nothing was sent.
+    Invalid(String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            ClientError::Io(error) => error.fmt(formatter),
+            ClientError::Refused(reply) => write!(formatter, "the server answered {reply}"),
+            ClientError::Invalid(argument) => write!(formatter, "invalid argument: {argument:?}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> ClientError {
+        ClientError::Io(error)
+    }
+}
+
+/// A job in this client's hands, or one that it looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ReservedJob {
+    /// The id that the server gave it at `put`.
+    pub id: u64,
+    /// The body, byte for byte, without the CR LF behind it.
+    pub body: Vec<u8>,
+}
+
+/// What a job may have that beanstalkd does not know; the server must offer the extensions. Names follow the rules of
+/// names of tubes. beanpole-beanstalk(7) says what each means.
+///
+/// ```
+/// let tags = beanpole::PutTags::default().with(|tags| {
+///     tags.unique = Some(("order-17".to_owned(), 60));
+///     tags.tries = Some((5, 2));
+/// });
+/// assert_eq!(tags.to_string(), " idp:order-17:60 try:5:2");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct PutTags {
+    /// No other job with this key is put while it lives, and so many seconds longer.
+    pub unique: Option<(String, u32)>,
+    /// It is put into this tube, instead of the used one.
+    pub tube: Option<String>,
+    /// It is buried after so many lost or released reservations; each lost one is followed by a delay that begins with
+    /// so many seconds and doubles.
+    pub tries: Option<(u8, u32)>,
+    /// It is deleted after so many seconds if it is ready or delayed then.
+    pub ttl: Option<u32>,
+    /// Of the jobs with this key, so many may be reserved at a time.
+    pub concurrency: Option<(String, u32)>,
+}
+
+impl PutTags {
+    /// Returns these tags after a change to some of them.
+    pub fn with(mut self, change: impl FnOnce(&mut PutTags)) -> PutTags {
+        change(&mut self);
+        self
+    }
+
+    /// Checks that no name or key would be read as another tag or command.
+    pub(super) fn check(&self) -> Result<()> {
+        let keys = [&self.unique, &self.concurrency].into_iter().flatten().map(|(key, _)| key);
+        keys.chain(&self.tube).try_for_each(|name| checked(name).map(drop))
+    }
+}
+
+impl fmt::Display for PutTags {
+    /// As they stand behind the numbers of a put, each with a space before it.
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        let PutTags { unique, tube, tries, ttl, concurrency } = self;
+        if let Some((key, seconds)) = unique {
+            write!(formatter, " idp:{key}:{seconds}")?;
+        }
+        if let Some(tube) = tube {
+            write!(formatter, " tub:{tube}")?;
+        }
+        if let Some((count, seconds)) = tries {
+            write!(formatter, " try:{count}:{seconds}")?;
+        }
+        if let Some(seconds) = ttl {
+            write!(formatter, " ttl:{seconds}")?;
+        }
+        if let Some((key, most)) = concurrency {
+            write!(formatter, " con:{key}:{most}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of a put with tags.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PutResult {
+    /// This is the new job.
+    New(u64),
+    /// A job with the key is there, or was there a short time ago.
+    Duplicate {
+        /// The number of the job that is there, or was.
+        id: u64,
+        /// `READY`, `RESERVED`, `DELAYED`, `BURIED` or `DELETED`.
+        state: String,
+    },
+}
+
+/// Files of PEM that a client needs to reach a server with TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ClientTlsFiles {
+    /// The authorities that may have signed the server's certificate; those of the system if there are none.
+    pub authority: Option<PathBuf>,
+    /// What the client shows of itself, if the server wants that: a certificate, with those up to its authority.
+    pub certificate: Option<PathBuf>,
+    /// The key of that; in the same file if there is none.
+    pub key: Option<PathBuf>,
+}
+
+/// How a wait for a job has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WaitResult {
+    /// The job is gone: done, or deleted.
+    Deleted,
+    /// It is set aside, and may be kicked.
+    Buried,
+    /// Neither has happened in the given time.
+    TimedOut,
+}
+
+type Result<T> = std::result::Result<T, ClientError>;
+
+/// Returns the name unless it is empty or has a control character, which would end the command, or a space, which would
+/// begin another argument. A name in quotes may have spaces.
+pub(super) fn checked(name: &str) -> Result<&str> {
+    let may_have_spaces = name.starts_with('"');
+    let is_bad = |byte: u8| byte.is_ascii_control() || byte == b' ' && !may_have_spaces;
+    if name.is_empty() || name.bytes().any(is_bad) {
+        return Err(ClientError::Invalid(name.to_owned()));
+    }
+    Ok(name)
+}
+
+/// Fails if the command has a line break, behind which another command would begin.
+pub(super) fn one_line(command: &[u8]) -> Result<()> {
+    if command.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        return Err(ClientError::Invalid(String::from_utf8_lossy(command).into_owned()));
+    }
+    Ok(())
+}
