@@ -10,7 +10,7 @@ use super::durability::Durability;
 use super::memory::Memory;
 use super::timer::Alarm;
 use crate::binlog::{Journal, JournalAccess, Wal};
-use crate::lock_order::{Mutex, ENGINE};
+use crate::shared::lock_order::{Mutex, ENGINE};
 use crate::shims::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
